@@ -1,0 +1,1 @@
+"""The smart client: quorums, append, read, ensemble change, fencing, recovery."""
