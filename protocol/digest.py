@@ -1,0 +1,184 @@
+"""
+Entry digests and the keys that come from a password (spec wire-protocol.md 5 and 6.1).
+
+An entry body, as V2 and V3 carry it and a bookie stores it:
+
+    offset  width  field
+    0       8      ledger id
+    8       8      entry id
+    16      8      last add confirmed, as the writer knew it (-1: none)
+    24      8      ledger length: payload bytes of entries 0 to this one, this one included
+    32      D      digest over bytes 0 to 31, then the payload: DUMMY 0, CRC32C 4, CRC32 8 (upper half zero), MAC 20
+    32 + D  …      payload
+
+All integers are big-endian and signed.  An explicit LAC body is ledger id, LAC, and a digest over those 16 bytes.
+
+Knows: how to make and check both.  Does not know: frames, who sends them.
+"""
+
+import hashlib
+import hmac
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+from crc32c import crc32c
+
+from quire.protocol.errors import DigestMatch, IncorrectParameter
+
+# SPDX-License-Identifier: Apache-2.0
+
+HEADER = struct.Struct(">qqqq")  # ledger, entry, LAC, length
+LAC_HEADER = struct.Struct(">qq")  # ledger, LAC
+ENTRY_ID = struct.Struct(">q")
+assert HEADER.size == 32
+assert LAC_HEADER.size == 16
+
+
+class DigestType(Enum):
+    """The values are those that ledger metadata stores (spec metadata-layout.md 4.2)."""
+
+    CRC32 = 1
+    MAC = 2
+    CRC32C = 3
+    DUMMY = 4
+
+    @classmethod
+    def named(cls, name: "str | DigestType") -> "DigestType":
+        """From a name as users type it; `ValueError` names the choices."""
+        if isinstance(name, cls):
+            return name
+        try:
+            return cls[str(name).upper().replace("HMAC", "MAC")]
+        except KeyError:
+            raise ValueError(f"no digest is named {name!r}: use one of {', '.join(kind.name for kind in cls)}") from None
+
+
+SIZES: dict[DigestType, int] = {DigestType.CRC32: 8, DigestType.MAC: 20, DigestType.CRC32C: 4, DigestType.DUMMY: 0}
+
+
+def master_key(password: bytes) -> bytes:
+    """The 20 bytes that every add, fence and LAC write carries, for each digest type."""
+    return hashlib.sha1(b"ledger" + password).digest()
+
+
+def mac_key(password: bytes) -> bytes:
+    return hashlib.sha1(b"mac" + password).digest()
+
+
+class Digest:
+    """Makes and checks the entries of one password and digest type."""
+
+    __slots__ = ("_mac", "kind", "master_key", "overhead", "size")
+
+    def __init__(self, kind: DigestType, password: bytes) -> None:
+        self.kind = kind
+        self.size = SIZES[kind]
+        self.overhead = HEADER.size + self.size  # bytes before the payload
+        self.master_key = master_key(password)
+        self._mac = mac_key(password)
+
+    def of(self, header: bytes, payload: bytes | memoryview = b"") -> bytes:
+        """The digest field for these header bytes and this payload."""
+        kind = self.kind
+        if kind is DigestType.CRC32C:
+            return crc32c(payload, crc32c(header)).to_bytes(4, "big")
+        if kind is DigestType.CRC32:
+            return zlib.crc32(payload, zlib.crc32(header)).to_bytes(8, "big")
+        if kind is DigestType.MAC:
+            made = hmac.new(self._mac, header, hashlib.sha1)
+            made.update(payload)
+            return made.digest()
+        return b""
+
+    def entry(self, ledger: int, entry: int, lac: int, length: int, payload: bytes) -> bytes:
+        """One entry body.  `length` includes this payload."""
+        header = HEADER.pack(ledger, entry, lac, length)
+        return header + self.of(header, payload) + payload
+
+    def parts(self, prefix: Sequence[bytes], ledger: int, first: int, lac: int, length: int, payloads: Iterable[bytes]) -> tuple[list[bytes], int]:
+        """
+        The pieces of consecutive entries, each preceded by `prefix[i]`, ready to be joined; and the ledger's new length.
+        `length` is the ledger's length before the first payload.
+        """
+        pack = HEADER.pack
+        out: list[bytes] = []
+        extend = out.extend
+        entry = first
+        if self.kind is DigestType.CRC32C:  # the default, so without a call per entry
+            for before, payload in zip(prefix, payloads, strict=True):
+                length += len(payload)
+                header = pack(ledger, entry, lac, length)
+                extend((before, header, crc32c(payload, crc32c(header)).to_bytes(4, "big"), payload))
+                entry += 1
+            return out, length
+        for before, payload in zip(prefix, payloads, strict=True):
+            length += len(payload)
+            header = pack(ledger, entry, lac, length)
+            extend((before, header, self.of(header, payload), payload))
+            entry += 1
+        return out, length
+
+    def open(self, ledger: int, entry: int, body: bytes) -> bytes:
+        """
+        The payload of an entry body, checked.  `entry` -1 accepts any entry id (a read of the last entry).
+        Raises `DigestMatch` when it is too short, its digest differs, or its ids are not those asked for.
+        """
+        start = self.overhead
+        if len(body) < start:
+            raise DigestMatch(f"entry {entry} of ledger {ledger}: {len(body)} bytes are too few for a {self.kind.name} entry")
+        header, payload = body[:32], body[start:]
+        if self.of(header, payload) != body[32:start]:
+            raise DigestMatch(f"entry {entry} of ledger {ledger}: its {self.kind.name} digest does not match its bytes")
+        found_ledger, found_entry, _lac, _length = HEADER.unpack(header)
+        if found_ledger != ledger or (entry not in (found_entry, -1)):
+            raise DigestMatch(f"entry {entry} of ledger {ledger}: the bookie sent entry {found_entry} of ledger {found_ledger}")
+        return payload
+
+    def open_run(self, ledger: int, first: int, bodies: Sequence[bytes]) -> list[bytes]:
+        """The payloads of consecutive entries, up to the first that fails its check (so perhaps fewer than `bodies`)."""
+        out: list[bytes] = []
+        if self.kind is not DigestType.CRC32C:
+            try:
+                for entry, body in enumerate(bodies, first):
+                    out.append(self.open(ledger, entry, body))  # noqa: PERF401
+            except DigestMatch:
+                pass
+            return out
+        ids = struct.Struct(">qq")
+        expected = struct.Struct(">I").unpack_from
+        entry = first
+        for body in bodies:
+            payload = body[36:]
+            if len(body) < 36 or ids.unpack_from(body) != (ledger, entry) or expected(body, 32)[0] != crc32c(payload, crc32c(body[:32])):
+                break
+            out.append(payload)
+            entry += 1
+        return out
+
+    def lac_body(self, ledger: int, lac: int) -> bytes:
+        """What an explicit LAC write carries."""
+        header = LAC_HEADER.pack(ledger, lac)
+        return header + self.of(header)
+
+    def open_lac(self, ledger: int, body: bytes) -> int:
+        """The LAC inside an explicit LAC body, checked; raises `DigestMatch`."""
+        header = body[:16]
+        if len(body) != 16 + self.size or self.of(header) != body[16:]:
+            raise DigestMatch(f"explicit LAC of ledger {ledger}: its {self.kind.name} digest does not match its {len(body)} bytes")
+        found, lac = LAC_HEADER.unpack(header)
+        if found != ledger:
+            raise DigestMatch(f"explicit LAC of ledger {ledger}: the bookie sent that of ledger {found}")
+        return int(lac)
+
+
+def last_add_confirmed(body: bytes) -> int:
+    """The LAC field of an entry body of at least 24 bytes."""
+    return int(ENTRY_ID.unpack_from(body, 16)[0])
+
+
+def check_ledger_id(ledger: int) -> None:
+    """Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (architecture.md 4.2: the highest id is refused everywhere)."""
+    if not 0 <= ledger < (1 << 63) - 1:
+        raise IncorrectParameter(f"ledger id {ledger} is outside 0 to 2^63 - 2")

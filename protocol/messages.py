@@ -1,0 +1,221 @@
+"""
+The requests and answers that travel between client and bookie, as values.
+
+Knows: the fields of every operation, the same for V2 and V3.  A hot operation (add) is a *run*: all that arrived together
+for one ledger with consecutive entry ids, one object for hundreds of entries.
+Does not know: bytes; `v2`, `v3` and `wire` turn these values into frames and back.
+
+`txn` is V3's transaction id; None marks a V2 message, which has none (spec wire-protocol.md 2.6, 3.4).
+`version` is the header's protocol version as sent (V2: 0 to 2, V3: 1 to 3); a bookie answers EBADVERSION to the wrong one.
+`priority` above 0 is high priority (V2: flag 0x4; V3: the header's field).
+"""
+
+from dataclasses import dataclass, field
+
+from quire.protocol.errors import Status
+
+# SPDX-License-Identifier: Apache-2.0
+
+LAST_ENTRY = -1  # as an entry id in a read: "your highest stored entry"
+
+
+@dataclass(slots=True)
+class AddRun:
+    """`len(bodies)` adds of one ledger, ids first, first + 1, …, with the same key and flags, as they arrived together."""
+
+    ledger: int
+    first: int
+    bodies: list[bytes]  # entry bodies: 32-byte header, digest, payload (spec wire-protocol.md 5.1)
+    master_key: bytes
+    recovery: bool = False
+    priority: int = 0
+    deferred_sync: bool = False
+    frames: bytes | None = None  # V2 only: the frames as they came, length prefixes included, for the journal
+    txns: list[int] | None = None  # V3 only: one transaction id per entry, in the order of `bodies`
+    version: int = 2
+    malformed: bool = False  # V3 only: one add whose body can't be stored (under 24 bytes or a missing sub-message): EBADREQ
+
+
+@dataclass(slots=True)
+class Read:
+    """A read of one entry.  `fence` fences the ledger first and needs `master_key`; `previous_lac` makes it a long poll."""
+
+    ledger: int
+    entry: int
+    fence: bool = False
+    master_key: bytes | None = None
+    priority: int = 0
+    txn: int | None = None
+    version: int = 2
+    previous_lac: int | None = None
+    timeout_ms: int | None = None
+    piggyback: bool = False
+
+
+@dataclass(slots=True)
+class BatchRead:
+    """V2 only: up to `count_max` (<= 0: no limit) entries from `first` on, within `bytes_max` (spec wire-protocol.md 2.4)."""
+
+    ledger: int
+    first: int
+    request_id: int
+    count_max: int
+    bytes_max: int
+    fence: bool = False
+    master_key: bytes | None = None
+    priority: int = 0
+    version: int = 2
+
+
+@dataclass(slots=True)
+class WriteLac:
+    ledger: int
+    lac: int
+    master_key: bytes
+    body: bytes
+    txn: int = 0
+    priority: int = 0
+    version: int = 3
+
+
+@dataclass(slots=True)
+class ReadLac:
+    ledger: int
+    txn: int = 0
+    priority: int = 0
+    version: int = 3
+
+
+@dataclass(slots=True)
+class ListEntries:
+    ledger: int
+    txn: int = 0
+    priority: int = 0
+    version: int = 3
+
+
+@dataclass(slots=True)
+class Force:
+    ledger: int
+    txn: int = 0
+    priority: int = 0
+    version: int = 3
+
+
+@dataclass(slots=True)
+class BookieInfo:
+    """`requested`: 1 total disk, 2 free disk, or both (a bit mask)."""
+
+    requested: int
+    txn: int = 0
+    priority: int = 0
+    version: int = 3
+
+
+@dataclass(slots=True)
+class Auth:
+    plugin: str
+    payload: bytes
+    txn: int | None = None
+    priority: int = 0
+    version: int = 2
+
+
+@dataclass(slots=True)
+class StartTls:
+    txn: int = 0
+    priority: int = 0
+    version: int = 3
+
+
+@dataclass(slots=True)
+class Unserved:
+    """A V3 request that parses but that nobody serves (operations 3, 4 and 12): answered EBADREQ with its header copied."""
+
+    operation: int
+    txn: int
+    priority: int = 0
+    version: int = 3
+
+
+Request = AddRun | Read | BatchRead | WriteLac | ReadLac | ListEntries | Force | BookieInfo | Auth | StartTls | Unserved
+
+
+@dataclass(slots=True)
+class AddAcks:
+    """
+    `count` answers to adds that came together with one status.  V2: ids first, first + 1, … of `ledger`.
+    V3: transactions txn, txn + 1, …; `ledger` and `first` are what the first answer said (0 in a bare one).
+    """
+
+    ledger: int
+    first: int
+    count: int
+    status: Status
+    txn: int | None = None
+
+
+@dataclass(slots=True)
+class ReadReply:
+    status: Status
+    ledger: int
+    entry: int
+    body: bytes | None = None
+    lac: int | None = None  # V3: maxLAC, a hint that no digest covers
+    lac_time_ms: int | None = None
+    txn: int | None = None
+
+
+@dataclass(slots=True)
+class BatchReply:
+    status: Status
+    ledger: int
+    first: int
+    request_id: int
+    bodies: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class StatusReply:
+    """The answer to WriteLac, Force and StartTls: a status and, save for StartTls, the ledger.  `operation` is V3's number."""
+
+    operation: int
+    status: Status
+    txn: int
+    ledger: int = 0
+
+
+@dataclass(slots=True)
+class LacReply:
+    status: Status
+    ledger: int
+    txn: int
+    lac_body: bytes | None = None  # the explicit LAC as it was written
+    last_body: bytes | None = None  # the highest stored entry
+
+
+@dataclass(slots=True)
+class InfoReply:
+    status: Status
+    txn: int
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class ListReply:
+    status: Status
+    ledger: int
+    txn: int
+    availability: bytes | None = None  # see `availability.py`
+
+
+@dataclass(slots=True)
+class AuthReply:
+    plugin: str
+    payload: bytes
+    status: Status = Status.EOK
+    txn: int | None = None
+
+
+Reply = AddAcks | ReadReply | BatchReply | StatusReply | LacReply | InfoReply | ListReply | AuthReply

@@ -1,0 +1,44 @@
+"""
+The real reactor for tests: one background thread runs it for the whole session; a test hands it coroutines and waits.
+
+    from tests.reactor import run, reactor
+    def test_something():
+        async def story(): ...
+        run(story)
+"""
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from twisted.internet import reactor as _global
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import blockingCallFromThread
+
+T = TypeVar("T")
+reactor = _global
+_started = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+def _ensure() -> None:
+    global _thread  # noqa: PLW0603
+    with _started:
+        if _thread is None:
+            up = threading.Event()
+            reactor.callWhenRunning(up.set)
+            _thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name="test-reactor", daemon=True)
+            _thread.start()
+            assert up.wait(10), "the reactor did not start"
+
+
+def run(story: Callable[[], Awaitable[T]], timeout: float = 30.0) -> T:
+    """Runs an async function (or one that returns a Deferred) on the reactor; raises what it raises, TimeoutError after `timeout` seconds."""
+    _ensure()
+
+    def begin() -> Deferred[T]:
+        made = story()
+        deferred = made if isinstance(made, Deferred) else Deferred.fromCoroutine(made)
+        return deferred.addTimeout(timeout, reactor)
+
+    return blockingCallFromThread(reactor, begin)
