@@ -1,0 +1,51 @@
+"""
+What some tests need beyond Python: looked for here, so that every test says the same when it is missing.
+
+    need("maven")      # skips the test with the reason; fails it when QUIRE_REQUIRE names `maven`
+
+Knows: Maven with a JDK (for the real Apache BookKeeper) and Docker.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+
+def _maven() -> str | None:
+    absent = [tool for tool in ("mvn", "java", "javac") if shutil.which(tool) is None]
+    return f"no {', '.join(absent)} on the PATH: Apache BookKeeper cannot be fetched and run" if absent else None
+
+
+def _docker() -> str | None:
+    if shutil.which("docker") is None:
+        return "no docker on the PATH"
+    try:
+        answer = subprocess.run(["docker", "info"], capture_output=True, text=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired:
+        return "docker does not answer within 20 s"
+    return f"docker does not work: {answer.stderr.strip()[-200:]}" if answer.returncode else None
+
+
+LACKING: dict[str, Callable[[], str | None]] = {"maven": _maven, "docker": _docker}
+
+
+def required() -> set[str]:
+    """What `QUIRE_REQUIRE` names; an unknown name is refused, since it would require nothing."""
+    names = {name.strip() for name in os.environ.get("QUIRE_REQUIRE", "").split(",")} - {""}
+    unknown = names - set(LACKING)
+    if unknown:
+        raise ValueError(f"QUIRE_REQUIRE names {', '.join(sorted(unknown))}: known are {', '.join(sorted(LACKING))}")
+    return names
+
+
+def need(name: str) -> None:
+    """Returns when it is there; skips the calling test, or fails it when `QUIRE_REQUIRE` names it."""
+    reason = LACKING[name]()
+    if reason is None:
+        return
+    if name in required():
+        pytest.fail(f"QUIRE_REQUIRE names {name}, but {reason}", pytrace=False)
+    pytest.skip(reason)
