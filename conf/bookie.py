@@ -2,12 +2,18 @@
 The options of a bookie, as data with documentation.
 
 Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not know: files or the environment; see `properties`.
+Keys that BookKeeper lacks are our own and say so in the sample.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from quire.conf.options import option
 
 # SPDX-License-Identifier: Apache-2.0
 
+KIB = 1 << 10
 MIB = 1 << 20
 
 
@@ -16,29 +22,108 @@ class BookieOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    metadata_uri: str = Field(description="where the cluster's metadata is kept")
-    port: int = Field(3181, ge=0, le=65535, description="TCP port; 0 takes a free one")
-    bookie_id: str | None = Field(None, description="a fixed id; otherwise advertised address and port")
-    advertised_address: str | None = Field(None, description="the host name or address that clients connect to")
-    listen: str = Field("0.0.0.0", description="the address to listen on")
-    allow_loopback: bool = Field(False, description="accept a loopback address as the bookie's own")
-    journal_directories: tuple[str, ...] = Field(min_length=1, description="a ledger's journal is chosen by its id")
-    ledger_directories: tuple[str, ...] = Field(min_length=1, description="entry logs; a ledger's directory is chosen by its id")
-    index_directories: tuple[str, ...] = Field((), description="indexes; empty: beside the entry logs")
-    journal_segment_bytes: int = Field(64 * MIB, ge=MIB, description="size of one preallocated journal segment, bytes")
-    journal_sync_data: bool = Field(True, description="sync each group before it is acknowledged")
-    journal_group_wait_ms_max: int = Field(0, ge=0, description="how long a group may wait for more, milliseconds; 0: only while the last sync runs")
-    journal_group_bytes_max: int = Field(4 * MIB, ge=4096, description="most bytes in one group")
-    journal_queue_bytes_max: int = Field(64 * MIB, ge=MIB, description="most bytes waiting for a journal; beyond it adds are parked")
-    write_cache_bytes_max: int = Field(128 * MIB, ge=2 * MIB, description="both halves of the write cache, bytes")
-    read_cache_bytes_max: int = Field(32 * MIB, ge=0, description="read-ahead, bytes")
-    entry_log_bytes_max: int = Field(1024 * MIB, ge=MIB, le=(1 << 31) - 1, description="an entry log is rotated at this size, bytes")
-    flush_interval_ms: int = Field(10_000, ge=10, description="time between checkpoints, milliseconds")
-    frame_bytes_max: int = Field(5_242_880, ge=4096, description="largest frame, its length field included, bytes")
-    batch_read_bytes_max: int = Field(5_242_880, ge=4096, description="most bytes in one batch read's answer")
-    connection_pending_bytes_max: int = Field(64 * MIB, ge=MIB, description="parked adds of one connection, bytes; beyond it the bookie stops reading from it")
-    connections_max: int = Field(10_000, ge=1, description="open connections; beyond it the longest idle one is closed")
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics")
-    metrics_port: int = Field(0, ge=0, le=65535, description="port of /metrics; 0 takes a free one")
-    force_read_only: bool = Field(False, description="start read-only")
-    session_timeout_ms: int = Field(10_000, ge=1000, description="metadata session, milliseconds")
+    metadata_uri: str = option(
+        key="metadataServiceUri", description="where the cluster's metadata is kept", example="zk://127.0.0.1:2181/ledgers", min_length=1
+    )
+    session_timeout_ms: int = option(
+        10_000, ge=1000, key="zkTimeout", unit="ms", description="a metadata session ends after this much silence, and with it the bookie's registration"
+    )
+    port: int = option(3181, ge=0, le=65535, key="bookiePort", description="TCP port for clients; 0 takes a free one")
+    bookie_id: str | None = option(None, key="bookieId", description="a fixed id, independent of address; otherwise advertised address and port")
+    advertised_address: str | None = option(None, key="advertisedAddress", description="the host name or address that clients connect to")
+    listen: str = option(
+        "0.0.0.0", key="listeningInterface", description="the address or network interface to listen on; 0.0.0.0 is all of them", min_length=1
+    )
+    use_host_name: bool = option(False, key="useHostNameAsBookieID", description="the bookie's id has its host name instead of its address")
+    use_short_host_name: bool = option(False, key="useShortHostName", description="the host name without its domain")
+    allow_loopback: bool = option(False, key="allowLoopback", description="accept a loopback address as the bookie's own")
+
+    journal_directories: tuple[str, ...] = option(
+        min_length=1,
+        key=("journalDirectories", "journalDirectory"),
+        example="/var/lib/quire/journal",
+        description="where the journals lie, comma-separated; a ledger's journal is chosen by its id",
+    )
+    ledger_directories: tuple[str, ...] = option(
+        min_length=1,
+        key="ledgerDirectories",
+        example="/var/lib/quire/ledgers",
+        description="where entry logs lie, comma-separated; a ledger's directory is chosen by its id, so the order matters",
+    )
+    index_directories: tuple[str, ...] = option(
+        (), key="indexDirectories", description="where indexes lie, as many as ledger directories; empty: beside the entry logs"
+    )
+    allow_storage_expansion: bool = option(False, key="allowStorageExpansion", description="new, empty directories may be added to an old bookie")
+
+    journal_segment_bytes: int = option(
+        64 * MIB, ge=MIB, key="journalSegmentSizeMB", unit="MiB", scale=MIB, description="size of one preallocated journal segment (our own key)"
+    )
+    journal_sync_data: bool = option(True, key="journalSyncData", description="sync each group before it is acknowledged; false loses data with the power")
+    journal_group_wait_ms_max: int = option(
+        0, ge=0, le=1000, key="journalMaxGroupWaitMSec", unit="ms", description="how long a group may wait for more; 0: only while the last sync runs"
+    )
+    journal_group_bytes_max: int = option(4 * MIB, ge=4096, key="journalBufferedWritesThreshold", unit="bytes", description="most bytes in one group")
+    journal_queue_bytes_max: int = option(
+        64 * MIB, ge=MIB, key="journalMaxMemorySizeMb", unit="MiB", scale=MIB, description="most bytes waiting for a journal; beyond it adds are parked"
+    )
+    write_cache_bytes_max: int = option(
+        128 * MIB, ge=2 * MIB, key="dbStorage_writeCacheMaxSizeMb", unit="MiB", scale=MIB, description="both halves of the write cache"
+    )
+    read_cache_bytes_max: int = option(32 * MIB, ge=0, key="dbStorage_readAheadCacheMaxSizeMb", unit="MiB", scale=MIB, description="read-ahead")
+    entry_log_bytes_max: int = option(1024 * MIB, ge=MIB, le=(1 << 31) - 1, key="logSizeLimit", unit="bytes", description="an entry log ends at this size")
+    flush_interval_ms: int = option(10_000, ge=10, key="flushInterval", unit="ms", description="time between checkpoints")
+
+    disk_usage_threshold: float = option(
+        0.95, gt=0, lt=1, key="diskUsageThreshold", description="a ledger directory whose disk is fuller than this part makes the bookie read-only"
+    )
+    disk_usage_warn_threshold: float = option(0.90, gt=0, lt=1, key="diskUsageWarnThreshold", description="a fuller disk is told in the log")
+    disk_check_interval_ms: int = option(10_000, ge=100, key="diskCheckInterval", unit="ms", description="time between looks at the disks")
+    high_priority_free_bytes_min: int = option(
+        1024 * MIB,
+        ge=0,
+        key="minUsableSizeForHighPriorityWrites",
+        unit="bytes",
+        description="a read-only bookie accepts what ledger recovery writes while a disk has this much free",
+    )
+    force_read_only: bool = option(False, key="forceReadOnlyBookie", description="start read-only and stay so")
+
+    frame_bytes_max: int = option(5_242_880, ge=4096, key="nettyMaxFrameSizeBytes", unit="bytes", description="largest frame, its length field included")
+    batch_read_bytes_max: int = option(5_242_880, ge=4096, key="maxBatchReadSize", unit="bytes", description="most bytes in one batch read's answer")
+    reads_pending_max: int = option(
+        10_000, ge=1, key="maxPendingReadRequestsPerThread", description="reads that wait for the disk; one more is answered with too many requests"
+    )
+    long_polls_max: int = option(
+        10_000, ge=1, key="longPollsMax", description="long polls that wait; one more is refused with too many requests (our own key)"
+    )
+    connection_pending_bytes_max: int = option(
+        64 * MIB,
+        ge=MIB,
+        key="connectionPendingSizeMB",
+        unit="MiB",
+        scale=MIB,
+        description="parked adds of one connection; beyond it the bookie stops reading from it (our own key)",
+    )
+    connections_max: int = option(10_000, ge=1, key="connectionsMax", description="open connections; beyond it the longest idle one is closed (our own key)")
+    partial_frame_ms_max: int = option(
+        60_000, ge=100, key="partialFrameTimeoutMs", unit="ms", description="a begun frame must be whole after this, or its connection is closed (our own key)"
+    )
+
+    metrics_host: str = option("127.0.0.1", key="prometheusStatsHttpAddress", description="address of /metrics and /healthz")
+    metrics_port: int = option(0, ge=0, le=65535, key="prometheusStatsHttpPort", description="their port; 0 takes a free one")
+
+    @model_validator(mode="after")
+    def _relations(self) -> Self:
+        """What no single range can say; `ValueError` names both keys."""
+        if self.index_directories and len(self.index_directories) != len(self.ledger_directories):
+            raise ValueError(
+                f"indexDirectories names {len(self.index_directories)} directories, ledgerDirectories {len(self.ledger_directories)}: give as many, or none"
+            )
+        directories = {"journalDirectories": self.journal_directories, "ledgerDirectories": self.ledger_directories, "indexDirectories": self.index_directories}
+        for key, paths in directories.items():
+            if len(set(paths)) != len(paths):
+                raise ValueError(f"{key} names a directory twice: {','.join(paths)}")
+            if not all(paths):
+                raise ValueError(f"{key} has an empty name: {','.join(paths)!r}")
+        if self.disk_usage_warn_threshold > self.disk_usage_threshold:
+            raise ValueError(f"diskUsageWarnThreshold {self.disk_usage_warn_threshold} is above diskUsageThreshold {self.disk_usage_threshold}")
+        return self

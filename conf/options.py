@@ -1,0 +1,83 @@
+"""
+How one option is declared: as a pydantic field that also carries its key in files, its unit and the scale between the two.
+
+Knows: the shape that `properties` and the samples read back.  Does not know: any option.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, cast
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Key(TypedDict):
+    """How a field is written in a file.  The first name is the preferred one; `scale` turns the file's number into the field's."""
+
+    names: list[str]
+    unit: str
+    scale: int
+    example: str
+
+
+def option(
+    default: Any = ...,
+    *,
+    key: str | tuple[str, ...],
+    description: str,
+    unit: str = "",
+    scale: int = 1,
+    example: str = "",
+    **limits: Any,
+) -> Any:
+    """
+    A field of an options model.  `default` and `limits` (ge, le, gt, lt, min_length) are in the field's own unit, which its
+    name ends in; `unit` and `scale` are the file's: a key in MiB has scale 2^20.  `example` stands in the sample for a required key.
+    """
+    names = [key] if isinstance(key, str) else list(key)
+    extra: Key = {"names": names, "unit": unit, "scale": scale, "example": example}
+    return Field(default, description=description, json_schema_extra=cast(dict[str, Any], extra), **limits)
+
+
+def key_of(field: FieldInfo) -> Key:
+    """The file side of a field that `option` declared."""
+    extra = field.json_schema_extra
+    assert isinstance(extra, Mapping), "the field was not declared by option()"
+    return cast(Key, extra)
+
+
+def range_text(field: FieldInfo) -> str:
+    """The allowed values, in the file's unit, in words: "1 to 65535", "at least 1", "true or false"."""
+    scale, unit = key_of(field)["scale"], key_of(field)["unit"]
+    if field.annotation is bool:
+        return "true or false"
+    low = high = None
+    inclusive = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    parts = []
+    for limit in field.metadata:
+        for name, word in inclusive.items():
+            value = getattr(limit, name, None)
+            if value is None:
+                continue
+            value = value // scale if isinstance(value, int) else value
+            parts.append(f"{word} {value}")
+            low = value if name == "ge" else low
+            high = value if name == "le" else high
+    if low is not None and high is not None and len(parts) == 2:
+        return f"{low} to {high}" + (f" {unit}" if unit else "")
+    return " and ".join(parts) + (f" {unit}" if unit and parts else "")
+
+
+def file_value(field: FieldInfo, value: Any) -> str:
+    """A field's value as it is written in a file; an unset one is the empty string."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(str(part) for part in value)
+    if isinstance(value, int):
+        return str(value // key_of(field)["scale"])
+    return str(value)

@@ -1,0 +1,240 @@
+"""
+Reading Java-properties files with BookKeeper's key names into options.
+
+Knows: the file format, `BK_<key>` overrides from the environment, which key is which field, and what to say about the rest:
+a BookKeeper key that means nothing here gives one warning, a key that nobody knows is refused with the nearest one named.
+Does not know: what an option does.
+
+Order of strength: the environment, then the file, then the default.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from quire.conf.known_keys import ADVICE, CLIENT, FAMILIES, SCRIPT_VARIABLES, SERVER
+from quire.conf.options import Key, file_value, key_of, range_text
+
+# SPDX-License-Identifier: Apache-2.0
+
+M = TypeVar("M", bound=BaseModel)
+
+ENVIRONMENT_PREFIX = "BK_"
+ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+BLANKS = " \t\f"
+# Together they stand for metadataServiceUri where that is missing (spec metadata-layout.md 1.1).
+ZK_SERVERS, ZK_ROOT, URI = "zkServers", "zkLedgersRootPath", "metadataServiceUri"
+LAYOUTS = {
+    "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory": "hierarchical",
+    "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory": "longhierarchical",
+    "org.apache.bookkeeper.meta.FlatLedgerManagerFactory": "flat",
+}
+
+
+class ConfigurationError(ValueError):
+    """A configuration that can't be used.  The text names the file and line (or the variable), the key and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One `key=value` and where it was found, as "file:line" or "environment variable BK_…"."""
+
+    key: str
+    value: str
+    where: str
+
+
+def logical_lines(text: str) -> list[tuple[int, str]]:
+    """(number of its first line from 1 on, line with its continuations joined), comments and blank lines left out."""
+    found: list[tuple[int, str]] = []
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        start, line = at, lines[at].lstrip(BLANKS)
+        at += 1
+        if not line or line[0] in "#!":
+            continue
+        while (len(line) - len(line.rstrip("\\"))) % 2 and at < len(lines):
+            line = line[:-1] + lines[at].lstrip(BLANKS)
+            at += 1
+        found.append((start + 1, line))
+    return found
+
+
+def unescaped(text: str, where: str) -> str:
+    """Backslash escapes undone; `ConfigurationError` for a broken \\u one."""
+    if "\\" not in text:
+        return text
+    out, at = [], 0
+    while at < len(text):
+        letter = text[at]
+        at += 1
+        if letter != "\\" or at == len(text):
+            if letter != "\\":
+                out.append(letter)
+            continue
+        letter = text[at]
+        at += 1
+        if letter == "u":
+            digits = text[at : at + 4]
+            try:
+                out.append(chr(int(digits, 16)))
+            except ValueError:
+                raise ConfigurationError(f"{where}: \\u{digits} is not a character") from None
+            at += 4
+        else:
+            out.append(ESCAPES.get(letter, letter))
+    return "".join(out)
+
+
+def parse(text: str, source: str) -> list[Property]:
+    """The properties of a file's text in order; `source` is its name for messages."""
+    found = []
+    for number, line in logical_lines(text):
+        where = f"{source}:{number}"
+        end = 0
+        while end < len(line) and line[end] not in "=:" + BLANKS:
+            end += 2 if line[end] == "\\" else 1
+        rest = line[end:].lstrip(BLANKS)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(BLANKS)
+        found.append(Property(unescaped(line[:end], where), unescaped(rest, where).strip(), where))
+    return found
+
+
+def read(path: str) -> list[Property]:
+    """The properties of a file; `ConfigurationError` when it can't be read."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as failure:
+        raise ConfigurationError(f"{path}: {failure.strerror or failure}") from failure
+    try:
+        return parse(data.decode("utf-8"), path)
+    except UnicodeDecodeError:
+        return parse(data.decode("latin-1"), path)  # what Java reads
+
+
+def overrides(environment: Mapping[str, str]) -> list[Property]:
+    """The `BK_<key>` variables, ordered by name; those of BookKeeper's container scripts are left out."""
+    return [
+        Property(name.removeprefix(ENVIRONMENT_PREFIX), value.strip(), f"environment variable {name}")
+        for name, value in sorted(environment.items())
+        if name.startswith(ENVIRONMENT_PREFIX) and name.removeprefix(ENVIRONMENT_PREFIX) not in SCRIPT_VARIABLES
+    ]
+
+
+def settled(found: Sequence[Property]) -> dict[str, Property]:
+    """One property per key.  The environment wins; two different values in one file are refused, for readers differ in which one they take."""
+    chosen: dict[str, Property] = {}
+    for item in found:
+        before = chosen.get(item.key)
+        from_file = not item.where.startswith("environment")
+        if before is not None and from_file and before.value != item.value:
+            raise ConfigurationError(f"{item.where}: {item.key} is set again, to {item.value!r}; {before.where} says {before.value!r}")
+        chosen[item.key] = item
+    return chosen
+
+
+def metadata_uri(chosen: Mapping[str, Property]) -> Property | None:
+    """The URI that zkServers and its companions mean, where metadataServiceUri is missing or blank."""
+    given = chosen.get(URI)
+    servers = chosen.get(ZK_SERVERS)
+    if (given is not None and given.value) or servers is None or not servers.value:
+        return None
+    root = chosen[ZK_ROOT].value if ZK_ROOT in chosen and chosen[ZK_ROOT].value else "/ledgers"
+    factory = chosen.get("ledgerManagerFactoryClass")
+    layout = LAYOUTS.get(factory.value) if factory is not None else None
+    scheme = f"zk+{layout}" if layout else "zk"
+    return Property(URI, f"{scheme}://{servers.value.replace(',', ';').replace(' ', '')}{root}", servers.where)
+
+
+def value_of(item: Property, key: Key, annotation: object) -> object:
+    """A property's value in the field's own unit, still to be checked by the model."""
+    text = item.value
+    if annotation == tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(","))
+    if key["scale"] != 1 and text.lstrip("-").isdecimal():
+        return int(text) * key["scale"]
+    return text
+
+
+def options(model: type[M], found: Sequence[Property]) -> tuple[M, list[str]]:
+    """
+    The options and the warnings to log, from properties in rising strength.
+    Raises `ConfigurationError` for an unknown key, a bad value, a missing key or a broken relation, all of them in one text.
+    """
+    chosen = settled(found)
+    derived = metadata_uri(chosen)
+    if derived is not None:
+        chosen[URI] = derived
+    fields = {name: field for name, field in model.model_fields.items() if field.json_schema_extra is not None}
+    field_of = {key: name for name, field in fields.items() for key in key_of(field)["names"]}
+    known = SERVER | CLIENT | set(field_of)
+    values: dict[str, object] = {}
+    origin: dict[str, Property] = {}
+    warnings: list[str] = []
+    faults: list[str] = []
+    for key, item in chosen.items():
+        name = field_of.get(key)
+        if name is None:
+            if key in (ZK_SERVERS, ZK_ROOT) or (key == "ledgerManagerFactoryClass" and derived is not None):
+                continue
+            if key in known or key.startswith(FAMILIES):
+                if not item.value:
+                    continue  # set to nothing: nobody expects anything of it
+                advice = f": {ADVICE[key]}" if key in ADVICE else ""
+                warnings.append(f"{item.where}: {key} has no meaning here{advice}")
+                continue
+            near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.0)
+            faults.append(f"{item.where}: nobody knows the key {key!r}; the nearest one is {near[0] if near else URI}")
+            continue
+        if not item.value:
+            continue  # a blank value means the default, as in BookKeeper
+        preferred = key_of(fields[name])["names"]
+        if name in origin and preferred.index(origin[name].key) < preferred.index(key):
+            continue
+        origin[name] = item
+        values[name] = value_of(item, key_of(fields[name]), fields[name].annotation)
+    try:
+        made = model.model_validate(values)
+    except ValidationError as failure:
+        for fault in failure.errors(include_url=False, include_context=False):
+            name = str(fault["loc"][0]) if fault["loc"] else ""
+            if name not in fields:
+                faults.append(fault["msg"].removeprefix("Value error, "))
+                continue
+            key, allowed = key_of(fields[name])["names"][0], range_text(fields[name])
+            if name not in origin:
+                faults.append(f"{key} is missing: {fields[name].description}; for example {key}={key_of(fields[name])['example']}")
+            else:
+                item = origin[name]
+                faults.append(f"{item.where}: {item.key}={item.value} is not allowed: {allowed or fault['msg']}")
+        raise ConfigurationError("; ".join(faults)) from None
+    if faults:
+        raise ConfigurationError("; ".join(faults))
+    return made, warnings
+
+
+def load(model: type[M], path: str | None, environment: Mapping[str, str], extra: Sequence[Property] = ()) -> tuple[M, list[str]]:
+    """Options from a file (None: no file), the environment, and `extra` (command line) in rising strength, with the warnings to log."""
+    properties = read(path) if path is not None else []
+    stronger = {item.key: item for item in [*overrides(environment), *extra]}
+    return options(model, [*(item for item in properties if item.key not in stronger), *stronger.values()])
+
+
+def sample(model: type[BaseModel], title: str) -> str:
+    """The documented sample file of a model: required keys with an example, the others commented out with their defaults."""
+    out = [f"# {title}", "# Keys are BookKeeper's unless their text says otherwise; BK_<key> in the environment overrides.", ""]
+    for field in model.model_fields.values():
+        key = key_of(field)
+        name, unit = key["names"][0], key["unit"]
+        allowed = range_text(field)
+        facts = [part for part in (f"unit: {unit}" if unit else "", f"allowed: {allowed}" if allowed else "") if part]
+        out.append(f"# {field.description}" + (f" ({', '.join(facts)})" if facts else ""))
+        out.append(f"{name}={key['example']}" if field.is_required() else f"#{name}={file_value(field, field.default)}")
+        out.append("")
+    return "\n".join(out)

@@ -1,0 +1,71 @@
+"""The options of a bookie: every field is documented, carries a key of BookKeeper or says that it is our own, and the sample shows the code."""
+
+import pytest
+from pydantic import ValidationError
+
+from quire.conf.bookie import BookieOptions
+from quire.conf.known_keys import SERVER
+from quire.conf.options import key_of
+from quire.conf.properties import load, parse
+from quire.conf.samples import DIRECTORY, bookie_conf
+
+# SPDX-License-Identifier: Apache-2.0
+
+REQUIRED = {"metadata_uri": "memory://a", "journal_directories": ("/j",), "ledger_directories": ("/l",)}
+
+
+def test_every_option_is_documented() -> None:
+    """Description and key everywhere; a number of bytes or milliseconds says so in its name."""
+    for name, field in BookieOptions.model_fields.items():
+        key = key_of(field)
+        assert field.description, name
+        assert key["names"], name
+        if key["unit"] in ("bytes", "MiB"):
+            assert "_bytes" in name
+        if key["unit"] == "ms":
+            assert "_ms" in name
+
+
+def test_keys_are_bookkeepers_or_say_that_they_are_ours() -> None:
+    for field in BookieOptions.model_fields.values():
+        for name in key_of(field)["names"]:
+            assert (name in SERVER) != ("our own key" in (field.description or "")), name
+
+
+def test_no_key_is_two_options() -> None:
+    names = [name for field in BookieOptions.model_fields.values() for name in key_of(field)["names"]]
+    assert len(set(names)) == len(names)
+
+
+def test_the_sample_is_the_code() -> None:
+    """Render it anew with `python -m quire.conf.samples` when this fails."""
+    assert (DIRECTORY / "bookie.conf").read_text() == bookie_conf()
+
+
+def test_the_sample_works_as_it_is() -> None:
+    found, warnings = load(BookieOptions, str(DIRECTORY / "bookie.conf"), {})
+    assert found.journal_directories == ("/var/lib/quire/journal",)
+    assert warnings == []
+
+
+def test_the_samples_comments_are_the_defaults() -> None:
+    """Taking the # away from every line changes nothing."""
+    lines = [line.removeprefix("#") if line.startswith("#") and not line.startswith("# ") else line for line in bookie_conf().splitlines()]
+    from quire.conf.properties import options
+
+    loud, _ = options(BookieOptions, parse("\n".join(lines), "f"))
+    quiet, _ = options(BookieOptions, parse(bookie_conf(), "f"))
+    assert loud == quiet
+
+
+def test_options_are_frozen_and_closed() -> None:
+    made = BookieOptions(**REQUIRED)
+    with pytest.raises(ValidationError):
+        made.port = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        BookieOptions(**REQUIRED, prot=1)
+
+
+def test_directories_have_no_default() -> None:
+    with pytest.raises(ValidationError):
+        BookieOptions(metadata_uri="memory://a")  # type: ignore[call-arg]

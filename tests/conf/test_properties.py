@@ -1,0 +1,233 @@
+"""Reading BookKeeper's configuration files: the format, the overrides, and what is said about keys that mean nothing or are unknown."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.conf.bookie import BookieOptions
+from quire.conf.known_keys import CLIENT, SERVER
+from quire.conf.properties import ConfigurationError, Property, load, options, overrides, parse, read
+
+# SPDX-License-Identifier: Apache-2.0
+
+MINIMUM = "metadataServiceUri=memory://a\njournalDirectories=/j\nledgerDirectories=/l\n"
+
+
+def made(text: str, environment: dict[str, str] | None = None) -> tuple[BookieOptions, list[str]]:
+    return options(BookieOptions, [*parse(MINIMUM + text, "bookie.conf"), *overrides(environment or {})])
+
+
+def pairs(text: str) -> list[tuple[str, str]]:
+    return [(item.key, item.value) for item in parse(text, "f")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", [("a", "b")]),
+        ("a = b", [("a", "b")]),
+        ("a:b", [("a", "b")]),
+        ("a b", [("a", "b")]),
+        ("  a\t=\t b c ", [("a", "b c")]),
+        ("a", [("a", "")]),
+        ("a=", [("a", "")]),
+        ("# c\n! d\n\n \na=b", [("a", "b")]),
+        ("a=b=c", [("a", "b=c")]),
+        ("a==b", [("a", "=b")]),
+        ("a=one,\\\n   two", [("a", "one,two")]),
+        ("a=b\\\\\nc=d", [("a", "b\\"), ("c", "d")]),
+        ("a\\=b=c", [("a=b", "c")]),
+        ("a=\\u0041\\tz\\q", [("a", "A\tzq")]),
+        ("a=b\r\nc=d\r\n", [("a", "b"), ("c", "d")]),
+        ("#x\\\na=b", [("a", "b")]),
+        ("a=end\\", [("a", "end")]),
+    ],
+)
+def test_format(text: str, expected: list[tuple[str, str]]) -> None:
+    """Separators, comments, continuations and escapes of the Java format."""
+    assert pairs(text) == expected
+
+
+def test_positions_are_those_of_the_first_line() -> None:
+    """A property knows its file and line, also behind comments and continuations."""
+    found = parse("# one\na=1,\\\n 2\nb=3\n", "bookie.conf")
+    assert [item.where for item in found] == ["bookie.conf:2", "bookie.conf:4"]
+
+
+def test_broken_escape_names_its_line() -> None:
+    """A \\u escape without four digits is refused with its place."""
+    with pytest.raises(ConfigurationError, match=r"f:1: \\uxyzw is not a character"):
+        parse("a=\\uxyzw", "f")
+
+
+@given(st.text())
+def test_any_text_parses_or_is_refused(text: str) -> None:
+    """No text makes the parser fail in another way than ConfigurationError."""
+    try:
+        for item in parse(text, "f"):
+            assert isinstance(item, Property)
+    except ConfigurationError:
+        pass
+
+
+def test_units_of_the_file_become_those_of_the_field() -> None:
+    """A key in MiB fills a field in bytes; a list is cut at commas; blanks around its parts go."""
+    found, warnings = made("journalMaxMemorySizeMb=2\njournalSyncData=false\nbookiePort=0\nindexDirectories= /i \n")
+    assert found.journal_queue_bytes_max == 2 << 20
+    assert found.journal_sync_data is False
+    assert found.port == 0
+    assert found.index_directories == ("/i",)
+    assert warnings == []
+
+
+def test_blank_values_mean_the_default() -> None:
+    """As in BookKeeper: `bookieId=` is no id."""
+    found, _ = made("bookieId=\nbookiePort=\n")
+    assert found.bookie_id is None
+    assert found.port == 3181
+
+
+def test_old_journal_key_yields_to_the_new_one() -> None:
+    """journalDirectory is read where journalDirectories is missing, and skipped where it isn't."""
+    text = "metadataServiceUri=memory://a\nledgerDirectories=/l\n"
+    alone, _ = options(BookieOptions, parse(text + "journalDirectory=/old\n", "f"))
+    assert alone.journal_directories == ("/old",)
+    for order in ("journalDirectory=/old\njournalDirectories=/a,/b\n", "journalDirectories=/a,/b\njournalDirectory=/old\n"):
+        both, warnings = options(BookieOptions, parse(text + order, "f"))
+        assert both.journal_directories == ("/a", "/b")
+        assert warnings == []
+
+
+def test_a_key_without_meaning_gives_one_warning() -> None:
+    """It names file, line and key, and says more where more is known."""
+    _, warnings = made("gcWaitTime=1\nextraServerComponents=\nbookieAuthProviderFactoryClass=x\ndlog.bkcEnsembleSize=3\n")
+    assert warnings == [
+        "bookie.conf:4: gcWaitTime has no meaning here",
+        "bookie.conf:6: bookieAuthProviderFactoryClass has no meaning here: connections are NOT authenticated",
+        "bookie.conf:7: dlog.bkcEnsembleSize has no meaning here",
+    ]
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:
+    """So that a slip of the finger does not silently lose a setting."""
+    with pytest.raises(ConfigurationError, match=r"bookie\.conf:4: nobody knows the key 'bookiePrt'; the nearest one is bookiePort"):
+        made("bookiePrt=3181\n")
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """An operator repairs a file in one go."""
+    with pytest.raises(ConfigurationError) as refused:
+        made("bookiePort=99999\nflushIntervall=3\nzkTimeout=soon\n")
+    for part in (
+        "bookie.conf:4: bookiePort=99999 is not allowed: 0 to 65535",
+        "flushInterval",
+        "bookie.conf:6: zkTimeout=soon is not allowed: at least 1000 ms",
+    ):
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("journalMaxMemorySizeMb=0", "journalMaxMemorySizeMb=0 is not allowed: at least 1 MiB"),
+        ("journalSyncData=maybe", "journalSyncData=maybe is not allowed: true or false"),
+        ("diskUsageThreshold=1.5", "diskUsageThreshold=1.5 is not allowed: above 0 and below 1"),
+        ("logSizeLimit=1", "logSizeLimit=1 is not allowed: 1048576 to 2147483647 bytes"),
+        ("flushInterval=", ""),
+    ],
+)
+def test_bad_values_name_key_value_and_range(text: str, said: str) -> None:
+    if not said:
+        made(text)
+        return
+    with pytest.raises(ConfigurationError) as refused:
+        made(text)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("indexDirectories=/a,/b", "indexDirectories names 2 directories, ledgerDirectories 1"),
+        ("diskUsageThreshold=0.5", "diskUsageWarnThreshold 0.9 is above diskUsageThreshold 0.5"),
+    ],
+)
+def test_broken_relations_name_both_keys(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        made(text)
+    assert said in str(refused.value)
+
+
+def test_directories_named_twice_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="ledgerDirectories names a directory twice: /l,/l"):
+        options(BookieOptions, parse("metadataServiceUri=memory://a\njournalDirectories=/j\nledgerDirectories=/l,/l", "f"))
+
+
+def test_missing_keys_come_with_an_example() -> None:
+    """Directories have no default: guessing where data lies loses it."""
+    with pytest.raises(ConfigurationError) as refused:
+        options(BookieOptions, [])
+    for key in ("metadataServiceUri is missing", "journalDirectories=/var/lib/quire/journal", "ledgerDirectories is missing"):
+        assert key in str(refused.value)
+
+
+def test_two_values_for_one_key_are_refused() -> None:
+    """BookKeeper takes the first, others the last; equal ones harm nobody."""
+    with pytest.raises(ConfigurationError, match=r"bookie\.conf:5: bookiePort is set again, to '2'; bookie\.conf:4 says '1'"):
+        made("bookiePort=1\nbookiePort=2\n")
+    assert made("bookiePort=1\nbookiePort=1\n")[0].port == 1
+
+
+def test_the_environment_overrides_the_file() -> None:
+    """BK_<key>, as in BookKeeper's images; their scripts' own variables are passed over."""
+    found, warnings = made("bookiePort=1\n", {"BK_bookiePort": "2", "BK_DATA_DIR": "/data", "PATH": "/bin", "BK_gcWaitTime": "1"})
+    assert found.port == 2
+    assert warnings == ["environment variable BK_gcWaitTime: gcWaitTime has no meaning here"]
+    with pytest.raises(ConfigurationError, match="environment variable BK_bookieport: nobody knows the key 'bookieport'; the nearest one is bookiePort"):
+        made("", {"BK_bookieport": "2"})
+
+
+@pytest.mark.parametrize(
+    ("text", "uri"),
+    [
+        ("zkServers=h1:2181,h2:2181\n", "zk://h1:2181;h2:2181/ledgers"),
+        ("zkServers=h1\nzkLedgersRootPath=/a/b\n", "zk://h1/a/b"),
+        ("zkServers=h1\nledgerManagerFactoryClass=org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory\n", "zk+longhierarchical://h1/ledgers"),
+        ("metadataServiceUri=\nzkServers=h1\n", "zk://h1/ledgers"),
+        ("metadataServiceUri=zk://m/ledgers\nzkServers=h1\n", "zk://m/ledgers"),
+    ],
+)
+def test_the_old_zookeeper_keys_stand_in_for_the_uri(text: str, uri: str) -> None:
+    found, warnings = options(BookieOptions, parse("journalDirectories=/j\nledgerDirectories=/l\n" + text, "f"))
+    assert found.metadata_uri == uri
+    assert warnings == []
+
+
+def test_every_known_server_key_is_accepted(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """A file that sets all keys of BookKeeper's own starts a bookie: none is refused, each without meaning warns once."""
+    fields = {key for field in BookieOptions.model_fields.values() for key in field.json_schema_extra["names"]}  # type: ignore[index]
+    others = sorted((SERVER | CLIENT) - fields - {"zkServers", "zkLedgersRootPath"})
+    path = tmp_path / "bk_server.conf"
+    path.write_text(MINIMUM + "".join(f"{key}=1\n" for key in others) + "zkServers=h\nzkLedgersRootPath=/r\n")
+    _, warnings = load(BookieOptions, str(path), {})
+    assert len(warnings) == len(others)
+    assert all(sum(f" {key} has" in warning for warning in warnings) == 1 for key in others)
+
+
+def test_the_command_line_is_strongest(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "bookie.conf"
+    path.write_text(MINIMUM + "bookiePort=1\n")
+    found, _ = load(BookieOptions, str(path), {"BK_bookiePort": "2"}, [Property("bookiePort", "3", "--port")])
+    assert found.port == 3
+
+
+def test_latin_1_files_are_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """Java writes them so."""
+    path = tmp_path / "f"
+    path.write_bytes("a=\xe9".encode("latin-1"))
+    assert read(str(path))[0].value == "\xe9"
+
+
+def test_an_unreadable_file_is_named(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ConfigurationError, match=r"nowhere\.conf: No such file or directory"):
+        read(str(tmp_path / "nowhere.conf"))
