@@ -1,0 +1,225 @@
+"""
+What the cluster agrees on about one ledger: quorums, fragments, state, end.
+
+Knows: the invariants (spec client-protocol.md 1.1, metadata-layout.md 4.2 and 8) and the only changes that are allowed.
+Does not know: bytes (`codec`), or who keeps them (`store`).
+
+Safety: a value that breaks an invariant can't be made, CLOSED is never left, and the end of a closed ledger never changes.
+Every edit is a pure function from one value to the next; the store's compare-and-set decides whether it happened.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from types import MappingProxyType
+
+from quire.protocol.digest import DigestType
+
+# SPDX-License-Identifier: Apache-2.0
+
+FORMAT_VERSION = 3  # what new ledgers are written in
+FORMAT_VERSIONS = (1, 2, 3)
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+
+# ":-_" is a range (0x3A to 0x5F) in the reference too (spec metadata-layout.md 5.3).
+BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
+
+
+def check_bookie_id(bookie: str) -> str:
+    """Returns the id; `ValueError` unless it is a legal bookie id (spec metadata-layout.md 5.3)."""
+    if not BOOKIE_ID.fullmatch(bookie) or bookie.lower() == "readonly":
+        raise ValueError(f"{bookie!r} is no bookie id: use letters, digits, '.', '-', '_' and ':' (and not 'readonly')")
+    return bookie
+
+
+class LedgerState(IntEnum):
+    """The values are those that ledger metadata stores."""
+
+    OPEN = 1
+    IN_RECOVERY = 2
+    CLOSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """From entry `first` on, until the next fragment, entries lie on these bookies, by ensemble index."""
+
+    first: int
+    bookies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMetadata:
+    """
+    One ledger.  `last_entry` is -1 unless CLOSED (and for a closed empty ledger); `length` in payload bytes, 0 unless CLOSED.
+    `digest` and `password` are None together: format 1 has neither.  `ctoken` only tells a creator whether a retried
+    create was its own; every edit sets it to 0, as the reference does (spec metadata-layout.md 4.5).
+    Raises `ValueError` when an invariant is broken.
+    """
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    state: LedgerState
+    last_entry: int
+    length: int
+    fragments: tuple[Fragment, ...]
+    digest: DigestType | None
+    password: bytes | None = field(repr=False)
+    custom: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    ctime_ms: int | None = None
+    ctoken: int = 0
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "custom", MappingProxyType(dict(self.custom)))
+        object.__setattr__(self, "fragments", tuple(self.fragments))
+        if not 1 <= self.ack_quorum <= self.write_quorum <= self.ensemble_size <= INT32_MAX:
+            raise ValueError(f"quorums must be 1 <= ack {self.ack_quorum} <= write {self.write_quorum} <= ensemble {self.ensemble_size}")
+        if self.format_version not in FORMAT_VERSIONS:
+            raise ValueError(f"ledger metadata format {self.format_version} is unknown")
+        if (self.digest is None) != (self.password is None):
+            raise ValueError("digest type and password belong together")
+        if self.state is LedgerState.CLOSED:
+            if not -1 <= self.last_entry < INT64_MAX or not 0 <= self.length <= INT64_MAX:
+                raise ValueError(f"a closed ledger ends at entry -1 or more and has a length: not {self.last_entry}, {self.length}")
+        elif self.last_entry != -1 or self.length != 0:
+            raise ValueError(f"a ledger that is {self.state.name} has no last entry and no length")
+        if not 0 <= self.ctoken <= INT64_MAX:
+            raise ValueError(f"creation token {self.ctoken} is no positive 64-bit number")
+        if self.ctime_ms is not None and not -INT64_MAX <= self.ctime_ms <= INT64_MAX:
+            raise ValueError(f"creation time {self.ctime_ms} is no 64-bit number")
+        self._check_fragments()
+
+    def _check_fragments(self) -> None:
+        before = -1
+        for fragment in self.fragments:
+            if not before < fragment.first < INT64_MAX:
+                raise ValueError(f"fragments must start at rising entry ids from 0 on: {fragment.first} follows {before}")
+            if len(fragment.bookies) != self.ensemble_size:
+                raise ValueError(f"the fragment at {fragment.first} has {len(fragment.bookies)} bookies, not {self.ensemble_size}")
+            for bookie in fragment.bookies:
+                check_bookie_id(bookie)
+            before = fragment.first
+        if before < 0:
+            raise ValueError("a ledger has at least one fragment")
+
+    @classmethod
+    def new(
+        cls,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        bookies: Sequence[str],
+        digest: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom: Mapping[str, bytes] | None = None,
+        ctoken: int = 0,
+        ctime_ms: int | None = None,
+    ) -> "LedgerMetadata":
+        """A ledger that is about to be created: OPEN, one fragment at entry 0.  With `ctoken` 0 the store draws one."""
+        return cls(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            state=LedgerState.OPEN,
+            last_entry=-1,
+            length=0,
+            fragments=(Fragment(0, tuple(bookies)),),
+            digest=digest,
+            password=password,
+            custom=custom or {},
+            ctime_ms=ctime_ms,
+            ctoken=ctoken,
+        )
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is LedgerState.CLOSED
+
+    @property
+    def last_fragment(self) -> Fragment:
+        return self.fragments[-1]
+
+    def fragment_at(self, entry: int) -> Fragment:
+        """The fragment with the greatest first entry at or below `entry`; `ValueError` for an id before the first fragment."""
+        index = bisect_right(self.fragments, entry, key=_first) - 1
+        if index < 0:
+            raise ValueError(f"entry {entry} lies before the ledger's first fragment at {self.fragments[0].first}")
+        return self.fragments[index]
+
+    def ensemble_at(self, entry: int) -> tuple[str, ...]:
+        """The bookies of `entry`, by ensemble index."""
+        return self.fragment_at(entry).bookies
+
+    def fragment_ranges(self) -> list[tuple[int, int | None, tuple[str, ...]]]:
+        """
+        (first, last, bookies) of each fragment, ascending.  The last one ends at the ledger's last entry, or at None while it
+        is not closed; a fragment that holds nothing has last < first.
+        """
+        end = self.last_entry if self.is_closed else None
+        ranges: list[tuple[int, int | None, tuple[str, ...]]] = []
+        for fragment, following in zip(self.fragments, [*self.fragments[1:], None], strict=True):
+            last = end if following is None else following.first - 1
+            if end is not None and last is not None:
+                last = min(last, end)
+            ranges.append((fragment.first, last, fragment.bookies))
+        return ranges
+
+    def bookies(self) -> set[str]:
+        """Every bookie that any fragment names."""
+        return {bookie for fragment in self.fragments for bookie in fragment.bookies}
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    def recovering(self) -> "LedgerMetadata":
+        """OPEN or IN_RECOVERY becomes IN_RECOVERY; `ValueError` when it is closed."""
+        self._refuse_if_closed("be recovered")
+        return replace(self, state=LedgerState.IN_RECOVERY, ctoken=0)
+
+    def closed(self, last_entry: int, length: int) -> "LedgerMetadata":
+        """Closed for good; a value that is closed already is returned when the end is the same, else `ValueError`."""
+        if self.is_closed and (self.last_entry, self.length) == (last_entry, length):
+            return self
+        self._refuse_if_closed("be closed at another entry")
+        return replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length=length, ctoken=0)
+
+    def with_ensemble(self, first: int, bookies: Sequence[str]) -> "LedgerMetadata":
+        """From entry `first` on these bookies: a new fragment, or the last one's bookies replaced when it starts there too."""
+        self._refuse_if_closed("change its ensemble")
+        last = self.last_fragment
+        if first < last.first:
+            raise ValueError(f"a fragment at {first} can't follow the one at {last.first}")
+        kept = self.fragments[:-1] if first == last.first else self.fragments
+        return replace(self, fragments=(*kept, Fragment(first, tuple(bookies))), ctoken=0)
+
+    def replace_bookies(self, first: int, bookies: Sequence[str]) -> "LedgerMetadata":
+        """The fragment that starts at `first` with other bookies (repair; any state); `ValueError` if none starts there."""
+        if all(fragment.first != first for fragment in self.fragments):
+            raise ValueError(f"no fragment starts at entry {first}")
+        changed = tuple(Fragment(first, tuple(bookies)) if fragment.first == first else fragment for fragment in self.fragments)
+        return replace(self, fragments=changed, ctoken=0)
+
+    def _refuse_if_closed(self, what: str) -> None:
+        if self.is_closed:
+            raise ValueError(f"the ledger is closed at entry {self.last_entry}: it can't {what}")
+
+    def safe_text(self) -> str:
+        """For logs and screens: everything but the password."""
+        digest = self.digest.name if self.digest else "none"
+        end = f" last={self.last_entry} length={self.length}" if self.is_closed else ""
+        fragments = " ".join(f"{fragment.first}:[{','.join(fragment.bookies)}]" for fragment in self.fragments)
+        password = "none" if self.password is None else "hidden"
+        return (
+            f"{self.state.name}{end} E={self.ensemble_size} WQ={self.write_quorum} AQ={self.ack_quorum} digest={digest} "
+            f"password={password} format={self.format_version} custom={sorted(self.custom)} {fragments}"
+        )
+
+
+def _first(fragment: Fragment) -> int:
+    return fragment.first

@@ -1,0 +1,478 @@
+"""
+Metadata in memory: for tests and the simulator.
+
+Knows: the whole contract, deterministically: operations take effect in the order they were called, ids count from 0, all
+handles on one `MemoryCluster` (or one `memory://name`) share its state, and a session ends when a test says so.
+Does not know: threads, files, real time.
+
+Faults come from outside: `faults(operation, arguments)` may answer with a `Fault`, so that an operation takes effect late, is
+answered late, fails before it did anything, or succeeds and loses its answer.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import ParamSpec, TypeVar
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.store import (
+    ANY,
+    CLOSED_MESSAGE,
+    NEW,
+    SESSION_TIMEOUT_MS,
+    BookieList,
+    BookieRegistered,
+    BookieWatcher,
+    Cluster,
+    ClusterExists,
+    CookieChanged,
+    CookieExists,
+    CookieNotFound,
+    LedgerWatcher,
+    MetadataStore,
+    NotRegistered,
+    ReactorTime,
+    ServiceInfo,
+    Versioned,
+    Watch,
+    WrongCluster,
+    no_cluster,
+)
+from quire.protocol.digest import check_ledger_id
+from quire.protocol.errors import (
+    IncorrectParameter,
+    LedgerError,
+    LedgerExist,
+    LedgerIdOverflow,
+    MetadataVersion,
+    MetaStore,
+    NoSuchLedgerExistsOnMetadataServer,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+LAYOUT = "2\nquire.MemoryLedgers:1"
+LEDGER_ID_MAX = (1 << 63) - 2
+CTOKEN_MAX = (1 << 63) - 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """
+    What goes wrong with one operation.  `before`: seconds until it takes effect; `after`: seconds from then until its answer;
+    `error`: what it fails with, without an effect unless `applied`.
+    """
+
+    before: float = 0.0
+    after: float = 0.0
+    error: LedgerError | None = None
+    applied: bool = False
+
+
+Faults = Callable[[str, tuple[object, ...]], Fault | None]
+
+
+@dataclass(slots=True)
+class Registration:
+    session: int
+    info: ServiceInfo
+
+
+@dataclass(slots=True)
+class MemoryCluster:
+    """The state that handles share.  `seed` decides instance ids and creation tokens."""
+
+    name: str
+    seed: int = 0
+    instance_id: str | None = None
+    ledgers: dict[int, Versioned[LedgerMetadata]] = field(default_factory=dict)
+    cookie_of: dict[str, Versioned[bytes]] = field(default_factory=dict)
+    writable: dict[str, Registration] = field(default_factory=dict)
+    read_only: dict[str, Registration] = field(default_factory=dict)
+    next_ledger: int = 0
+    next_session: int = 0
+    listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
+    random: Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.random = Random(f"{self.name}/{self.seed}")
+
+    def lists(self, read_only: bool) -> dict[str, Registration]:
+        return self.read_only if read_only else self.writable
+
+    def bookie_list(self) -> BookieList:
+        return BookieList(
+            {bookie: held.info for bookie, held in sorted(self.writable.items())},
+            {bookie: held.info for bookie, held in sorted(self.read_only.items())},
+        )
+
+    def end_session(self, session: int) -> None:
+        for held in (self.writable, self.read_only):
+            for bookie in [bookie for bookie, registration in held.items() if registration.session == session]:
+                del held[bookie]
+        self.changed()
+
+    def changed(self) -> None:
+        for listener in list(self.listeners):
+            listener()
+
+
+CLUSTERS: dict[str, MemoryCluster] = {}  # by the name in memory://name
+
+
+def open_memory(reactor: ReactorTime, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> "MemoryStore":
+    """A new handle on the cluster of that name in this process."""
+    name = uri.removeprefix("memory://")
+    cluster = CLUSTERS.setdefault(name, MemoryCluster(name))
+    return MemoryStore(reactor, cluster, session_timeout_ms=session_timeout_ms, faults=faults)
+
+
+class MemoryStore(MetadataStore):
+    """One handle: a session, and the watches made through it.  `faults` may be set at any time."""
+
+    def __init__(self, reactor: ReactorTime, cluster: MemoryCluster, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> None:
+        self.uri = f"memory://{cluster.name}"
+        self.shared = cluster
+        self.faults = faults
+        self._reactor = reactor
+        self._timeout = session_timeout_ms / 1000
+        self._closed = False
+        self._looking = False
+        self._looks: list[Callable[[], None]] = []  # one per watch and waiting registration: look whether something is new
+        self._lost: list[Callable[[], None]] = []
+        cluster.listeners.append(self._look_soon)
+        self._session = self._new_session()
+
+    def _new_session(self) -> int:
+        self.shared.next_session += 1
+        return self.shared.next_session
+
+    # -- how an operation runs ------------------------------------------------------------------------------------
+
+    def _run(self, name: str, effect: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """Applies one operation, now and with its answer ready, unless a fault says otherwise."""
+        fault = self.faults(name, args) if self.faults is not None else None
+        bound = partial(effect, *args, **kwargs)
+        if fault is None:
+            return self._apply(bound, None)
+        answer: Deferred[T] = Deferred()
+
+        def begin() -> None:
+            outcome = self._apply(bound, fault)
+            if fault.after:
+                self._reactor.callLater(fault.after, outcome.chainDeferred, answer)
+            else:
+                outcome.chainDeferred(answer)
+
+        if fault.before:
+            self._reactor.callLater(fault.before, begin)
+        else:
+            begin()
+        return answer
+
+    def _apply(self, effect: Callable[[], T], fault: Fault | None) -> Deferred[T]:
+        if self._closed:
+            return fail(MetaStore(CLOSED_MESSAGE))
+        if fault is not None and fault.error is not None and not fault.applied:
+            return fail(fault.error)
+        try:
+            result = effect()
+        except LedgerError as error:
+            return fail(error)
+        if fault is not None and fault.error is not None:
+            return fail(fault.error)
+        return succeed(result)
+
+    def _look_soon(self) -> None:
+        if not self._looking and not self._closed:
+            self._looking = True
+            self._reactor.callLater(0, self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if not self._closed:
+            for look in list(self._looks):
+                look()
+
+    def close(self) -> Deferred[None]:
+        if not self._closed:
+            self._closed = True
+            self.shared.listeners.remove(self._look_soon)
+            self._looks.clear()
+            self.shared.end_session(self._session)
+        return succeed(None)
+
+    def expire_session(self) -> None:
+        """For tests: the session ends as if its heartbeats had stopped; the listeners hear of it in the reactor's next turn."""
+        self.shared.end_session(self._session)
+        self._session = self._new_session()
+        self._reactor.callLater(0, self._tell_lost)
+
+    def _tell_lost(self) -> None:
+        if not self._closed:
+            for fn in list(self._lost):
+                fn()
+
+    def on_session_lost(self, fn: Callable[[], None]) -> None:
+        self._lost.append(fn)
+
+    # -- the cluster -----------------------------------------------------------------------------------------------
+
+    def init_cluster(self) -> Deferred[str]:
+        return self._run("init_cluster", self._init_cluster)
+
+    def _init_cluster(self) -> str:
+        if self.shared.instance_id is not None:
+            raise ClusterExists(f"{self.uri} holds the cluster {self.shared.instance_id} already")
+        self.shared.instance_id = str(uuid.UUID(int=self.shared.random.getrandbits(128), version=4))
+        return self.shared.instance_id
+
+    def cluster(self) -> Deferred[Cluster]:
+        return self._run("cluster", self._cluster)
+
+    def _cluster(self) -> Cluster:
+        if self.shared.instance_id is None:
+            raise no_cluster(self.uri)
+        return Cluster(self.shared.instance_id, LAYOUT)
+
+    def destroy_cluster(self, instance_id: str) -> Deferred[None]:
+        return self._run("destroy_cluster", self._destroy_cluster, instance_id)
+
+    def _destroy_cluster(self, instance_id: str) -> None:
+        found = self._cluster().instance_id
+        if found != instance_id:
+            raise WrongCluster(f"{self.uri} holds the cluster {found}, not {instance_id}")
+        alive = sorted(self.shared.writable | self.shared.read_only)
+        if alive:
+            raise WrongCluster(f"{self.uri}: stop its bookies first: {', '.join(alive)}")
+        self.shared.instance_id = None
+        self.shared.ledgers.clear()
+        self.shared.cookie_of.clear()
+        self.shared.changed()
+
+    # -- ledgers ---------------------------------------------------------------------------------------------------
+
+    def new_ledger_id(self) -> Deferred[int]:
+        return self._run("new_ledger_id", self._new_ledger_id)
+
+    def _new_ledger_id(self) -> int:
+        self._cluster()
+        ledger = self.shared.next_ledger
+        while ledger in self.shared.ledgers:
+            ledger += 1
+        if ledger > LEDGER_ID_MAX:
+            raise LedgerIdOverflow(f"{self.uri} has no ledger ids left")
+        self.shared.next_ledger = ledger + 1
+        return ledger
+
+    def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
+        return self._run("create_ledger", self._create_ledger, ledger, metadata)
+
+    def _create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
+        check_ledger_id(ledger)
+        self._cluster()
+        if ledger in self.shared.ledgers:
+            raise LedgerExist(f"ledger {ledger} exists already")
+        if metadata.ctoken == 0 and metadata.format_version >= 3:
+            metadata = replace(metadata, ctoken=self.shared.random.randrange(1, CTOKEN_MAX))
+        made = self.shared.ledgers[ledger] = Versioned(metadata, 0)
+        self.shared.changed()
+        return made
+
+    def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:
+        return self._run("read_ledger", self._read_ledger, ledger)
+
+    def _read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
+        check_ledger_id(ledger)
+        found = self.shared.ledgers.get(ledger)
+        if found is None:
+            raise NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}")
+        return found
+
+    def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
+        return self._run("write_ledger", self._write_ledger, ledger, metadata, version)
+
+    def _write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
+        if version < 0:
+            raise IncorrectParameter(f"ledger {ledger}: metadata is written with the version that was read, not {version}")
+        found = self._read_ledger(ledger)
+        if found.version != version:
+            raise MetadataVersion(f"ledger {ledger} is at version {found.version}, not {version}")
+        written = self.shared.ledgers[ledger] = Versioned(metadata, version + 1)
+        self.shared.changed()
+        return written
+
+    def delete_ledger(self, ledger: int) -> Deferred[None]:
+        return self._run("delete_ledger", self._delete_ledger, ledger)
+
+    def _delete_ledger(self, ledger: int) -> None:
+        check_ledger_id(ledger)
+        if self.shared.ledgers.pop(ledger, None) is not None:
+            self.shared.changed()
+
+    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+        return self._run("ledger_ids", self._ledger_ids, after, limit)
+
+    def _ledger_ids(self, after: int, limit: int) -> list[int]:
+        self._cluster()
+        return sorted(ledger for ledger in self.shared.ledgers if ledger > after)[:limit]
+
+    def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
+        seen: Versioned[LedgerMetadata] | None = None
+
+        def look() -> None:
+            nonlocal seen
+            found = self.shared.ledgers.get(ledger)
+            if found is None:
+                watch.cancel()
+                fn(None)
+            elif found != seen:
+                seen = found
+                fn(found)
+
+        watch = self._watch(look)
+        return watch
+
+    def _watch(self, look: Callable[[], None]) -> Watch:
+        def checked() -> None:
+            if not watch.cancelled:
+                look()
+
+        watch = Watch(lambda: self._looks.remove(checked) if checked in self._looks else None)
+        self._looks.append(checked)
+        self._reactor.callLater(0, checked)
+        return watch
+
+    # -- bookies ---------------------------------------------------------------------------------------------------
+
+    def register_bookie(self, bookie: str, info: ServiceInfo, read_only: bool = False) -> Deferred[None]:
+        attempt = self._run("register_bookie", self._register, bookie, info, read_only)
+        registered: Deferred[None] = Deferred()
+
+        def settle(done: bool) -> None:
+            if done:
+                registered.callback(None)
+            else:
+                self._wait_for(bookie, info, read_only, registered)
+
+        attempt.addCallbacks(settle, registered.errback)
+        return registered
+
+    def _register(self, bookie: str, info: ServiceInfo, read_only: bool) -> bool:
+        """False when another session holds the id in the list."""
+        try:
+            check_bookie_id(bookie)
+        except ValueError as error:
+            raise IncorrectParameter(str(error)) from None
+        self._cluster()
+        mine, other = self.shared.lists(read_only), self.shared.lists(not read_only)
+        if any(held[bookie].session != self._session for held in (mine, other) if bookie in held):
+            return False
+        mine[bookie] = Registration(self._session, info)
+        other.pop(bookie, None)
+        self.shared.changed()
+        return True
+
+    def _wait_for(self, bookie: str, info: ServiceInfo, read_only: bool, registered: Deferred[None]) -> None:
+        def look() -> None:
+            if self._register(bookie, info, read_only):
+                end()
+                registered.callback(None)
+
+        def too_late() -> None:
+            end()
+            registered.errback(BookieRegistered(f"{self.uri}: another live process is registered as {bookie}"))
+
+        def end() -> None:
+            if look in self._looks:
+                self._looks.remove(look)
+            if timer.active():
+                timer.cancel()
+
+        self._looks.append(look)
+        timer = self._reactor.callLater(self._timeout, too_late)
+
+    def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
+        return self._run("unregister_bookie", self._unregister, bookie, read_only)
+
+    def _unregister(self, bookie: str, read_only: bool) -> None:
+        if self.shared.lists(read_only).pop(bookie, None) is None:
+            raise NotRegistered(f"{self.uri}: {bookie} is not registered")
+        self.shared.changed()
+
+    def bookies(self) -> Deferred[BookieList]:
+        return self._run("bookies", self._bookies)
+
+    def _bookies(self) -> BookieList:
+        self._cluster()
+        return self.shared.bookie_list()
+
+    def watch_bookies(self, fn: BookieWatcher) -> Watch:
+        seen: BookieList | None = None
+
+        def look() -> None:
+            nonlocal seen
+            found = self.shared.bookie_list()
+            if found != seen:
+                seen = found
+                fn(found)
+
+        return self._watch(look)
+
+    def service_info(self, bookie: str) -> Deferred[ServiceInfo | None]:
+        return self._run("service_info", self._service_info, bookie)
+
+    def _service_info(self, bookie: str) -> ServiceInfo | None:
+        return self.shared.bookie_list().find(bookie)
+
+    # -- cookies ---------------------------------------------------------------------------------------------------
+
+    def read_cookie(self, bookie: str) -> Deferred[Versioned[bytes]]:
+        return self._run("read_cookie", self._read_cookie, bookie)
+
+    def _read_cookie(self, bookie: str) -> Versioned[bytes]:
+        found = self.shared.cookie_of.get(bookie)
+        if found is None:
+            raise CookieNotFound(f"{self.uri}: {bookie} has no cookie")
+        return found
+
+    def _check_cookie(self, bookie: str, version: int) -> Versioned[bytes]:
+        found = self._read_cookie(bookie)
+        if version not in {ANY, found.version}:
+            raise CookieChanged(f"{self.uri}: the cookie of {bookie} is at version {found.version}, not {version}")
+        return found
+
+    def write_cookie(self, bookie: str, data: bytes, version: int) -> Deferred[int]:
+        return self._run("write_cookie", self._write_cookie, bookie, data, version)
+
+    def _write_cookie(self, bookie: str, data: bytes, version: int) -> int:
+        self._cluster()
+        if version == NEW:
+            if bookie in self.shared.cookie_of:
+                raise CookieExists(f"{self.uri}: {bookie} has a cookie already")
+            written = Versioned(data, 0)
+        else:
+            written = Versioned(data, self._check_cookie(bookie, version).version + 1)
+        self.shared.cookie_of[bookie] = written
+        return written.version
+
+    def remove_cookie(self, bookie: str, version: int = ANY) -> Deferred[None]:
+        return self._run("remove_cookie", self._remove_cookie, bookie, version)
+
+    def _remove_cookie(self, bookie: str, version: int) -> None:
+        self._check_cookie(bookie, version)
+        del self.shared.cookie_of[bookie]
+
+    def cookies(self) -> Deferred[list[str]]:
+        return self._run("cookies", self._cookies)
+
+    def _cookies(self) -> list[str]:
+        self._cluster()
+        return sorted(self.shared.cookie_of)

@@ -1,0 +1,299 @@
+"""
+The contract of a metadata store: what a driver does, whichever it is.
+
+Knows: the operations, their results and errors, version tokens, service information as a value (spec metadata-layout.md 11).
+Does not know: how anything is kept.
+
+Every operation returns a Deferred that fires on the reactor's thread.  A store that can't be used fails it with
+`MetaStore`, which names the store's address, within the session timeout: never a hang.  Watches and session listeners are
+called on the reactor's thread, never from inside the call that caused them.
+
+Safety: a ledger's metadata changes only by compare-and-set on the version that was read with it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.errors import BookieHandleNotAvailable, MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+
+ANY = -1  # as a version: whatever it is
+NEW = -2  # as a version: it must not exist
+
+SESSION_TIMEOUT_MS = 10_000
+CLOSED_MESSAGE = "this metadata store was closed"
+
+
+class Timer(Protocol):
+    """What `callLater` returns."""
+
+    def cancel(self) -> None: ...
+
+    def active(self) -> bool: ...
+
+
+class ReactorTime(Protocol):
+    """The clock of a reactor; `twisted.internet.task.Clock` is one too."""
+
+    def seconds(self) -> float: ...
+
+    def callLater(self, delay: float, fn: Callable[..., object], /, *args: object) -> Timer: ...
+
+
+class Reactor(ReactorTime, Protocol):
+    """A reactor that threads can hand work to."""
+
+    def callFromThread(self, fn: Callable[..., object], /, *args: object) -> object: ...
+
+
+class Versioned(NamedTuple, Generic[T]):
+    """A value and the token to change it with.  Tokens of one key grow with each write; compare and echo them, nothing else."""
+
+    value: T
+    version: int
+
+
+class ClusterExists(MetaStore):
+    """The cluster was initialised before."""
+
+
+class NoCluster(MetaStore):
+    """There is no cluster at this address yet."""
+
+
+class WrongCluster(MetaStore):
+    """The cluster is not the one that was named, or its bookies still run."""
+
+
+class CookieExists(MetaStore):
+    """The bookie has a cookie already."""
+
+
+class CookieNotFound(MetaStore):
+    """The bookie has no cookie."""
+
+
+class CookieChanged(MetaStore):
+    """The cookie is not the version that was named."""
+
+
+class BookieRegistered(MetaStore):
+    """Another live process is registered under this bookie id."""
+
+
+class NotRegistered(MetaStore):
+    """The bookie is not registered, so it can't be unregistered."""
+
+
+def no_cluster(uri: str) -> NoCluster:
+    return NoCluster(f"{uri} holds no cluster yet: make one with `quire metadata init --metadata {uri}`")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Which cluster this is: its id (a UUID in lower case) and the layout text of its ledgers."""
+
+    instance_id: str
+    layout: str
+
+
+BOOKIE_PROTOCOL = "bookie-rpc"
+BOOKIE_ENDPOINT = "bookie"
+HTTP_ENDPOINT = "httpserver"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address that a bookie serves at.  `id` is "bookie" or "httpserver"; `extensions` says "tls" where it is on."""
+
+    id: str
+    host: str
+    port: int
+    protocol: str = BOOKIE_PROTOCOL
+    auth: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """What a bookie tells about itself when it registers (spec metadata-layout.md 5.2)."""
+
+    endpoints: tuple[Endpoint, ...]
+    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "endpoints", tuple(self.endpoints))
+        object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
+
+    @classmethod
+    def of(
+        cls, host: str, port: int, *, http: tuple[str, int] | None = None, tls: bool = False, properties: Mapping[str, str] | None = None
+    ) -> "ServiceInfo":
+        """A bookie at host and port, perhaps with an HTTP server at `http`."""
+        endpoints = [Endpoint(BOOKIE_ENDPOINT, host, port, extensions=("tls",) if tls else ())]
+        if http is not None:
+            endpoints.append(Endpoint(HTTP_ENDPOINT, http[0], http[1], protocol="http"))
+        return cls(tuple(endpoints), properties or {})
+
+    def bookie_address(self) -> tuple[str, int]:
+        """(host, port) for ledger traffic; `BookieHandleNotAvailable` when it announced none."""
+        for endpoint in self.endpoints:
+            if endpoint.protocol == BOOKIE_PROTOCOL:
+                return endpoint.host, endpoint.port
+        raise BookieHandleNotAvailable(f"the bookie announced no {BOOKIE_PROTOCOL} address")
+
+    @property
+    def http(self) -> Endpoint | None:
+        """Where its metrics are served, if anywhere."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.id == HTTP_ENDPOINT), None)
+
+
+@dataclass(frozen=True, slots=True)
+class BookieList:
+    """Who is registered now.  A bookie that changes between the two lists may be in both for a moment: it is writable then."""
+
+    writable: Mapping[str, ServiceInfo]
+    read_only: Mapping[str, ServiceInfo]
+
+    def find(self, bookie: str) -> ServiceInfo | None:
+        return self.writable.get(bookie) or self.read_only.get(bookie)
+
+
+class Watch:
+    """A standing wish to be told; `cancel()` ends it, and no call comes after that."""
+
+    __slots__ = ("_on_cancel", "cancelled")
+
+    def __init__(self, on_cancel: Callable[[], None]) -> None:
+        self._on_cancel = on_cancel
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        if not self.cancelled:
+            self.cancelled = True
+            self._on_cancel()
+
+
+LedgerWatcher = Callable[[Versioned[LedgerMetadata] | None], None]
+BookieWatcher = Callable[[BookieList], None]
+
+
+class MetadataStore(ABC):
+    """
+    One handle on one cluster's metadata; it owns one session, which the registrations made through it live in.
+    Ledger ids are 0 to 2^63 - 2 (`IncorrectParameter` otherwise).
+    """
+
+    uri: str  # as a user would type it to reach the same store; hosts parted by ";"
+
+    @abstractmethod
+    def close(self) -> Deferred[None]:
+        """Ends the session (its registrations go), the watches and the driver's threads; operations under way fail with `MetaStore`."""
+
+    # -- the cluster -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def init_cluster(self) -> Deferred[str]:
+        """Makes an empty cluster and returns its new instance id.  `ClusterExists` if there is one."""
+
+    @abstractmethod
+    def cluster(self) -> Deferred[Cluster]:
+        """`NoCluster` (its text names `quire metadata init`) when there is none."""
+
+    @abstractmethod
+    def destroy_cluster(self, instance_id: str) -> Deferred[None]:
+        """Removes all metadata.  `WrongCluster` when the id differs, a bookie is registered, or foreign nodes are found; `NoCluster`."""
+
+    # -- ledgers ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def new_ledger_id(self) -> Deferred[int]:
+        """An id that nobody had or will have, 0 to 2^63 - 2; gaps are normal, and order is not promised.  `LedgerIdOverflow`."""
+
+    @abstractmethod
+    def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
+        """Stores new metadata and returns what was stored (with the creation token).  `LedgerExist`."""
+
+    @abstractmethod
+    def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:
+        """`NoSuchLedgerExistsOnMetadataServer`; `MetadataSerialization` when the bytes can't be read."""
+
+    @abstractmethod
+    def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
+        """
+        Compare-and-set: stores only if the version is still the one given.  `MetadataVersion` if it is not (also possible
+        after a success whose answer was lost: read again before deciding), `NoSuchLedgerExistsOnMetadataServer`,
+        `IncorrectParameter` for ANY and NEW.
+        """
+
+    @abstractmethod
+    def delete_ledger(self, ledger: int) -> Deferred[None]:
+        """Removes the metadata whatever its state; a missing ledger is success."""
+
+    @abstractmethod
+    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+        """The next at most `limit` ids above `after`, ascending; [] at the end and only there: trouble fails, it never shortens the list."""
+
+    @abstractmethod
+    def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
+        """
+        Calls `fn` with the current value, then with newer ones as they are seen (not with every one in between); None when
+        the ledger is deleted or missing, and then never again.
+        """
+
+    # -- bookies ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def register_bookie(self, bookie: str, info: ServiceInfo, read_only: bool = False) -> Deferred[None]:
+        """
+        Lists the bookie in one of the two lists while this session lives, then takes it off the other one (so one call also
+        changes its mode).  When another session holds the id, waits up to the session timeout for that one to end, then
+        `BookieRegistered`.  `NoCluster`.
+        """
+
+    @abstractmethod
+    def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
+        """Takes it off one list.  `NotRegistered`."""
+
+    @abstractmethod
+    def bookies(self) -> Deferred[BookieList]:
+        """Who is registered now."""
+
+    @abstractmethod
+    def watch_bookies(self, fn: BookieWatcher) -> Watch:
+        """Calls `fn` with the current lists, then whenever they changed."""
+
+    @abstractmethod
+    def service_info(self, bookie: str) -> Deferred[ServiceInfo | None]:
+        """What a registered bookie announced; None when it is not registered."""
+
+    @abstractmethod
+    def on_session_lost(self, fn: Callable[[], None]) -> None:
+        """Calls `fn` after the session expired: registrations made through this handle are gone, and a new session is there to make them again."""
+
+    # -- cookies ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def read_cookie(self, bookie: str) -> Deferred[Versioned[bytes]]:
+        """`CookieNotFound`."""
+
+    @abstractmethod
+    def write_cookie(self, bookie: str, data: bytes, version: int) -> Deferred[int]:
+        """The new version.  NEW: it must not exist (`CookieExists`); ANY or a number: it must (`CookieNotFound`, `CookieChanged`)."""
+
+    @abstractmethod
+    def remove_cookie(self, bookie: str, version: int = ANY) -> Deferred[None]:
+        """`CookieNotFound`, `CookieChanged`."""
+
+    @abstractmethod
+    def cookies(self) -> Deferred[list[str]]:
+        """Every bookie the cluster has ever known and not forgotten, sorted."""
