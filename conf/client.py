@@ -37,7 +37,7 @@ class ClientOptions(BaseModel):
     # requests
     add_timeout_ms: int = Field(5_000, ge=1, description="a bookie that answers none of its outstanding adds for this long has failed, ms (addEntryTimeoutSec)")
     read_timeout_ms: int = Field(5_000, ge=1, description="a read, LAC request or force without an answer has failed, milliseconds (readEntryTimeoutSec)")
-    speculative_read_ms: int = Field(2_000, ge=0, description="the next replica is asked too after this, milliseconds; 0: only after an error (speculativeReadTimeout)")
+    speculative_read_ms: int = Field(2_000, ge=0, description="the next replica is asked too after this, ms; 0: only after an error (speculativeReadTimeout)")
     long_poll_ms: int = Field(3_000, ge=1, description="how long a bookie may hold a tailing reader's poll, milliseconds; below read_timeout_ms")
 
     # a writer's window
