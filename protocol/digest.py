@@ -142,7 +142,7 @@ class Digest:
         if self.kind is not DigestType.CRC32C:
             try:
                 for entry, body in enumerate(bodies, first):
-                    out.append(self.open(ledger, entry, body))  # noqa: PERF401
+                    out.append(self.open(ledger, entry, body))
             except DigestMatch:
                 pass
             return out

@@ -17,6 +17,7 @@ from quire.protocol.errors import Status
 # SPDX-License-Identifier: Apache-2.0
 
 LAST_ENTRY = -1  # as an entry id in a read: "your highest stored entry"
+HIGH_PRIORITY = 100  # what Apache clients send in V3; V2 has one bit for it
 
 
 @dataclass(slots=True)
@@ -33,7 +34,8 @@ class AddRun:
     frames: bytes | None = None  # V2 only: the frames as they came, length prefixes included, for the journal
     txns: list[int] | None = None  # V3 only: one transaction id per entry, in the order of `bodies`
     version: int = 2
-    malformed: bool = False  # V3 only: one add whose body can't be stored (under 24 bytes or a missing sub-message): EBADREQ
+    malformed: bool = False  # one add whose body can't be stored (under 24 bytes; V3: no sub-message): answer EBADREQ
+    answered_as: tuple[int, int] | None = None  # V3 only: one add whose fields name another (ledger, entry) than its body does
 
 
 @dataclass(slots=True)

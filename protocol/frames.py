@@ -1,0 +1,76 @@
+"""
+Frames: a 4-byte length N, then N bytes (spec wire-protocol.md 1.1).
+
+Knows: how to gather a byte stream into chunks that hold whole frames, at a cost linear in the bytes however they are cut,
+and which lengths end a connection.
+Does not know: what is inside a frame.
+
+Safety: N = 0 and N + 4 above the limit are refused as soon as the 4 length bytes are there, before any of the frame is kept,
+so a peer can make us hold at most one frame of the limit.
+"""
+
+from struct import Struct
+from typing import Final
+
+from quire.protocol.errors import MalformedFrame, OversizedFrame
+
+# SPDX-License-Identifier: Apache-2.0
+
+FRAME_BYTES_MAX: Final = 5_242_880  # with the length field; both sides' default
+LENGTH_BYTES: Final = 4
+LENGTH = Struct(">I")
+assert LENGTH.size == LENGTH_BYTES
+
+
+def check_length(length: int, payload_bytes_max: int) -> None:
+    """Raises `MalformedFrame` for an empty frame, `OversizedFrame` above the limit.  `length` is N, unsigned."""
+    if length > payload_bytes_max:
+        raise OversizedFrame(f"a frame of {length + LENGTH_BYTES} bytes: the limit is {payload_bytes_max + LENGTH_BYTES}")
+    if length == 0:
+        raise MalformedFrame("an empty frame")
+
+
+class Inflow:
+    """
+    The receiving end of one byte stream.  `take` gives a chunk that starts at a frame boundary and holds at least one
+    whole frame (or b"": wait for more); the reader parses it and gives back with `keep` where it stopped.
+    """
+
+    __slots__ = ("_held", "_needed", "payload_bytes_max")
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.payload_bytes_max = frame_bytes_max - LENGTH_BYTES
+        self._held = bytearray()
+        self._needed = LENGTH_BYTES
+
+    @property
+    def held(self) -> int:
+        """Bytes of an unfinished frame."""
+        return len(self._held)
+
+    def take(self, data: bytes) -> bytes:
+        """A chunk to parse, or b"".  Raises `WireError` when a length field that is now complete is refused."""
+        held = self._held
+        if not held:
+            if len(data) >= LENGTH_BYTES:
+                return data
+            held += data
+            return b""
+        if len(held) + len(data) < self._needed:
+            held += data
+            return b""
+        chunk = b"".join((held, data))
+        self._held = bytearray()
+        return chunk
+
+    def keep(self, chunk: bytes, at: int) -> None:
+        """Holds what follows the last whole frame of `chunk`.  Raises `WireError` when its length field is refused."""
+        if at == len(chunk):
+            return
+        self._held += memoryview(chunk)[at:]
+        if len(chunk) - at >= LENGTH_BYTES:
+            (length,) = LENGTH.unpack_from(chunk, at)
+            check_length(length, self.payload_bytes_max)
+            self._needed = LENGTH_BYTES + length
+        else:
+            self._needed = LENGTH_BYTES

@@ -1,0 +1,133 @@
+"""
+One connection of a bookie: which generation it speaks, its requests, and answers in the generation of the request.
+
+A connection starts as V3 and turns V2, for good, at the first frame that is not a V3 request (spec wire-protocol.md 1.2).
+
+Knows: that rule, and how to refuse each operation.  Does not know: sockets, what an operation means.
+Safety: a connection that failed yields nothing any more; what came whole before the failure is still handed out.
+"""
+
+from quire.protocol import v2, v3
+from quire.protocol.errors import Status, WireError
+from quire.protocol.frames import FRAME_BYTES_MAX, Inflow
+from quire.protocol.messages import (
+    AddAcks,
+    AddRun,
+    Auth,
+    AuthReply,
+    BatchRead,
+    BatchReply,
+    BookieInfo,
+    Force,
+    InfoReply,
+    LacReply,
+    ListEntries,
+    ListReply,
+    Read,
+    ReadLac,
+    ReadReply,
+    Reply,
+    Request,
+    StartTls,
+    StatusReply,
+    Unserved,
+    WriteLac,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Requests:
+    """A bookie's receiving end of a connection."""
+
+    __slots__ = ("_inflow", "failure", "is_v2")
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._inflow = Inflow(frame_bytes_max)
+        self.failure: WireError | None = None
+        self.is_v2 = False
+
+    @property
+    def held(self) -> int:
+        """Bytes of an unfinished frame."""
+        return self._inflow.held
+
+    def feed(self, data: bytes) -> list[Request]:
+        """The requests completed by these bytes.  Once `failure` is set the connection must close and nothing comes out any more."""
+        out: list[Request] = []
+        if self.failure is None:
+            try:
+                chunk = self._inflow.take(data)
+                if chunk:
+                    self._inflow.keep(chunk, self._decode(chunk, out))
+            except WireError as problem:
+                self.failure = problem
+        return out
+
+    def _decode(self, chunk: bytes, out: list[Request]) -> int:
+        at, limit = 0, self._inflow.payload_bytes_max
+        if not self.is_v2:
+            at, self.is_v2 = v3.decode_requests(chunk, at, limit, out)
+        return v2.decode_requests(chunk, at, limit, out) if self.is_v2 else at
+
+
+def came_by_v2(request: Request) -> bool:
+    match request:
+        case AddRun():
+            return request.txns is None
+        case Read() | Auth():
+            return request.txn is None
+        case _:
+            return isinstance(request, BatchRead)
+
+
+def add_acks(run: AddRun, status: Status) -> bytes:
+    """The answers to all entries of a run, as one object."""
+    return v2.add_acks(run, status) if run.txns is None else v3.add_acks(run, status)
+
+
+def answer(request: Request, reply: Reply) -> bytes:
+    """The frame, or frames, that answer a request.  The reply's ids and txn are taken from the request where the protocol echoes them."""
+    if not came_by_v2(request):
+        return v3.reply(request, reply)
+    match request, reply:
+        case AddRun(), AddAcks():
+            return v2.add_acks(request, reply.status)
+        case Read(), ReadReply():
+            return v2.read_reply(reply, request)
+        case BatchRead(), BatchReply():
+            return v2.batch_reply(reply, request)
+        case Auth(), AuthReply():
+            return v2.auth_reply(reply, request)
+        case _:
+            raise AssertionError(f"{type(reply).__name__} does not answer {type(request).__name__}")
+
+
+def refusal(request: Request, status: Status) -> bytes:
+    """
+    The answer that says no (or, to WriteLac, Force and StartTls, yes) to any request.  V2's AUTH has no status: b"", the
+    connection has to close.
+    """
+    match request:
+        case AddRun():
+            return add_acks(request, status)
+        case Read():
+            return answer(request, ReadReply(status, request.ledger, request.entry))
+        case BatchRead():
+            return v2.batch_reply(BatchReply(status, request.ledger, request.first, request.request_id), request)
+        case WriteLac():
+            return v3.reply(request, StatusReply(v3.WRITE_LAC, status, request.txn, request.ledger))
+        case Force():
+            return v3.reply(request, StatusReply(v3.FORCE_LEDGER, status, request.txn, request.ledger))
+        case StartTls():
+            return v3.reply(request, StatusReply(v3.START_TLS, status, request.txn))
+        case ReadLac():
+            return v3.reply(request, LacReply(status, request.ledger, request.txn))
+        case ListEntries():
+            return v3.reply(request, ListReply(status, request.ledger, request.txn))
+        case BookieInfo():
+            return v3.reply(request, InfoReply(status, request.txn))
+        case Auth():
+            return b"" if request.txn is None else v3.bare(request, status)
+        case Unserved():
+            return v3.bare(request, status)
