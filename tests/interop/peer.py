@@ -39,8 +39,12 @@ appender.file.layout.pattern=%d %-5p %c{1} %m%n%ex
 rootLogger.level=%LEVEL%
 rootLogger.appenderRef.c.ref=C
 """
-ADD_OPENS = ["--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
-             "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "-Dio.netty.tryReflectionSetAccessible=true"]
+ADD_OPENS = [
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+]
 BOOKIE_OPTIONS = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=10", "-XX:+ParallelRefProcEnabled", "-XX:+DisableExplicitGC", "-Dio.netty.leakDetectionLevel=disabled"]
 START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 15.0
@@ -158,7 +162,12 @@ class ZooKeeper:
 
     def start(self) -> None:
         options = ["-Xmx256m", "-Dzookeeper.admin.enableServer=false", "-Dzookeeper.4lw.commands.whitelist=*"]
-        server = ["org.apache.zookeeper.server.ZooKeeperServerMain", str(self.port), str(self.folder / "zookeeper"), "500"]  # tick 500 ms: short sessions are granted
+        server = [
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            str(self.port),
+            str(self.folder / "zookeeper"),
+            "500",
+        ]  # tick 500 ms: short sessions are granted
         self.process = Process(java_command(options, server, self.folder, "warn"), self.folder / "zookeeper.log")
         self.process.wait_for(self.port)
 
@@ -172,7 +181,7 @@ class ZooKeeper:
 class JavaBookie:
     """One Apache bookie; its directories and port outlive a stop or a kill."""
 
-    def __init__(self, folder: pathlib.Path, metadata: str, settings: Mapping[str, object] = {}, heap: str = "256m", direct: str = "256m") -> None:  # noqa: B006
+    def __init__(self, folder: pathlib.Path, metadata: str, settings: Mapping[str, object] = {}, heap: str = "256m", direct: str = "256m") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.port, self.heap, self.direct = folder, free_port(), heap, direct
         self.id = f"127.0.0.1:{self.port}"
@@ -182,7 +191,9 @@ class JavaBookie:
 
     def start(self, wait: bool = True) -> None:
         options = [f"-Xms{self.heap}", f"-Xmx{self.heap}", f"-XX:MaxDirectMemorySize={self.direct}", *BOOKIE_OPTIONS]
-        self.process = Process(java_command(options, ["org.apache.bookkeeper.server.Main", "-c", str(self.conf)], self.folder, "warn"), self.folder / "bookie.log")
+        self.process = Process(
+            java_command(options, ["org.apache.bookkeeper.server.Main", "-c", str(self.conf)], self.folder, "warn"), self.folder / "bookie.log"
+        )
         if wait:
             self.process.wait_for(self.port)
 
@@ -196,15 +207,32 @@ class JavaBookie:
 def bookie_settings(folder: pathlib.Path, metadata: str, port: int) -> dict[str, object]:
     """The settings that served the peer best on two cores."""
     return {
-        "metadataServiceUri": metadata, "bookiePort": port, "advertisedAddress": "127.0.0.1", "allowLoopback": "true", "zkTimeout": 4000,
-        "journalDirectories": folder / "journal", "ledgerDirectories": folder / "ledgers", "indexDirectories": folder / "index",
+        "metadataServiceUri": metadata,
+        "bookiePort": port,
+        "advertisedAddress": "127.0.0.1",
+        "allowLoopback": "true",
+        "zkTimeout": 4000,
+        "journalDirectories": folder / "journal",
+        "ledgerDirectories": folder / "ledgers",
+        "indexDirectories": folder / "index",
         "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
-        "dbStorage_writeCacheMaxSizeMb": 128, "dbStorage_readAheadCacheMaxSizeMb": 64, "dbStorage_rocksDB_blockCacheSize": 16777216,
-        "journalSyncData": "true", "journalWriteData": "true", "journalMaxGroupWaitMSec": 1, "journalAdaptiveGroupWrites": "true",
-        "httpServerEnabled": "false", "enableStatistics": "false", "prometheusStatsHttpEnable": "false",
+        "dbStorage_writeCacheMaxSizeMb": 128,
+        "dbStorage_readAheadCacheMaxSizeMb": 64,
+        "dbStorage_rocksDB_blockCacheSize": 16777216,
+        "journalSyncData": "true",
+        "journalWriteData": "true",
+        "journalMaxGroupWaitMSec": 1,
+        "journalAdaptiveGroupWrites": "true",
+        "httpServerEnabled": "false",
+        "enableStatistics": "false",
+        "prometheusStatsHttpEnable": "false",
         # With the limits of 10,000 a replica that lags is refused, and under plain load the ledger closes.
-        "maxPendingAddRequestsPerThread": 0, "maxPendingReadRequestsPerThread": 0,
-        "serverTcpNoDelay": "true", "nettyMaxFrameSizeBytes": 5253120, "diskUsageThreshold": 0.99, "diskUsageWarnThreshold": 0.98,
+        "maxPendingAddRequestsPerThread": 0,
+        "maxPendingReadRequestsPerThread": 0,
+        "serverTcpNoDelay": "true",
+        "nettyMaxFrameSizeBytes": 5253120,
+        "diskUsageThreshold": 0.99,
+        "diskUsageWarnThreshold": 0.98,
     }
 
 
@@ -219,8 +247,10 @@ class JavaClient:
         words = [f"{key}={value}" for key, value in ({"metadata": metadata} | defaults).items()]
         options = [f"-Xms{heap}", f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", "-XX:+UseG1GC", "-Dio.netty.leakDetectionLevel=disabled"]
         self.lock = threading.Lock()
-        self.errors = tempfile.TemporaryFile()
-        self.child = subprocess.Popen(java_command(options, ["Peer", "serve", *words], self.folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
+        self.child = subprocess.Popen(
+            java_command(options, ["Peer", "serve", *words], self.folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
+        )
 
     def call(self, command: str, seconds: float = 120.0, **options: object) -> dict[str, Any]:
         """One command, answered within `seconds`, else its process is killed and TimeoutError raised."""
@@ -285,8 +315,16 @@ def shell(metadata: str, *arguments: str) -> str:
 class Cluster:
     """A ZooKeeper (or a given metadata URI, already initialised) and some Java bookies; `with Cluster(bookies=3) as cluster`."""
 
-    def __init__(self, bookies: int = 3, metadata: str | None = None, layout: str = "hierarchical", settings: Mapping[str, object] = {},  # noqa: B006
-                 heap: str = "256m", direct: str = "256m", directory: str | None = None) -> None:
+    def __init__(
+        self,
+        bookies: int = 3,
+        metadata: str | None = None,
+        layout: str = "hierarchical",
+        settings: Mapping[str, object] = {},
+        heap: str = "256m",
+        direct: str = "256m",
+        directory: str | None = None,
+    ) -> None:
         self.temporary = None if directory else tempfile.TemporaryDirectory(prefix="quire-peer-", ignore_cleanup_errors=True)
         self.directory = pathlib.Path(directory or (self.temporary.name if self.temporary else "."))
         self.count, self.layout, self.settings, self.heap, self.direct = bookies, layout, settings, heap, direct
