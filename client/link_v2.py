@@ -39,7 +39,7 @@ class LinkV2(Link):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._decoder = v2.Replies()
+        self._decoder = v2.Replies(self._options.frame_bytes_max)
         self._channels: dict[int, AddChannel] = {}  # by ledger
         self._left: dict[int, Unanswered] = {}  # ledgers whose channel left before everything was answered
         self._reads: dict[tuple[int, int], Waiting[Answer]] = {}

@@ -172,7 +172,7 @@ class LinkV3(Link):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._decoder = v3.Replies()
+        self._decoder = v3.Replies(self._options.frame_bytes_max)
         self._txn = 1
         self._table: RunTable[One | ReadRun | AddsRun] = RunTable()
         self._channels: list[AddChannel] = []  # several may serve one ledger
