@@ -22,7 +22,7 @@ from quire.protocol.digest import DigestType
 FORMAT_VERSION = 3  # what new ledgers are written in
 FORMAT_VERSIONS = (1, 2, 3)
 INT32_MAX = (1 << 31) - 1
-INT64_MAX = (1 << 63) - 1
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 # ":-_" is a range (0x3A to 0x5F) in the reference too (spec metadata-layout.md 5.3).
 BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
@@ -88,10 +88,9 @@ class LedgerMetadata:
                 raise ValueError(f"a closed ledger ends at entry -1 or more and has a length: not {self.last_entry}, {self.length}")
         elif self.last_entry != -1 or self.length != 0:
             raise ValueError(f"a ledger that is {self.state.name} has no last entry and no length")
-        if not 0 <= self.ctoken <= INT64_MAX:
-            raise ValueError(f"creation token {self.ctoken} is no positive 64-bit number")
-        if self.ctime_ms is not None and not -INT64_MAX <= self.ctime_ms <= INT64_MAX:
-            raise ValueError(f"creation time {self.ctime_ms} is no 64-bit number")
+        for number in (self.ctoken, self.ctime_ms or 0):
+            if not INT64_MIN <= number <= INT64_MAX:
+                raise ValueError(f"{number} is no 64-bit number")
         self._check_fragments()
 
     def _check_fragments(self) -> None:
