@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -46,6 +47,7 @@ ADD_OPENS = [
     "-Dio.netty.tryReflectionSetAccessible=true",
 ]
 BOOKIE_OPTIONS = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=10", "-XX:+ParallelRefProcEnabled", "-XX:+DisableExplicitGC", "-Dio.netty.leakDetectionLevel=disabled"]
+PORTS = (12_000, 20_000)
 START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 15.0
 
@@ -78,9 +80,15 @@ def class_path() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """
+    A port that nobody listens on, below the range from which outgoing connections take theirs: a bookie that was killed must find
+    it free when it comes back.
+    """
+    dice = random.SystemRandom()
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", dice.randrange(*PORTS)))
+            return int(probe.getsockname()[1])
 
 
 def tail_of(log: pathlib.Path, size: int = 2000) -> str:
