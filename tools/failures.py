@@ -1,0 +1,54 @@
+"""
+What a command says when it fails: one line that names what went wrong and the next step, and the exit status.
+
+Knows: which errors are a user's to act on, and a next step for each kind.
+Does not know: any command.  An error that is not listed here is a fault of ours, and keeps its traceback.
+"""
+
+from quire.protocol import errors
+from quire.tools.options import Usage
+
+# SPDX-License-Identifier: Apache-2.0
+
+FAILED = 1
+WRONG_USAGE = 2
+
+# The first class that fits; a subclass stands before its base.
+NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
+    (errors.NotEnoughBookies, "`quire bookie list` shows those that are up"),
+    (errors.UnauthorizedAccess, "give the ledger's password with --password-file"),
+    (errors.NoSuchLedger, "`quire ledger list` shows those there are"),
+    (errors.LedgerFenced, "somebody recovered this ledger, and it stays theirs; write to a new one"),
+    (errors.LedgerExist, "choose another id, or none"),
+    (errors.LedgerRecovery, "`quire ledger recover` may be run again when more of its bookies are up"),
+    (errors.DigestMatch, "`quire ledger check` shows which copies are damaged"),
+    (errors.MetaStore, "check --metadata and whether the store is up"),
+    (errors.ZK, "check --metadata and whether the store is up"),
+    (errors.BookieHandleNotAvailable, "`quire bookie list` shows those that are up"),
+    (errors.Timeout, "`quire bookie list` shows those that are up"),
+    (errors.DataUnknown, "`quire ledger check` shows which copies are missing"),
+)
+
+
+def explained(error: BaseException) -> tuple[int, str] | None:
+    """(exit status, text) of an error that a user can act on, else None."""
+    if isinstance(error, Usage):
+        return WRONG_USAGE, str(error)
+    if isinstance(error, errors.LedgerError):
+        name = type(error).__name__
+        text = str(error)
+        step = next((step for kind, step in NEXT_STEP if isinstance(error, kind)), None)
+        # A message that already names a command to run needs no second one.
+        hint = f"; {step}" if step and "`quire " not in text and step not in text else ""
+        return FAILED, f"{name}: {text or 'no more is known'} (code {error.code}){hint}"
+    if isinstance(error, OSError):
+        return FAILED, _os_text(error)
+    if isinstance(error, ValueError):
+        return WRONG_USAGE, str(error)
+    return None
+
+
+def _os_text(error: OSError) -> str:
+    if error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__

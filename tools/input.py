@@ -1,0 +1,104 @@
+"""
+Payloads from a file or standard input, in batches.
+
+Knows: how to read without stopping the reactor when the other end of a pipe is slow, and how to cut bytes into lines or blocks.
+Does not know: ledgers.
+
+A line keeps its line end, so that the payloads of a ledger joined together are the input, byte for byte.
+"""
+
+import os
+import stat
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+# SPDX-License-Identifier: Apache-2.0
+
+CHUNK_BYTES = 256 * 1024
+PAYLOAD_BYTES_MAX = 1 << 20  # a longer line becomes several entries; a frame may be at most 5 MiB
+BLOCK_BYTES = 64 * 1024
+
+
+class Lines:
+    """Cuts chunks into lines; what has no line end yet waits for the next chunk."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        lines = (self._rest + chunk).split(b"\n")
+        self._rest = lines.pop()
+        out = [line + b"\n" for line in lines]
+        if len(self._rest) >= PAYLOAD_BYTES_MAX:
+            out.append(self._rest)
+            self._rest = b""
+        if out and len(chunk) + len(out[0]) > PAYLOAD_BYTES_MAX:
+            out = [line[at : at + PAYLOAD_BYTES_MAX] for line in out for at in range(0, len(line), PAYLOAD_BYTES_MAX)]
+        return out
+
+    def rest(self) -> list[bytes]:
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+class Blocks:
+    """Cuts chunks into blocks of `size` bytes; the last one may be shorter."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        data = self._rest + chunk
+        whole = len(data) // self._size * self._size
+        self._rest = data[whole:]
+        return [data[at : at + self._size] for at in range(0, whole, self._size)]
+
+    def rest(self) -> list[bytes]:
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+class Input:
+    """
+    The bytes of a file descriptor, chunk by chunk.  A regular file is read at once; of anything else (pipe, terminal) the reactor
+    says when there is something, so that a writer stays alive while its input is silent.
+    """
+
+    def __init__(self, reactor: Any, descriptor: int) -> None:
+        self._reactor = reactor
+        self._descriptor = descriptor
+        self._regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        self._waiting: Deferred[None] | None = None
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes there are; None when nobody knows."""
+        return os.fstat(self._descriptor).st_size if self._regular else None
+
+    async def chunk(self) -> bytes:
+        """The next bytes, b"" at the end."""
+        if not self._regular:
+            self._waiting = Deferred(lambda _: self._reactor.removeReader(self))
+            self._reactor.addReader(self)
+            await self._waiting
+        return os.read(self._descriptor, CHUNK_BYTES)
+
+    # what the reactor calls
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def doRead(self) -> None:
+        self._reactor.removeReader(self)
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.callback(None)
+
+    def connectionLost(self, reason: object) -> None:
+        """The other end hung up: the next read finds the end."""
+        self.doRead()
+
+    def logPrefix(self) -> str:
+        return "standard input"

@@ -1,0 +1,120 @@
+"""
+The entry point of `quire`: finds the sub-command, runs it, and turns what went wrong into one line and an exit status.
+
+Knows: the names of the sub-commands and where each lives; exit status 0 done, 1 failed, 2 wrong usage.
+Does not know: what they do.  A sub-command's module is imported only when it is asked for, so that `quire --help` is quick
+and the bookie's process carries nothing it does not need.
+"""
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple, NoReturn
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Command(NamedTuple):
+    module: str
+    entry: str
+    about: str
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command("quire.tools.demo", "app", "the tour: a real file into a ledger while a bookie is killed, and back"),
+    "local": Command("quire.tools.local", "app", "a cluster on this machine until interrupted"),
+    "metadata": Command("quire.tools.metadata", "app", "create, show, destroy the cluster's metadata"),
+    "bookie": Command("quire.tools.bookie", "app", "start and stop a bookie; list bookies"),
+    "cookie": Command("quire.tools.cookie", "app", "a bookie's cookie"),
+    "ledger": Command("quire.tools.ledger", "app", "write, read, follow, show, list, delete, recover, check ledgers"),
+    "recover": Command("quire.tools.recover", "recover_app", "copy what a lost bookie held to others"),
+    "decommission": Command("quire.tools.recover", "decommission_app", "drain a bookie that is down, for good"),
+    "bench": Command("quire.tools.bench", "app", "throughput and latency of a cluster"),
+}
+EXAMPLES = """Examples:
+  quire demo                                   see it work: four bookies, one of them killed
+  quire local --dir ~/quire                    a cluster to try things on
+  export QUIRE_METADATA=sqlite://$HOME/quire/metadata.db
+  quire ledger write --lines -f access.log     prints the new ledger's id
+  quire ledger read 0 | tail -1"""
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Runs `quire` with the process's arguments and exits."""
+    sys.exit(status(list(sys.argv[1:] if argv is None else argv)))
+
+
+def status(argv: list[str]) -> int:
+    """Runs one command line; returns the exit status."""
+    if not argv or argv[0] in {"--help", "-h", "help"}:
+        print(overview())
+        return 0 if argv else 2
+    if argv[0] in {"--version", "-V"}:
+        print(f"quire {own_version()}")
+        return 0
+    command = COMMANDS.get(argv[0])
+    if command is None:
+        near = difflib.get_close_matches(argv[0], COMMANDS, 1)
+        hint = f"did you mean `quire {near[0]}`?" if near else "`quire --help` lists the commands"
+        return complain(2, f"there is no command {argv[0]!r}; {hint}")
+    try:
+        app = getattr(import_module(command.module), command.entry)
+        return exit_status(app, argv)
+    except KeyboardInterrupt:
+        return complain(130, "interrupted")
+    except BrokenPipeError:
+        # The reader of our output has gone (`… | head`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception as error:
+        from quire.tools.failures import explained
+
+        told = explained(error)
+        if told is None or os.environ.get("QUIRE_TRACEBACK"):
+            raise
+        return complain(*told)
+
+
+def exit_status(app: object, argv: list[str]) -> int:
+    """Calls a sub-command's typer application, which exits by SystemExit."""
+    assert callable(app)
+    try:
+        app(args=argv[1:], prog_name=f"quire {argv[0]}")
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+    return 0
+
+
+def complain(code: int, text: str) -> int:
+    print(f"quire: {text}", file=sys.stderr)
+    return code
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {name:<{width}}{command.about}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Usage: quire COMMAND [OPTIONS] …",
+            "",
+            "A leaderless, replicated ledger service that speaks Apache BookKeeper's protocol.",
+            "",
+            "Commands:",
+            *lines,
+            "",
+            "Every command has --help with an example, and takes --metadata URI (or QUIRE_METADATA) and --json.",
+            "Exit status: 0 done, 1 failed, 2 wrong usage.",
+            "",
+            EXAMPLES,
+        ]
+    )
+
+
+def own_version() -> str:
+    try:
+        return version("quire")
+    except PackageNotFoundError:
+        return "from a checkout that is not installed"

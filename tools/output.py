@@ -1,0 +1,185 @@
+"""
+What the commands print: results on standard output (lines for people, JSON with --json), everything else on standard error.
+
+Knows: the --json rule (one document, or one a line for lists) and how progress looks on a terminal and elsewhere.
+Does not know: what is printed.  rich is imported only when a bar is drawn.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+# SPDX-License-Identifier: Apache-2.0
+
+PLAIN_INTERVAL_S = 5.0  # between two plain progress lines
+DRAW_INTERVAL_S = 0.1  # between two updates of a bar
+
+
+def note(text: str) -> None:
+    """A line for the person who watches: standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def as_json(value: object) -> str:
+    """One line of JSON; bytes become text where they are UTF-8, else `hex:…`."""
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def document(json_wanted: bool, value: Mapping[str, Any], lines: Sequence[str] | str | None = None) -> None:
+    """One result: the JSON document, or `lines` (else `key: value` for each item)."""
+    if json_wanted:
+        print(as_json(value), flush=True)
+        return
+    if lines is None:
+        width = max((len(key) for key in value), default=0) + 1
+        lines = [f"{key + ':':<{width}} {_text(item)}" for key, item in value.items()]
+    print(lines if isinstance(lines, str) else "\n".join(lines), flush=True)
+
+
+class Table:
+    """A list as it is found: one JSON document a line, or columns of the given widths under a heading."""
+
+    def __init__(self, json_wanted: bool, columns: Mapping[str, int]) -> None:
+        self._json = json_wanted
+        self._columns = columns
+        self._begun = False
+
+    def row(self, value: Mapping[str, Any]) -> None:
+        if self._json:
+            print(as_json(value), flush=True)
+            return
+        if not self._begun:
+            self._begun = True
+            self._line({name: name.upper().replace("_", " ") for name in self._columns})
+        self._line(value)
+
+    def _line(self, value: Mapping[str, Any]) -> None:
+        print("  ".join(f"{_text(value.get(name)):<{width}}" for name, width in self._columns.items()).rstrip(), flush=True)
+
+
+def size_text(count: float) -> str:
+    """Bytes for people, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+class Progress:
+    """
+    How far a long piece of work is: a bar with rate and time left on a terminal, else a line every five seconds.
+
+    `total` may be None when nobody knows.  `advance` is meant to be called per batch, not per entry.
+    """
+
+    def __init__(
+        self, title: str, total: int | None, unit: str = "entries", stream: TextIO | None = None, seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.title, self.total, self.unit = title, total, unit
+        self.done = 0
+        self._stream = sys.stderr if stream is None else stream
+        self._seconds = seconds
+        self._start = self._last = seconds()
+        self._bar: RichProgress | None = None
+
+    def __enter__(self) -> "Progress":
+        if self._stream.isatty():
+            self._bar = _bar(self._stream)
+            self._task = self._bar.add_task(self.title, total=self.total, unit=self.unit, rate="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._draw()
+            self._bar.stop()
+        elif kind is None:
+            self._print(f"{self.title}: {self._amount(self.done)} in {self.elapsed:.1f} s, {self._rate()}")
+
+    @property
+    def elapsed(self) -> float:
+        return max(self._seconds() - self._start, 1e-9)
+
+    def advance(self, count: int) -> None:
+        self.done += count
+        now = self._seconds()
+        if self._bar is not None:
+            if now - self._last >= DRAW_INTERVAL_S:
+                self._last = now
+                self._draw()
+        elif now - self._last >= PLAIN_INTERVAL_S:
+            self._last = now
+            self._print(f"{self.title}: {self._amount(self.done)}{self._share()}, {self._rate()}{self._left()}")
+
+    def note(self, text: str) -> None:
+        """A line above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            self._print(text)
+
+    def _draw(self) -> None:
+        assert self._bar is not None
+        self._bar.update(self._task, completed=self.done, rate=self._rate())
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+    def _amount(self, count: float) -> str:
+        return size_text(count) if self.unit == "bytes" else f"{count:,.0f} {self.unit}"
+
+    def _rate(self) -> str:
+        return self._amount(self.done / self.elapsed) + "/s"
+
+    def _share(self) -> str:
+        return f" of {self._amount(self.total)} ({100 * self.done / self.total:.0f} %)" if self.total else ""
+
+    def _left(self) -> str:
+        if not self.total or not self.done:
+            return ""
+        return f", {self.elapsed * (self.total - self.done) / self.done:.0f} s left"
+
+
+def _bar(stream: TextIO) -> "RichProgress":
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    return RichProgress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(file=stream),
+        auto_refresh=False,
+    )
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_text(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_text(item)}" for key, item in value.items())
+    return str(_plain(value)) if isinstance(value, bytes) else str(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        data = bytes(value)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return f"hex:{data.hex()}"
+    return str(value)

@@ -1,0 +1,137 @@
+"""
+Runs one asynchronous command on the reactor, then stops it.
+
+Knows: how to start the reactor, to end a command at Ctrl-C or SIGTERM with its `finally` blocks carried out, how to open
+a client or a store for one command in bounded time and to close it after.  Does not know: what the command does.
+
+This and the bookie's daemon are the places where the global reactor is named.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.error import ReactorNotRunning
+from twisted.python.failure import Failure
+
+from quire.protocol.errors import MetaStore
+
+if TYPE_CHECKING:
+    from quire.client.api import Client
+    from quire.conf.client import ClientOptions
+    from quire.metadata.store import MetadataStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+CLEANUP_S = 10.0  # how long an interrupted command may take to put things away
+CONNECT_S = 20.0  # how long a metadata store may take to answer at all; its own session timeout is usually shorter
+
+
+def run(story: Callable[[Any], Awaitable[T]]) -> T:
+    """
+    Runs `story(reactor)` to its end and returns its result or raises its error.  Once per process: a reactor does not start twice.
+
+    Ctrl-C and SIGTERM cancel the story, wait for its `finally` blocks (10 s at most) and raise KeyboardInterrupt.
+    """
+    quiet_logs()
+    from twisted.internet import reactor as global_reactor
+
+    reactor: Any = global_reactor
+    started: list[Deferred[T]] = []
+    outcome: list[T | Failure] = []
+    ended: Deferred[None] = Deferred()
+    stopping: list[bool] = []
+
+    async def whole() -> T:
+        return await story(reactor)
+
+    def end(result: T | Failure) -> None:
+        outcome.append(result)
+        ended.callback(None)
+        if not stopping:
+            try:
+                reactor.stop()
+            except ReactorNotRunning:  # ended before the reactor's first turn
+                reactor.callLater(0, reactor.stop)
+
+    def interrupted() -> Deferred[None] | None:
+        stopping.append(True)
+        if ended.called or not started:
+            return None
+        started[0].cancel()
+        return ended.addTimeout(CLEANUP_S, reactor).addErrback(lambda failure: None)
+
+    def begin() -> None:
+        deferred = Deferred.fromCoroutine(whole())
+        started.append(deferred)
+        deferred.addBoth(end)
+
+    reactor.callWhenRunning(begin)
+    reactor.addSystemEventTrigger("before", "shutdown", interrupted)
+    reactor.run()
+    if not outcome:
+        raise KeyboardInterrupt
+    result = outcome[0]
+    if isinstance(result, Failure):
+        assert result.value is not None
+        if stopping and isinstance(result.value, CancelledError):
+            raise KeyboardInterrupt
+        raise result.value
+    return result
+
+
+def with_client(uri: str, story: "Callable[[Client], Awaitable[T]]", options: "ClientOptions | None" = None) -> T:
+    """Runs `story(client)` with a client of the cluster at `uri`, closed afterwards."""
+
+    async def whole(reactor: Any) -> T:
+        from quire.client.api import connect
+
+        client = await bounded(reactor, connect(reactor, uri, options), uri)
+        try:
+            return await story(client)
+        finally:
+            await client.close()
+
+    return run(whole)
+
+
+def with_store(uri: str, story: "Callable[[MetadataStore], Awaitable[T]]") -> T:
+    """Runs `story(store)` with the metadata store at `uri`, which may hold no cluster yet."""
+
+    async def whole(reactor: Any) -> T:
+        from quire.metadata.uri import open_store
+
+        store = await bounded(reactor, open_store(reactor, uri), uri)
+        try:
+            return await story(store)
+        finally:
+            await store.close()
+
+    return run(whole)
+
+
+async def bounded(reactor: Any, deferred: Deferred[T], uri: str) -> T:
+    """Fails with `MetaStore` and the address when the store at `uri` takes longer than 20 s."""
+    try:
+        return await deferred.addTimeout(CONNECT_S, reactor)
+    except DeferredTimeout:
+        raise MetaStore(f"the metadata store at {uri} did not answer within {CONNECT_S:.0f} s") from None
+
+
+def quiet_logs() -> None:
+    """Drops Twisted's log events below error: a command says what matters itself."""
+    import sys
+
+    from twisted.logger import FileLogObserver, FilteringLogObserver, LogEvent, LogLevel, LogLevelFilterPredicate, eventAsText, globalLogBeginner
+
+    def line(event: LogEvent) -> str:
+        text = eventAsText(event, includeTraceback=False, includeTimestamp=False, includeSystem=False).strip()
+        return f"quire: {text}\n" if text else ""
+
+    # zope.interface declares what these implement; a type checker can't see it.
+    wanted: Any = LogLevelFilterPredicate(defaultLogLevel=LogLevel.error)
+    lines: Any = FileLogObserver(sys.stderr, line)
+    observer: Any = FilteringLogObserver(lines, [wanted])
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=True)
