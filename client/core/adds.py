@@ -1,0 +1,266 @@
+"""
+What goes into a writer's machine and what comes out of it: inputs grouped by sender, then effects.
+
+Knows: the values; one object per batch or run, never one per entry.  Does not know: what any of them leads to (`append`).
+
+Channels are numbers that the machine gives out and never uses twice, so that an answer names the connection it came on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from quire.protocol.batch import AddBatch
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class State(Enum):
+    OPEN = auto()
+    CHANGING = auto()  # one ensemble change is under way; adds are sent, acknowledgements wait
+    CLOSING = auto()  # every pending add has failed; the end is being written to the metadata
+    CLOSED = auto()  # the end is stored
+    DEAD = auto()  # the ledger is lost to this writer, or its end could not be written
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A writer's bounds: entries, bytes and milliseconds as in `ClientOptions`."""
+
+    window_entries_max: int = 10_000
+    window_bytes_max: int = 64 << 20
+    replica_backlog_bytes_max: int = 64 << 20
+    batch_entries_max: int = 1_000
+    batch_bytes_max: int = 1 << 20
+    stall_ms_max: int = 5_000  # a lagging bookie may hold up the writer so long before it is replaced
+    retry_ms_max: int = 60_000  # most time between two attempts at a bookie that is out
+
+
+# Inputs from the caller.
+
+
+@dataclass(slots=True)
+class Append:
+    """Payloads to append, as one batch.  `first`: their first id, for a writer in advanced mode; None otherwise."""
+
+    payloads: list[bytes]
+    first: int | None = None
+    length: int | None = None  # recovery only: the ledger's length before the first payload, as the original writer counted it
+
+
+@dataclass(slots=True)
+class Close:
+    """Close the ledger at the last add confirmed."""
+
+
+@dataclass(slots=True)
+class Shutdown:
+    """The client is closed: fail what is pending, write nothing."""
+
+
+@dataclass(slots=True)
+class Forced:
+    """Every bookie synced all that was acknowledged up to `last`, where the ledger's length was `length`."""
+
+    last: int
+    length: int
+
+
+# Inputs from the network: legal in every state.
+
+
+@dataclass(slots=True)
+class Acked:
+    channel: int
+    first: int
+    count: int
+
+
+@dataclass(slots=True)
+class AddRefused:
+    channel: int
+    first: int
+    count: int
+    code: int
+
+
+@dataclass(slots=True)
+class ChannelLost:
+    """The channel can't be used any more; what it has not answered never will be."""
+
+    channel: int
+    code: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Fatal:
+    """Something outside found that the handle can't go on (a failed force, say)."""
+
+    code: int
+    reason: str
+
+
+# Inputs from the metadata store.
+
+
+@dataclass(slots=True)
+class EnsembleChanged:
+    """The ensemble is now `bookies`.  Those without a spare are unchanged, and `shortage` says why; `seen`: registered bookies."""
+
+    bookies: tuple[str, ...]
+    shortage: str = ""
+    seen: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class ChangeRefused:
+    """No change: the ledger is closed (-11), being recovered (-101), deleted (-25), or the store failed."""
+
+    code: int
+    reason: str
+
+
+@dataclass(slots=True)
+class BookiesSeen:
+    """The writable bookies that are registered."""
+
+    writable: frozenset[str]
+
+
+@dataclass(slots=True)
+class CloseStored:
+    pass
+
+
+@dataclass(slots=True)
+class CloseRefused:
+    code: int
+    reason: str
+
+
+# Inputs from the clock.
+
+
+class Alarm(Enum):
+    STALL = auto()  # a lagging bookie holds up the writer
+    RETRY = auto()  # try a bookie that is out again
+
+
+@dataclass(slots=True)
+class Rang:
+    alarm: Alarm
+
+
+Input = (
+    Append
+    | Close
+    | Shutdown
+    | Forced
+    | Acked
+    | AddRefused
+    | ChannelLost
+    | Fatal
+    | EnsembleChanged
+    | ChangeRefused
+    | BookiesSeen
+    | CloseStored
+    | CloseRefused
+    | Rang
+)
+
+# Effects.
+
+
+@dataclass(slots=True)
+class OpenChannel:
+    channel: int
+    index: int
+    bookie: str
+
+
+@dataclass(slots=True)
+class CloseChannel:
+    channel: int
+
+
+@dataclass(slots=True)
+class SendAdds:
+    """Send the batch, or those ids of it, on each of the channels."""
+
+    batch: AddBatch
+    channels: tuple[int, ...]
+    entries: Sequence[int] | None = None
+
+
+@dataclass(slots=True)
+class ReleaseAcks:
+    """Everything up to `last` is acknowledged."""
+
+    last: int
+
+
+@dataclass(slots=True)
+class Refuse:
+    """The append that was just handed in is not taken; its ids were not used."""
+
+    code: int
+    reason: str
+
+
+@dataclass(slots=True)
+class FailPending:
+    """Every append not yet released fails, in order, with this code."""
+
+    code: int
+    reason: str
+
+
+@dataclass(slots=True)
+class StoreEnsemble:
+    """
+    Pick a replacement for each (index, bookie) of `failed`, and store the new ensemble from `first` on, in one write.
+    `must`: without it the ledger can't be written, so even bookies that failed lately may be picked.
+    """
+
+    first: int
+    failed: tuple[tuple[int, str], ...]
+    bookies: tuple[str, ...]
+    must: bool
+
+
+@dataclass(slots=True)
+class StoreClose:
+    last: int
+    length: int
+
+
+@dataclass(slots=True)
+class WatchBookies:
+    """Report registered bookies by `BookiesSeen` from now on, or no more."""
+
+    on: bool
+
+
+@dataclass(slots=True)
+class SetAlarm:
+    """Ring once after so long; replaces an earlier one of the same kind."""
+
+    alarm: Alarm
+    wait_ms: int
+
+
+@dataclass(slots=True)
+class StopAlarm:
+    alarm: Alarm
+
+
+@dataclass(slots=True)
+class Ended:
+    """The last effect of a writer: code 0 when the end is stored."""
+
+    code: int
+    reason: str
+
+
+Effect = OpenChannel | CloseChannel | SendAdds | ReleaseAcks | Refuse | FailPending | StoreEnsemble | StoreClose | WatchBookies | SetAlarm | StopAlarm | Ended

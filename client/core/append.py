@@ -1,0 +1,663 @@
+"""
+One ledger's writer: which adds go where, when an entry is acknowledged, what a failed bookie leads to.
+
+Knows: spec client-protocol.md section 2 with D1, D10 to D12, D15 to D17, for a writer and for the adds of a recovery.
+Does not know: sockets, timers, Deferreds, placement, the metadata store.  `client.writer` performs the effects and feeds
+what came of them back in.  One input and a few effects per batch, never per entry.
+
+Safety: an entry is acknowledged when `ack` bookies of its write set in the current ensemble said so and every lower id is
+acknowledged, and never while an ensemble change is under way; so the first id of a new fragment, LAC + 1, can't be overtaken.
+Nothing is acknowledged outside OPEN, and no row leads back from CLOSING, CLOSED or DEAD.  Closing over IN_RECOVERY is not
+possible (D1): a writer that lost its ledger writes no metadata.
+"""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from quire.client.core.adds import (
+    Acked,
+    AddRefused,
+    Alarm,
+    Append,
+    BookiesSeen,
+    ChangeRefused,
+    ChannelLost,
+    Close,
+    CloseChannel,
+    CloseRefused,
+    CloseStored,
+    Effect,
+    Ended,
+    EnsembleChanged,
+    FailPending,
+    Fatal,
+    Forced,
+    Input,
+    Limits,
+    OpenChannel,
+    Rang,
+    Refuse,
+    ReleaseAcks,
+    SendAdds,
+    SetAlarm,
+    Shutdown,
+    State,
+    StopAlarm,
+    StoreClose,
+    StoreEnsemble,
+    WatchBookies,
+)
+from quire.client.core.quorum import Quorums
+from quire.client.core.replica import Replica, Standing
+from quire.protocol.batch import AddBatch
+from quire.protocol.digest import Digest
+from quire.protocol.errors import (
+    ClientClosed,
+    DuplicateEntryId,
+    IllegalOp,
+    LedgerClosed,
+    LedgerFenced,
+    NoSuchLedgerExistsOnMetadataServer,
+    NotEnoughBookies,
+    Timeout,
+    TooManyRequests,
+    UnauthorizedAccess,
+    Write,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+RECOVERY_PRIORITY = 100
+
+
+class Waiting(NamedTuple):
+    """Payloads that have ids and wait for the window."""
+
+    first: int
+    payloads: list[bytes]
+    size: int
+    length: int | None
+
+
+class IllegalInput(Exception):
+    """An input that can't come in this state: our bug, so it ends the handle."""
+
+
+class AppendMachine:
+    """The writer of one ledger.  `handle` is the only way in; what it returns must be performed in order."""
+
+    def __init__(
+        self,
+        ledger: int,
+        quorums: Quorums,
+        digest: Digest,
+        bookies: Sequence[str],
+        limits: Limits,
+        *,
+        last: int = -1,
+        length: int = 0,
+        recovery: bool = False,
+        deferred_sync: bool = False,
+        advanced: bool = False,
+    ) -> None:
+        assert len(bookies) == quorums.ensemble
+        self.ledger = ledger
+        self.quorums = quorums
+        self.digest = digest
+        self.limits = limits
+        self.recovery = recovery
+        self.deferred_sync = deferred_sync
+        self.advanced = advanced
+        self.state = State.OPEN
+        self.head = last  # highest id acknowledged to the caller
+        self.lac = last  # last add confirmed: the head, save with deferred sync
+        self.pushed = last  # highest id handed out
+        self.changes = 0  # ensemble changes that replaced somebody
+        self._base = last
+        self._length = length  # payload bytes of everything sent
+        self._lac_length = length  # deferred sync: payload bytes up to the LAC
+        self._next_channel = 0
+        self._replicas = [self._replica(index, bookie) for index, bookie in enumerate(bookies)]
+        self._channels = {replica.channel: replica for replica in self._replicas}
+        self._live: tuple[int, ...] | None = None  # channels of the live replicas, once opened
+        self._pending: deque[AddBatch] = deque()  # sent, not all of it acknowledged, by first id
+        self._sent_last = last
+        self._flying_bytes = 0
+        self._waiting: deque[Waiting] = deque()
+        self._waiting_bytes = 0
+        self._ids: set[int] = set()  # advanced mode: ids above the head that were used
+        self._round: tuple[Replica, ...] = ()  # those that the change under way is to replace
+        self._seen: frozenset[str] = frozenset()
+        self._watching = False
+        self._stalled = False
+        self._retry_ms = limits.stall_ms_max
+
+    # What a driver and a user may look at.
+
+    @property
+    def bookies(self) -> tuple[str, ...]:
+        return tuple(replica.bookie for replica in self._replicas)
+
+    @property
+    def out(self) -> tuple[str, ...]:
+        """Bookies of the ensemble that the ledger goes on without."""
+        return tuple(replica.bookie for replica in self._replicas if replica.standing is Standing.OUT)
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of everything appended, acknowledged or not."""
+        return self._length + self._waiting_bytes
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be sent or acknowledged."""
+        return not self._pending and not self._waiting
+
+    @property
+    def crowded(self) -> bool:
+        """Whether an append would have to wait for the window."""
+        return bool(self._waiting)
+
+    def length_at_head(self) -> int:
+        """Payload bytes of the entries up to the head."""
+        head, length = self.head, self._length
+        for batch in self._pending:
+            passed = head + 1 - batch.first
+            length -= batch.bytes if passed <= 0 else sum(map(len, batch.payloads[passed:]))
+        return length
+
+    # The one verb.
+
+    def handle(self, given: Input) -> list[Effect]:
+        """
+        Takes one input, returns the effects to perform in order.  An exception out of here is a bug: the machine is DEAD
+        afterwards and acknowledges nothing more.
+        """
+        effects: list[Effect] = []
+        try:
+            row = TRANSITIONS.get((self.state, type(given)))
+            if row is None:
+                raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
+            row.step(self, given, effects)
+            assert self.state in row.after, f"{type(given).__name__} led to {self.state.name}"
+        except BaseException:
+            self.state = State.DEAD
+            raise
+        return effects
+
+    # Appending.
+
+    def _append(self, given: Append, effects: list[Effect]) -> None:
+        payloads = given.payloads
+        count = len(payloads)
+        assert count, "an append of nothing"
+        if self._waiting_bytes >= self.limits.window_bytes_max or len(self._waiting) >= self.limits.window_entries_max:
+            effects.append(Refuse(TooManyRequests.code, f"{self._waiting_bytes} bytes wait for the window: wait for ready() before appending more"))
+            return
+        first = self.pushed + 1
+        if self.advanced:
+            first = -1 if given.first is None else given.first
+            if first < 0:
+                effects.append(Refuse(IllegalOp.code, "a ledger created with advanced=True takes append_at(entry_id, data) only"))
+                return
+            taken = [entry for entry in range(first, first + count) if entry <= self.head or entry in self._ids]
+            if taken:
+                effects.append(Refuse(DuplicateEntryId.code, f"entry {taken[0]} was written already"))
+                return
+            self._ids.update(range(first, first + count))
+        elif given.first is not None and given.first != first:
+            effects.append(Refuse(IllegalOp.code, f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids from the caller"))
+            return
+        self.pushed = max(self.pushed, first + count - 1)
+        self._cut(first, payloads, given.length)
+        self._pump(effects)
+
+    def _cut(self, first: int, payloads: list[bytes], length: int | None) -> None:
+        """Queues payloads in batches within the limits."""
+        limits = self.limits
+        size = sum(map(len, payloads))
+        self._waiting_bytes += size
+        if len(payloads) <= limits.batch_entries_max and size <= limits.batch_bytes_max:
+            self._waiting.append(Waiting(first, payloads, size, length))
+            return
+        start = taken = 0
+        for place, payload in enumerate(payloads):
+            if place > start and (place - start >= limits.batch_entries_max or taken + len(payload) > limits.batch_bytes_max):
+                self._waiting.append(Waiting(first + start, payloads[start:place], taken, length))
+                length = None if length is None else length + taken
+                start, taken = place, 0
+            taken += len(payload)
+        self._waiting.append(Waiting(first + start, payloads[start:], taken, length))
+
+    def _pump(self, effects: list[Effect]) -> None:
+        """Sends what waits, as far as the window and the slowest replica's backlog allow."""
+        waiting, limits = self._waiting, self.limits
+        if waiting and len(self._channels) != len(self._replicas):
+            self._rouse(effects)
+        while waiting and not self._stalled:
+            first, payloads, size, length = waiting[0]
+            if self._pending and (
+                self._flying_bytes + size > limits.window_bytes_max or self._sent_last - self.head + len(payloads) > limits.window_entries_max
+            ):
+                break
+            if any(replica.backlog and replica.backlog + size > limits.replica_backlog_bytes_max for replica in self._channels.values()):
+                self._stalled = True
+                effects.append(SetAlarm(Alarm.STALL, limits.stall_ms_max))
+                break
+            waiting.popleft()
+            self._waiting_bytes -= size
+            if length is not None:
+                self._length = length
+            batch = AddBatch(
+                self.digest, self.ledger, first, self._base if self.recovery else self.lac, self._length, payloads,
+                recovery=self.recovery, priority=RECOVERY_PRIORITY if self.recovery else 0, deferred_sync=self.deferred_sync,
+            )  # fmt: skip
+            self._length += size
+            self._flying_bytes += size
+            last = first + len(payloads) - 1
+            if last > self._sent_last:
+                self._sent_last = last
+                self._pending.append(batch)
+            else:  # advanced mode, into a gap
+                insort(self._pending, batch, key=lambda other: other.first)
+            if self.quorums.striped:
+                for replica in self._replicas:
+                    if replica.standing is Standing.LIVE:
+                        self._send_share(batch, replica, first, effects)
+            else:
+                channels = self._channels_now(effects)
+                for channel in channels:
+                    self._channels[channel].send(last, size)
+                effects.append(SendAdds(batch, channels))
+
+    def _channels_now(self, effects: list[Effect]) -> tuple[int, ...]:
+        if self._live is None:
+            live = [replica for replica in self._replicas if replica.standing is Standing.LIVE]
+            for replica in live:
+                self._open(replica, effects)
+            self._live = tuple(replica.channel for replica in live)
+        return self._live
+
+    def _open(self, replica: Replica, effects: list[Effect]) -> None:
+        if not replica.opened:
+            replica.opened = True
+            effects.append(OpenChannel(replica.channel, replica.index, replica.bookie))
+
+    def _send_share(self, batch: AddBatch, replica: Replica, first: int, effects: list[Effect]) -> None:
+        """Sends to one replica what belongs to it of the batch's entries from `first` on."""
+        entries = self.quorums.entries_of(replica.index, first, batch.last)
+        if not entries:
+            return
+        self._open(replica, effects)
+        whole = len(entries) == batch.count
+        start, payloads = batch.first, batch.payloads
+        replica.send(entries[-1], batch.bytes if whole else sum([len(payloads[entry - start]) for entry in entries]))
+        effects.append(SendAdds(batch, (replica.channel,), None if whole else entries))
+
+    def _resend(self, replica: Replica, effects: list[Effect]) -> None:
+        """Sends everything above the head that belongs to a replica that is new, or came back."""
+        for batch in self._pending:
+            self._send_share(batch, replica, max(batch.first, self.head + 1), effects)
+
+    def _replica(self, index: int, bookie: str) -> Replica:
+        self._next_channel += 1
+        return Replica(index, bookie, self._next_channel, self.head)
+
+    def _install(self, index: int, bookie: str) -> Replica:
+        """A new replica at `index`; the one before it is forgotten, and so are its late answers."""
+        old = self._replicas[index]
+        self._channels.pop(old.channel, None)
+        replica = self._replica(index, bookie)
+        self._replicas[index] = replica
+        self._channels[replica.channel] = replica
+        self._live = None
+        return replica
+
+    # Acknowledgements.
+
+    def _acked(self, given: Acked, effects: list[Effect]) -> None:
+        replica = self._channels.get(given.channel)
+        if replica is None:  # replaced meanwhile
+            return
+        first, last = given.first, min(given.first + given.count - 1, replica.sent)
+        if first > last:  # nobody asked for these
+            return
+        if self.advanced:
+            news = False
+            for entry in range(first, last + 1):
+                if entry in self._ids:
+                    news |= replica.acknowledge(entry, entry, self.head, self.quorums)
+        else:
+            news = replica.acknowledge(first, last, self.head, self.quorums)
+        if news:
+            if self.state is State.OPEN:
+                self._walk(effects)
+            if self._stalled:
+                self._unstall(effects)
+
+    def _walk(self, effects: list[Effect]) -> None:
+        """Moves the head over every entry that is at its ack quorum, and releases it."""
+        replicas = self._replicas
+        head = self.quorums.confirmed([replica.watermark for replica in replicas], self.head)
+        if any(replica.stragglers for replica in replicas):
+            while head < self._sent_last and (not self.advanced or head + 1 in self._ids) and self._at_quorum(head + 1):
+                head += 1
+        head = min(head, self._sent_last)
+        if head <= self.head:
+            return
+        if self.advanced:
+            self._ids.difference_update(range(self.head + 1, head + 1))
+        self.head = head
+        if not self.deferred_sync:
+            self.lac = head
+        pending = self._pending
+        while pending and pending[0].last <= head:
+            self._flying_bytes -= pending.popleft().bytes
+        for replica in replicas:
+            if replica.stragglers:
+                replica.settle(head, self.quorums)
+        effects.append(ReleaseAcks(head))
+        if self._waiting:
+            self._pump(effects)
+
+    def _at_quorum(self, entry: int) -> bool:
+        holders = sum([self._replicas[index].holds(entry) for index in self.quorums.write_set(entry)])
+        return holders >= self.quorums.ack
+
+    def _unstall(self, effects: list[Effect]) -> None:
+        """Goes on once every backlog is down to half its bound."""
+        half = self.limits.replica_backlog_bytes_max // 2
+        if self._stalled and all(replica.backlog <= half for replica in self._channels.values()):
+            self._stalled = False
+            effects.append(StopAlarm(Alarm.STALL))
+            self._pump(effects)
+
+    # Failures of a bookie.
+
+    def _add_refused(self, given: AddRefused, effects: list[Effect]) -> None:
+        replica = self._channels.get(given.channel)
+        if replica is None:
+            return
+        last = min(given.first + given.count - 1, replica.sent)
+        first = max(given.first, self.head + 1)
+        open_entries = [entry for entry in self.quorums.entries_of(replica.index, first, last) if not self._at_quorum(entry)] if first <= last else []
+        if open_entries and given.code in (LedgerFenced.code, UnauthorizedAccess.code, IllegalOp.code):
+            reason = {
+                LedgerFenced.code: "somebody else opened the ledger for recovery; open it to see where it ends",
+                UnauthorizedAccess.code: "it knows the ledger under another password",
+            }.get(given.code, "it does not serve this kind of add")
+            self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}", effects)
+            return
+        self._fail(replica, given.code, f"refused entry {given.first}", bool(open_entries), True, effects)
+
+    def _channel_lost(self, given: ChannelLost, effects: list[Effect]) -> None:
+        replica = self._channels.get(given.channel)
+        if replica is not None:
+            awaited = self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._sent_last
+            self._fail(replica, given.code, given.reason, awaited, bool(replica.unanswered), effects)
+
+    def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]) -> None:
+        """
+        A bookie can't be used any more.  `awaited`: it owes an answer for an entry that is not acknowledged to the caller;
+        `missed`: it owes one at all.
+        """
+        del self._channels[replica.channel]
+        self._live = None
+        if replica.opened:
+            effects.append(CloseChannel(replica.channel))
+        if self.deferred_sync:
+            self._end(Write.code, f"bookie {replica.bookie} failed ({code}: {reason}), and a ledger with DEFERRED_SYNC can't change its ensemble", effects)
+            return
+        if awaited or self.state is State.CHANGING:
+            replica.standing = Standing.FAILED
+            if self.state is State.OPEN:
+                self._change(effects)
+        else:  # whether it matters shows at the next append (spec 2.5, last paragraph)
+            replica.standing = Standing.LAPSED
+            replica.missed = missed
+        self._unstall(effects)
+
+    def _rouse(self, effects: list[Effect]) -> None:
+        """Before more is sent: lapsed replicas are connected again, or replaced if they owe an answer."""
+        missed = False
+        for replica in self._replicas:
+            if replica.standing is Standing.LAPSED:
+                if replica.missed:
+                    replica.standing = Standing.FAILED
+                    missed = True
+                else:  # what it acknowledged stays acknowledged
+                    back = self._install(replica.index, replica.bookie)
+                    back.watermark = max(replica.watermark, self.head)
+                    back.stragglers, back.sent = replica.stragglers, max(replica.sent, self.head)
+        if missed and self.state is State.OPEN:
+            self._change(effects)
+
+    # The ensemble change (spec 2.5).
+
+    def _change(self, effects: list[Effect]) -> None:
+        self.state = State.CHANGING
+        self._round = tuple(replica for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT))
+        indexes = {replica.index for replica in self._round}
+        failed = tuple((replica.index, replica.bookie) for replica in self._round)
+        effects.append(StoreEnsemble(self.head + 1, failed, self.bookies, not self.quorums.writable_without(indexes)))
+
+    def _ensemble_changed(self, given: EnsembleChanged, effects: list[Effect]) -> None:
+        assert len(given.bookies) == self.quorums.ensemble
+        replaced = False
+        for replica in self._round:
+            bookie = given.bookies[replica.index]
+            if bookie == replica.bookie:
+                replica.standing = Standing.OUT
+            else:
+                self._install(replica.index, bookie).standing = Standing.FRESH
+                replaced = True
+        self.changes += replaced
+        self._seen = given.seen
+        self._round = ()
+        if any(replica.standing is Standing.FAILED for replica in self._replicas):  # failed meanwhile: the change goes on
+            self._change(effects)
+            return
+        out = [replica for replica in self._replicas if replica.standing is Standing.OUT]
+        if out and not self.quorums.writable_without({replica.index for replica in out}):
+            lost = ", ".join(replica.bookie for replica in out)
+            self._end(
+                NotEnoughBookies.code, f"{lost} failed and can't be replaced ({given.shortage}), and without them the ack quorum is out of reach", effects
+            )
+            return
+        self.state = State.OPEN
+        for replica in self._replicas:
+            if replica.standing is Standing.FRESH:
+                replica.standing = Standing.LIVE
+                self._open(replica, effects)
+                self._resend(replica, effects)
+        self._follow_bookies(bool(out), effects)
+        self._walk(effects)
+        self._unstall(effects)
+        self._pump(effects)
+
+    def _follow_bookies(self, on: bool, effects: list[Effect]) -> None:
+        """Somebody is out, or nobody is any more: look out for bookies that register (D17)."""
+        if on and not self.recovery:
+            if not self._watching:
+                effects.append(WatchBookies(True))
+            effects.append(SetAlarm(Alarm.RETRY, self._retry_ms))
+            self._retry_ms = min(2 * self._retry_ms, self.limits.retry_ms_max)
+        elif self._watching:
+            effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
+        self._watching = on and not self.recovery
+
+    def _change_refused(self, given: ChangeRefused, effects: list[Effect]) -> None:
+        self._end(given.code, given.reason, effects, ours=given.code != LedgerClosed.code)
+
+    def _bookies_seen(self, given: BookiesSeen, effects: list[Effect]) -> None:
+        new, self._seen = given.writable - self._seen, given.writable
+        if self.state is State.OPEN:
+            self._return(new, effects)
+
+    def _return(self, candidates: frozenset[str], effects: list[Effect]) -> None:
+        """Takes back those that are out and among the candidates; if others are, changes the ensemble for the rest."""
+        out = [replica for replica in self._replicas if replica.standing is Standing.OUT]
+        if not out:
+            return
+        if candidates - set(self.bookies):
+            self._change(effects)
+            return
+        for replica in out:
+            if replica.bookie in candidates:  # the same one: no metadata change, what it missed below the LAC is left for repair
+                back = self._install(replica.index, replica.bookie)
+                self._open(back, effects)
+                self._resend(back, effects)
+        self._follow_bookies(any(replica.standing is Standing.OUT for replica in self._replicas), effects)
+
+    def _rang(self, given: Rang, effects: list[Effect]) -> None:
+        if given.alarm is Alarm.RETRY:
+            if self.state is State.OPEN:
+                self._return(self._seen, effects)
+            return
+        if not self._stalled:
+            return
+        full = self.limits.replica_backlog_bytes_max // 2
+        laggards = [replica for replica in self._channels.values() if replica.backlog > full]
+        if laggards and self.quorums.writable_without(
+            {replica.index for replica in self._replicas if replica in laggards or replica.channel not in self._channels}
+        ):
+            for replica in laggards:
+                if replica.channel in self._channels:
+                    self._fail(replica, Timeout.code, f"its backlog of {replica.backlog} bytes held up the writer", True, True, effects)
+        if self._stalled:
+            effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
+
+    # The end (spec 2.7, 2.8).
+
+    def _end(self, code: int, reason: str, effects: list[Effect], ours: bool = True) -> None:
+        """
+        Fails everything pending with one code, then closes the ledger at the LAC; unless it is not `ours` to close any more, or
+        a recovery's, which ends with its own step.
+        """
+        lac, length = self.lac, self._lac_length if self.deferred_sync else self.length_at_head()
+        effects.append(FailPending(code, reason))
+        effects += [CloseChannel(replica.channel) for replica in self._channels.values() if replica.opened]
+        if self._watching:
+            effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
+        if self._stalled:
+            effects.append(StopAlarm(Alarm.STALL))
+        self._channels = {}
+        self._live = ()
+        self._pending.clear()
+        self._waiting.clear()
+        self._ids.clear()
+        self._watching = self._stalled = False
+        self.pushed = self.head = self._sent_last = lac
+        self._length = self._lac_length = length
+        self._waiting_bytes = self._flying_bytes = 0
+        lost = (LedgerFenced.code, ClientClosed.code, NoSuchLedgerExistsOnMetadataServer.code)
+        if self.recovery or not ours or code in lost:
+            self.state = State.DEAD
+            effects.append(Ended(code, reason))
+        else:
+            self.state = State.CLOSING
+            effects.append(StoreClose(lac, length))
+
+    def _fatal(self, given: Fatal, effects: list[Effect]) -> None:
+        self._end(given.code, given.reason, effects)
+
+    def _close(self, given: Close, effects: list[Effect]) -> None:
+        self._end(LedgerClosed.code, "the ledger was closed before this append was acknowledged", effects)
+
+    def _shutdown(self, given: Shutdown, effects: list[Effect]) -> None:
+        self._end(ClientClosed.code, "the client was closed", effects)
+
+    def _abandon(self, given: Shutdown, effects: list[Effect]) -> None:
+        self.state = State.DEAD
+        effects.append(Ended(ClientClosed.code, "the client was closed while the ledger's end was being stored"))
+
+    def _forced(self, given: Forced, effects: list[Effect]) -> None:
+        assert given.last <= self.head
+        if given.last > self.lac:
+            self.lac, self._lac_length = given.last, given.length
+
+    def _close_stored(self, given: CloseStored, effects: list[Effect]) -> None:
+        self.state = State.CLOSED
+        effects.append(Ended(0, "closed"))
+
+    def _close_refused(self, given: CloseRefused, effects: list[Effect]) -> None:
+        self.state = State.DEAD
+        effects.append(Ended(given.code, given.reason))
+
+    def _refuse(self, given: Append, effects: list[Effect]) -> None:
+        if self.state is State.DEAD:
+            effects.append(Refuse(LedgerClosed.code, "this writer has lost its ledger; open it to see where it ends, and create another to go on"))
+        else:
+            effects.append(Refuse(LedgerClosed.code, "the ledger is closed; create another to go on"))
+
+    def _ignore(self, given: Input, effects: list[Effect]) -> None:
+        """A late answer finds a writer that has ended, and changes nothing."""
+
+
+class Row(NamedTuple):
+    step: Callable[[AppendMachine, Any, list[Effect]], None]
+    after: frozenset[State]
+
+
+S, M = State, AppendMachine
+_STILL_OPEN = frozenset((S.OPEN, S.CHANGING))
+_ANY_LIVE = frozenset((S.OPEN, S.CHANGING, S.CLOSING, S.DEAD))  # a failure may start a change, or end the handle
+_ENDING = frozenset((S.CLOSING, S.DEAD))
+
+
+def _stay(state: State) -> Row:
+    return Row(M._ignore, frozenset((state,)))
+
+
+TRANSITIONS: dict[tuple[State, type], Row] = {
+    (S.OPEN, Append): Row(M._append, _STILL_OPEN),
+    (S.OPEN, Acked): Row(M._acked, _STILL_OPEN),
+    (S.OPEN, AddRefused): Row(M._add_refused, _ANY_LIVE),
+    (S.OPEN, ChannelLost): Row(M._channel_lost, _ANY_LIVE),
+    (S.OPEN, BookiesSeen): Row(M._bookies_seen, _STILL_OPEN),
+    (S.OPEN, Rang): Row(M._rang, _ANY_LIVE),
+    (S.OPEN, Forced): Row(M._forced, frozenset((S.OPEN,))),
+    (S.OPEN, Fatal): Row(M._fatal, _ENDING),
+    (S.OPEN, Close): Row(M._close, _ENDING),
+    (S.OPEN, Shutdown): Row(M._shutdown, frozenset((S.DEAD,))),
+    # Adds go on to those that live; no acknowledgement is released before the change ends.
+    (S.CHANGING, Append): Row(M._append, frozenset((S.CHANGING,))),
+    (S.CHANGING, Acked): Row(M._acked, frozenset((S.CHANGING,))),
+    # A second failure joins the change under way; it starts no other.
+    (S.CHANGING, AddRefused): Row(M._add_refused, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
+    (S.CHANGING, ChannelLost): Row(M._channel_lost, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
+    (S.CHANGING, BookiesSeen): Row(M._bookies_seen, frozenset((S.CHANGING,))),
+    (S.CHANGING, Rang): Row(M._rang, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
+    (S.CHANGING, Forced): Row(M._forced, frozenset((S.CHANGING,))),  # of a handle without deferred sync: it moves nothing
+    (S.CHANGING, EnsembleChanged): Row(M._ensemble_changed, _ANY_LIVE),
+    (S.CHANGING, ChangeRefused): Row(M._change_refused, _ENDING),
+    (S.CHANGING, Fatal): Row(M._fatal, _ENDING),
+    (S.CHANGING, Close): Row(M._close, _ENDING),
+    (S.CHANGING, Shutdown): Row(M._shutdown, frozenset((S.DEAD,))),
+    (S.CLOSING, CloseStored): Row(M._close_stored, frozenset((S.CLOSED,))),
+    (S.CLOSING, CloseRefused): Row(M._close_refused, frozenset((S.DEAD,))),
+    (S.CLOSING, Shutdown): Row(M._abandon, frozenset((S.DEAD,))),
+    (S.CLOSED, Shutdown): _stay(S.CLOSED),
+    (S.DEAD, Shutdown): _stay(S.DEAD),
+    # The close went on while the client was being closed.
+    (S.DEAD, CloseStored): _stay(S.DEAD),
+    (S.DEAD, CloseRefused): _stay(S.DEAD),
+}
+for _state in (S.CLOSING, S.CLOSED, S.DEAD):
+    TRANSITIONS[_state, Append] = Row(M._refuse, frozenset((_state,)))
+    for _late in (Acked, AddRefused, ChannelLost, BookiesSeen, Rang, EnsembleChanged, ChangeRefused, Forced, Fatal, Close):
+        TRANSITIONS[_state, _late] = _stay(_state)
+
+# Reaching one of these is our bug, so it raises instead of being ignored.
+ILLEGAL: set[tuple[State, type]] = {
+    (S.OPEN, EnsembleChanged),
+    (S.OPEN, ChangeRefused),
+    (S.OPEN, CloseStored),
+    (S.OPEN, CloseRefused),
+    (S.CHANGING, CloseStored),
+    (S.CHANGING, CloseRefused),
+    (S.CLOSED, CloseStored),
+    (S.CLOSED, CloseRefused),
+}

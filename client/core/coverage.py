@@ -1,0 +1,94 @@
+"""
+Asking a whole ensemble how far a ledger is confirmed, with or without fencing it (spec client-protocol.md 1.4, 3.5, 4.1 R3, R4).
+
+Knows: which indexes were heard, the highest LAC that a digest vouches for, and when the answers suffice.
+Does not know: who asks, fences or waits.
+
+Safety: an answer counts as heard when the bookie holds the ledger fenced, whatever it could read; but only bytes whose digest is right
+bring a LAC (never a header's hint, D14), and a bad digest alone completes nothing.  Silence and errors are not heard.
+"""
+
+from collections.abc import Callable, Sequence
+
+from quire.client.core.quorum import NEGATIVE, Quorums
+from quire.protocol.digest import Digest, last_add_confirmed
+from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, NoSuchEntry, Timeout, UnauthorizedAccess
+
+# SPDX-License-Identifier: Apache-2.0
+
+WORDS = {
+    BookieHandleNotAvailable.code: "can't be reached",
+    Timeout.code: "gave no answer in time",
+    DigestMatch.code: "sent bytes whose digest is wrong",
+    UnauthorizedAccess.code: "refused the password",
+    NoSuchEntry.code: "does not have it",
+}
+
+
+def describe(bookie: str, code: int) -> str:
+    """A bookie's failure in words."""
+    return f"{bookie} {WORDS.get(code, f'answered code {code}')}"
+
+
+class Coverage:
+    """The answers of one ensemble, by index."""
+
+    def __init__(self, ledger: int, quorums: Quorums, digest: Digest) -> None:
+        self.ledger = ledger
+        self.quorums = quorums
+        self.digest = digest
+        self.heard: set[int] = set()
+        self.answered: dict[int, int] = {}  # index -> code
+        self.lac = -1
+        self._valid = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether no entry above `lac` can be confirmed by those not heard."""
+        return self._valid and self.quorums.covered(self.heard)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether everybody answered."""
+        return len(self.answered) == self.quorums.ensemble
+
+    def last_entry(self, index: int, code: int, body: bytes | None) -> None:
+        """An answer to a read of -1: the bookie's highest stored entry, a negative, or a failure."""
+        self._take(index, code, [] if body is None else [(body, self._of_entry)])
+
+    def lac_and_entry(self, index: int, code: int, lac_body: bytes | None, last_body: bytes | None) -> None:
+        """An answer to a LAC request: the explicit LAC and the highest stored entry, each perhaps missing."""
+        bodies = [(body, read) for body, read in ((lac_body, self._of_lac), (last_body, self._of_entry)) if body is not None]
+        self._take(index, code, bodies)
+
+    def _of_entry(self, body: bytes) -> int:
+        self.digest.open(self.ledger, -1, body)
+        return last_add_confirmed(body)
+
+    def _of_lac(self, body: bytes) -> int:
+        return self.digest.open_lac(self.ledger, body)
+
+    def _take(self, index: int, code: int, bodies: Sequence[tuple[bytes, Callable[[bytes], int]]]) -> None:
+        if index in self.answered:
+            return
+        if code == OK or code in NEGATIVE:
+            self.heard.add(index)
+            bad = 0
+            for body, read in bodies:
+                try:
+                    self.lac = max(self.lac, read(body))
+                except DigestMatch:
+                    bad += 1
+            if bad and bad == len(bodies):
+                code = DigestMatch.code
+            else:
+                self._valid = True
+        self.answered[index] = code
+
+    def failure(self, bookies: tuple[str, ...]) -> str:
+        """Who failed how, and what would have been enough."""
+        failed = [describe(bookies[index], code) for index, code in sorted(self.answered.items()) if code != OK and code not in NEGATIVE]
+        return (
+            f"{len(self.heard)} of {len(bookies)} bookies answered for ledger {self.ledger}, which leaves room for an ack quorum of "
+            f"{self.quorums.ack} among the others: {'; '.join(failed)}"
+        )

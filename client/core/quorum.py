@@ -1,0 +1,132 @@
+"""
+Which bookies hold an entry, and when enough of them have answered (spec client-protocol.md 1.2 to 1.4).
+
+Knows: the round-robin schedule of E, WQ and AQ, in integers without a width (D10), and the questions asked of it: the
+write set of an entry, who is needed to acknowledge, who to say "absent", and whether a set of answers leaves no ack
+quorum unheard (`covered`).
+Does not know: bookies, entries' bytes, time.
+
+Safety: coverage is decided over the actual write sets, never by counting alone (architecture.md 4.10); silence is never
+counted as an answer.
+"""
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+
+from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoSuchLedgerExists
+
+# SPDX-License-Identifier: Apache-2.0
+
+NEGATIVE = frozenset((NoSuchEntry.code, NoSuchLedgerExists.code))  # a bookie says: I do not have it
+HEARD = NEGATIVE | {OK}  # a fenced bookie, whatever it holds
+
+
+@dataclass(frozen=True, slots=True)
+class Quorums:
+    """1 <= ack <= write <= ensemble, fixed for the life of a ledger."""
+
+    ensemble: int
+    write: int
+    ack: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ack <= self.write <= self.ensemble:
+            raise ValueError(f"quorums must be 1 <= ack <= write <= ensemble, not ack {self.ack}, write {self.write}, ensemble {self.ensemble}")
+
+    @property
+    def striped(self) -> bool:
+        """Whether some bookie of the ensemble lacks some entries by design."""
+        return self.write != self.ensemble
+
+    @property
+    def absent(self) -> int:
+        """QC: how many of an entry's write set must say "no" before it may be taken for never acknowledged."""
+        return self.write - self.ack + 1
+
+    @property
+    def fence(self) -> int:
+        """EC: so many of an ensemble always cover it; fewer may or may not, see `covered`."""
+        return self.ensemble - self.ack + 1
+
+    def write_set(self, entry: int) -> list[int]:
+        """The indexes that hold `entry`, in the default order of reading."""
+        size = self.ensemble
+        return [(entry + step) % size for step in range(self.write)]
+
+    def ensemble_set(self, entry: int) -> list[int]:
+        """All indexes, those of the write set first."""
+        size = self.ensemble
+        return [(entry + step) % size for step in range(size)]
+
+    def has(self, entry: int, index: int) -> bool:
+        """Whether `entry` belongs on `index`."""
+        return (index - entry) % self.ensemble < self.write
+
+    def next_of(self, index: int, entry: int) -> int:
+        """The lowest id above `entry` that belongs on `index`."""
+        entry += 1
+        gap = (index - entry) % self.ensemble  # the first `gap - write + 1` of them do not
+        return entry if gap < self.write else entry + gap - self.write + 1
+
+    def entries_of(self, index: int, first: int, last: int) -> Sequence[int]:
+        """The ids of first..last that belong on `index`, ascending."""
+        if not self.striped:
+            return range(first, last + 1)
+        size, write = self.ensemble, self.write
+        return [entry for entry in range(first, last + 1) if (index - entry) % size < write]
+
+    def covered(self, heard: Container[int]) -> bool:
+        """
+        Whether no write set can still reach its ack quorum among the indexes that are not in `heard`.  With every index of
+        `heard` fenced, no entry can be acknowledged any more; with their LACs known, none above the highest is confirmed.
+        """
+        size = self.ensemble
+        for start in range(size):
+            unheard = sum((start + step) % size not in heard for step in range(self.write))
+            if unheard >= self.ack:
+                return False
+        return True
+
+    def writable_without(self, lost: Container[int]) -> bool:
+        """Whether every write set still reaches the ack quorum when nobody of `lost` answers (D17)."""
+        size = self.ensemble
+        for start in range(size):
+            alive = sum((start + step) % size not in lost for step in range(self.write))
+            if alive < self.ack:
+                return False
+        return True
+
+    def confirmed(self, watermarks: Sequence[int], at_least: int) -> int:
+        """
+        The highest id up to which every entry is at its ack quorum, given that index i acknowledged all of its entries up to
+        watermarks[i] and that everything up to `at_least` is settled.
+        """
+        if self.write == self.ensemble:
+            reached = sorted(watermarks)[self.write - self.ack]
+            return max(at_least, reached)
+        size, last_of_quorum = self.ensemble, self.write - self.ack
+        lowest: int | None = None
+        for entry in range(at_least + 1, at_least + 1 + size):  # one entry of each write set
+            reached = sorted([watermarks[(entry + step) % size] for step in range(self.write)])[last_of_quorum]
+            missing = entry if reached < entry else reached + size - (reached - entry) % size  # first of this write set above `reached`
+            if lowest is None or missing < lowest:
+                lowest = missing
+        assert lowest is not None
+        return lowest - 1
+
+
+def heard_from(codes: Iterable[tuple[int, int]]) -> set[int]:
+    """The indexes whose answer counts for `covered`, from (index, code) pairs: positives and negatives, nothing else."""
+    return {index for index, code in codes if code in HEARD}
+
+
+def merge(current: int, code: int) -> int:
+    """
+    The code to report after one more replica failed with `code` (spec client-protocol.md 3.2): the first error of any other kind
+    wins over "unreachable" (-8), which wins over the latest negative.  Start with 0.
+    """
+    if current == OK or current in NEGATIVE:
+        return code
+    if current == BookieHandleNotAvailable.code and code not in NEGATIVE:
+        return code
+    return current

@@ -1,0 +1,325 @@
+"""
+Reading a range of entries that are known to exist: from whom, in pieces of which size, and what to do when a piece fails.
+
+Knows: spec client-protocol.md 3.2 to 3.4: order of replicas, error precedence, digests, batch reads, stripes; pieces are asked
+for ahead of the consumer and delivered in order.
+Does not know: connections, LAC or ledger state (the caller trims the range, D8), timers.
+
+Safety: a payload is delivered only if its digest and its ids are right.  A replica that fails, lies or has nothing costs a further
+request to the next one, never a missing entry: what can't be had from anybody fails the read.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from quire.client.core.coverage import describe
+from quire.client.core.quorum import Quorums, merge
+from quire.protocol.digest import Digest
+from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch
+
+# SPDX-License-Identifier: Apache-2.0
+
+ENTRY_BYTES_GUESS = 1024  # before anything was read
+SMALL_PIECES_MAX = 64  # pieces under way when a piece is an entry or a stripe
+
+
+class State(Enum):
+    READING = auto()
+    FINISHED = auto()  # everything was delivered
+    FAILED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bytes and entries of one batch read, and how many are under way."""
+
+    bytes_max: int = 4 << 20
+    entries_max: int = 10_000
+    pieces: int = 2
+    batch: bool = True
+
+
+# Inputs
+
+
+@dataclass(slots=True)
+class Begin:
+    pass
+
+
+@dataclass(slots=True)
+class Answered:
+    """The answer to an `Ask`: a code, and bodies of consecutive entries from the first one asked for."""
+
+    ask: int
+    code: int
+    bodies: Sequence[bytes]
+
+
+@dataclass(slots=True)
+class Taken:
+    """The consumer took a delivery."""
+
+
+@dataclass(slots=True)
+class Slow:
+    """The next delivery is late: ask another replica too."""
+
+
+@dataclass(slots=True)
+class Stop:
+    """The consumer wants no more."""
+
+
+Input = Begin | Answered | Taken | Slow | Stop
+
+# Effects
+
+
+@dataclass(slots=True)
+class Ask:
+    """Read `count` entries from `first` on (single: exactly one, by a plain read) from a bookie, within `bytes_max`."""
+
+    ask: int
+    bookie: str
+    first: int
+    count: int
+    bytes_max: int
+    single: bool
+
+
+@dataclass(slots=True)
+class Deliver:
+    first: int
+    payloads: list[bytes]
+
+
+@dataclass(slots=True)
+class Finished:
+    pass
+
+
+@dataclass(slots=True)
+class Failed:
+    code: int
+    reason: str
+
+
+Effect = Ask | Deliver | Finished | Failed
+
+
+class Piece:
+    """Consecutive entries of one fragment that one replica can be asked for."""
+
+    __slots__ = ("asked", "bookies", "code", "failures", "first", "last", "order", "outstanding", "payloads")
+
+    def __init__(self, first: int, last: int, bookies: tuple[str, ...], order: list[int]) -> None:
+        self.first = first
+        self.last = last
+        self.bookies = bookies
+        self.order = order  # indexes to ask, the next one first
+        self.asked: list[int] = []
+        self.outstanding = 0
+        self.code = OK  # merged over the failures
+        self.failures: list[tuple[int, int]] = []
+        self.payloads: list[bytes] | None = None
+
+
+class RangeRead:
+    """Entries first..last.  `fragments`: (first, last or None, bookies) ascending, as `LedgerMetadata.fragment_ranges` gives them."""
+
+    def __init__(
+        self,
+        ledger: int,
+        quorums: Quorums,
+        digest: Digest,
+        fragments: Sequence[tuple[int, int | None, tuple[str, ...]]],
+        first: int,
+        last: int,
+        limits: ReadLimits,
+        prefer: int = 0,
+    ) -> None:
+        assert 0 <= first <= last
+        self.ledger = ledger
+        self.quorums = quorums
+        self.digest = digest
+        self.limits = limits
+        self.state = State.READING
+        self.batch = limits.batch  # off for good when everybody drops batch reads (spec 3.4)
+        self.prefer = prefer  # the index that is asked first where all hold everything
+        self.last = last
+        self._fragments = fragments
+        self._fragment = 0
+        self._next = first
+        self._pieces: deque[Piece] = deque()
+        self._asks: dict[int, tuple[Piece, int]] = {}
+        self._ask_number = 0
+        self._untaken = 0
+        self._entry_bytes = float(ENTRY_BYTES_GUESS)
+
+    def handle(self, given: Input) -> list[Effect]:
+        """Takes one input, returns the effects in order.  Once FINISHED or FAILED nothing has an effect."""
+        effects: list[Effect] = []
+        if self.state is not State.READING:
+            return effects
+        try:
+            if isinstance(given, Answered):
+                self._answered(given, effects)
+            elif isinstance(given, Taken):
+                self._untaken -= 1
+            elif isinstance(given, Slow):
+                self._slow(effects)
+            elif isinstance(given, Stop):
+                self._end(State.FINISHED)
+            self._ask_on(effects)
+        except BaseException:
+            self._end(State.FAILED)
+            raise
+        return effects
+
+    def _end(self, state: State) -> None:
+        self.state = state
+        self._pieces.clear()
+        self._asks.clear()
+
+    # What to ask for.
+
+    def _ask_on(self, effects: list[Effect]) -> None:
+        small = self.quorums.striped or not self.batch
+        ahead = max(self.limits.pieces, min(SMALL_PIECES_MAX, int(self.limits.bytes_max // self._entry_bytes))) if small else self.limits.pieces
+        while self.state is State.READING and self._next <= self.last and len(self._pieces) + self._untaken < ahead:
+            piece = self._cut()
+            self._pieces.append(piece)
+            self._ask(piece, effects)
+
+    def _cut(self) -> Piece:
+        """The next piece: within one fragment, and as much as one bookie holds and one answer should carry."""
+        first, fragments = self._next, self._fragments
+        while self._fragment + 1 < len(fragments) and fragments[self._fragment + 1][0] <= first:
+            self._fragment += 1
+        last = self.last
+        if self._fragment + 1 < len(fragments):
+            last = min(last, fragments[self._fragment + 1][0] - 1)
+        if not self.batch:
+            last = first
+        elif self.quorums.striped:
+            last = min(last, first + self.quorums.write - 1)
+        else:
+            count = int(self.limits.bytes_max // max(1.0, self._entry_bytes))
+            last = min(last, first + max(1, min(self.limits.entries_max, count)) - 1)
+        self._next = last + 1
+        return Piece(first, last, fragments[self._fragment][2], self._order(first, last))
+
+    def _order(self, first: int, last: int) -> list[int]:
+        """Who holds all of first..last, in the order to ask them."""
+        quorums = self.quorums
+        if quorums.striped:
+            return [index for index in quorums.write_set(last) if quorums.has(first, index)]
+        size = quorums.ensemble
+        return [(self.prefer + step) % size for step in range(size)]
+
+    def _ask(self, piece: Piece, effects: list[Effect]) -> None:
+        index = piece.order.pop(0)
+        piece.asked.append(index)
+        piece.outstanding += 1
+        self._ask_number += 1
+        self._asks[self._ask_number] = (piece, index)
+        count = piece.last - piece.first + 1
+        effects.append(Ask(self._ask_number, piece.bookies[index], piece.first, count, self.limits.bytes_max, count == 1))
+
+    # What comes back.
+
+    def _answered(self, given: Answered, effects: list[Effect]) -> None:
+        found = self._asks.pop(given.ask, None)
+        if found is None:
+            return
+        piece, index = found
+        piece.outstanding -= 1
+        if piece.payloads is not None:  # another replica was faster
+            return
+        code = given.code
+        if code == OK:
+            count = piece.last - piece.first + 1
+            bodies = given.bodies if len(given.bodies) <= count else given.bodies[:count]
+            payloads = self.digest.open_run(self.ledger, piece.first, bodies)
+            if payloads:
+                self._accept(piece, index, payloads, len(payloads) < len(bodies), effects)
+                return
+            code = DigestMatch.code
+        if self.prefer == index:
+            self.prefer = (index + 1) % self.quorums.ensemble
+        piece.code = merge(piece.code, code)
+        piece.failures.append((index, code))
+        if self.quorums.striped and piece.last > piece.first:
+            self._split(piece, effects)
+        elif piece.order:
+            self._ask(piece, effects)
+        elif not piece.outstanding:
+            self._give_up(piece, effects)
+
+    def _accept(self, piece: Piece, index: int, payloads: list[bytes], damaged: bool, effects: list[Effect]) -> None:
+        piece.payloads = payloads
+        taken = sum(map(len, payloads)) / len(payloads) + self.digest.overhead
+        self._entry_bytes = max(taken, (3 * self._entry_bytes + taken) / 4)
+        rest = piece.first + len(payloads)
+        if rest <= piece.last:  # the answer was full, or an entry is missing or damaged there
+            order = self._order(rest, piece.last)
+            if damaged or not self.quorums.striped:
+                order.remove(index)
+                order.insert(len(order) if damaged else 0, index)
+            follower = Piece(rest, piece.last, piece.bookies, order)
+            piece.last = rest - 1
+            self._pieces.insert(self._pieces.index(piece) + 1, follower)
+            self._ask(follower, effects)
+        self._deliver(effects)
+
+    def _deliver(self, effects: list[Effect]) -> None:
+        while self._pieces and (payloads := self._pieces[0].payloads) is not None:
+            piece = self._pieces.popleft()
+            self._untaken += 1
+            effects.append(Deliver(piece.first, payloads))
+            if piece.last == self.last:
+                self._end(State.FINISHED)
+                effects.append(Finished())
+
+    def _split(self, piece: Piece, effects: list[Effect]) -> None:
+        """A stripe's common replica failed: each entry goes on with the rest of its own write set."""
+        place = self._pieces.index(piece)
+        self._pieces.remove(piece)
+        piece.payloads = []  # late answers to it count no more
+        failed = {index for index, _code in piece.failures}
+        for entry in range(piece.last, piece.first - 1, -1):
+            order = [index for index in self.quorums.write_set(entry) if index not in failed]
+            single = Piece(entry, entry, piece.bookies, order)
+            single.failures, single.code = list(piece.failures), piece.code
+            self._pieces.insert(place, single)
+        for single in list(self._pieces)[place : place + piece.last - piece.first + 1]:
+            if self.state is not State.READING:
+                break
+            if single.order:
+                self._ask(single, effects)
+            else:
+                self._give_up(single, effects)
+
+    def _give_up(self, piece: Piece, effects: list[Effect]) -> None:
+        if piece.code == BookieHandleNotAvailable.code and piece.last > piece.first and self.batch:
+            self._read_singly(piece, effects)
+            return
+        who = "; ".join(describe(piece.bookies[index], code) for index, code in piece.failures)
+        what = f"entry {piece.first}" if piece.first == piece.last else f"entries {piece.first} to {piece.last}"
+        self._end(State.FAILED)
+        effects.append(Failed(piece.code, f"{what} of ledger {self.ledger} can't be read from any of {self.quorums.write} replicas: {who}"))
+
+    def _read_singly(self, piece: Piece, effects: list[Effect]) -> None:
+        """Every replica dropped the connection: it may be that none of them knows batch reads, so plain reads have a say."""
+        self.batch = False
+        while (other := self._pieces.pop()) is not piece:
+            other.payloads = []  # late answers to it count no more
+        self._next = piece.first
+        self._fragment = 0
+
+    def _slow(self, effects: list[Effect]) -> None:
+        if self._pieces and self._pieces[0].order and self._pieces[0].payloads is None:
+            self._ask(self._pieces[0], effects)

@@ -1,0 +1,465 @@
+"""
+Recovering a ledger whose writer is gone: fence it, find its end, make the tail safe, close it (spec client-protocol.md 4).
+
+Knows: steps R1 to R6 with D2 to D4, D7, D16 and D17.  The tail is written back by an `AppendMachine` of its own.
+Does not know: connections, the metadata store, placement.  `client.recovery` performs the effects.
+
+Safety: the metadata says IN_RECOVERY before anybody is fenced; every read fences; an entry is absent only when QC fenced bookies
+of its write set say so, and a failure is never a "no"; ensemble changes stay in memory until the one write that closes the
+ledger, so a recovery that dies leaves no edit behind; every answer "unknown" ends the attempt and never closes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from quire.client.core import adds as a
+from quire.client.core.append import AppendMachine, IllegalInput
+from quire.client.core.coverage import Coverage, describe
+from quire.client.core.quorum import NEGATIVE, Quorums
+from quire.protocol.digest import HEADER, Digest
+from quire.protocol.errors import OK, DigestMatch, LedgerRecovery, Timeout, UnauthorizedAccess
+
+# SPDX-License-Identifier: Apache-2.0
+
+READS_MAX = 64  # recovery reads under way
+READ_BYTES_MAX = 8 << 20  # what they may bring back, judged by the largest entry seen so far
+
+
+class State(Enum):
+    MARKING = auto()  # R1: IN_RECOVERY is being written
+    FENCING = auto()  # R2, R3: the last ensemble is being fenced
+    READING = auto()  # R5: entries above the base are read and written back
+    WRITING = auto()  # R5: the end is known; the last of the tail is being written back
+    MEASURING = auto()  # nothing lay above the LAC: its entry's length field is the ledger's length (D7)
+    CLOSING = auto()  # R6: the one write
+    DONE = auto()
+    FAILED = auto()
+
+
+@dataclass(slots=True)
+class Begin:
+    pass
+
+
+# Inputs from the metadata store.
+
+
+@dataclass(slots=True)
+class Marked:
+    """The store says IN_RECOVERY, and this is the last fragment: its first entry and its bookies."""
+
+    first: int
+    bookies: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class FoundClosed:
+    """Somebody else closed the ledger; its end stands."""
+
+
+@dataclass(slots=True)
+class EndStored:
+    pass
+
+
+@dataclass(slots=True)
+class StoreFailed:
+    code: int
+    reason: str
+
+
+# Inputs from the network.
+
+
+@dataclass(slots=True)
+class FenceAnswer:
+    index: int
+    code: int
+    body: bytes | None
+
+
+@dataclass(slots=True)
+class ReadAnswer:
+    entry: int
+    index: int
+    code: int
+    body: bytes | None
+
+
+@dataclass(slots=True)
+class LengthAnswer:
+    """The length field of the entry that was asked for; None when it could not be read."""
+
+    length: int | None
+    reason: str = ""
+
+
+# Effects, besides those of the adds: OpenChannel, CloseChannel, SendAdds, StoreEnsemble (here: pick, store nothing), alarms.
+
+
+@dataclass(slots=True)
+class MarkInRecovery:
+    """Compare-and-set OPEN to IN_RECOVERY; IN_RECOVERY already: no write (D2)."""
+
+
+@dataclass(slots=True)
+class Fence:
+    """A fencing read of the last entry."""
+
+    index: int
+    bookie: str
+
+
+@dataclass(slots=True)
+class RecoveryRead:
+    """A fencing read of one entry, with high priority."""
+
+    entry: int
+    index: int
+    bookie: str
+
+
+@dataclass(slots=True)
+class FindLength:
+    """An ordinary read of a confirmed entry, for its length field."""
+
+    entry: int
+
+
+@dataclass(slots=True)
+class StoreEnd:
+    """Compare-and-set to CLOSED with these ensembles, (first entry, bookies), each at or after the last one stored."""
+
+    last: int
+    length: int
+    ensembles: tuple[tuple[int, tuple[str, ...]], ...]
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The ledger is CLOSED; `adopted`: by somebody else."""
+
+    adopted: bool
+
+
+@dataclass(slots=True)
+class Failed:
+    """Not recovered; the fences and IN_RECOVERY stay, trying again is always allowed."""
+
+    code: int
+    reason: str
+
+
+Input = Begin | Marked | FoundClosed | EndStored | StoreFailed | FenceAnswer | ReadAnswer | LengthAnswer | a.Input
+Effect = MarkInRecovery | Fence | RecoveryRead | FindLength | StoreEnd | Recovered | Failed | a.Effect
+
+
+class Verdict(Enum):
+    FOUND = auto()
+    ABSENT = auto()
+    UNKNOWN = auto()
+
+
+class EntryRead:
+    """What the write set of one entry said so far."""
+
+    __slots__ = ("asked", "codes", "entry", "length", "order", "payload", "verdict")
+
+    def __init__(self, entry: int, order: list[int]) -> None:
+        self.entry = entry
+        self.order = order
+        self.asked = 0
+        self.codes: dict[int, int] = {}
+        self.verdict: Verdict | None = None
+        self.payload = b""
+        self.length = 0
+
+    def judge(self, absent: int) -> None:
+        """Strict on absence, and once everybody answered there is nothing to wait for (spec 4.3)."""
+        if sum(code in NEGATIVE for code in self.codes.values()) >= absent:
+            self.verdict = Verdict.ABSENT
+        elif len(self.codes) == len(self.order):
+            self.verdict = Verdict.UNKNOWN
+
+
+class RecoveryMachine:
+    """One attempt to recover one ledger.  Inputs of its adds go in by the same `handle`."""
+
+    def __init__(self, ledger: int, quorums: Quorums, digest: Digest, limits: a.Limits) -> None:
+        self.ledger = ledger
+        self.quorums = quorums
+        self.digest = digest
+        self.limits = limits
+        self.state = State.MARKING
+        self.base = -1
+        self.last = -1  # highest entry found
+        self.length = 0  # ledger length after it
+        self.bookies: tuple[str, ...] = ()  # the frozen last ensemble: every recovery read goes to it
+        self.adds: AppendMachine | None = None
+        self._first = 0
+        self._coverage = Coverage(ledger, quorums, digest)
+        self._reads: dict[int, EntryRead] = {}
+        self._next_read = 0
+        self._largest = READ_BYTES_MAX // 16
+        self._suspects: set[int] = set()  # indexes that failed: asked last
+        self._ensembles: dict[int, tuple[str, ...]] = {}
+        self._change_first = 0
+
+    def handle(self, given: Input) -> list[Effect]:
+        """Takes one input, returns the effects in order.  An exception is a bug, and the attempt is FAILED after it."""
+        effects: list[Effect] = []
+        try:
+            row = TRANSITIONS.get((self.state, type(given)))
+            if row is None:
+                raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
+            row.step(self, given, effects)
+            assert self.state in row.after, f"{type(given).__name__} led to {self.state.name}"
+        except BaseException:
+            self.state = State.FAILED
+            raise
+        return effects
+
+    def _begin(self, given: Begin, effects: list[Effect]) -> None:
+        effects.append(MarkInRecovery())
+
+    def _marked(self, given: Marked, effects: list[Effect]) -> None:
+        assert len(given.bookies) == self.quorums.ensemble
+        self.state = State.FENCING
+        self._first, self.bookies = given.first, given.bookies
+        effects += [Fence(index, bookie) for index, bookie in enumerate(given.bookies)]
+
+    def _adopt(self, given: FoundClosed, effects: list[Effect]) -> None:
+        self.state = State.DONE
+        effects.append(Recovered(True))
+
+    def _store_failed(self, given: StoreFailed, effects: list[Effect]) -> None:
+        self._fail(given.code, given.reason, effects)
+
+    # R3, R4
+
+    def _fenced(self, given: FenceAnswer, effects: list[Effect]) -> None:
+        coverage = self._coverage
+        if given.code == UnauthorizedAccess.code:
+            self._fail(given.code, f"bookie {self.bookies[given.index]} knows ledger {self.ledger} under another password", effects)
+            return
+        coverage.last_entry(given.index, given.code, given.body)
+        if given.index not in coverage.heard:
+            self._suspects.add(given.index)
+        if coverage.complete:
+            self.base = max(coverage.lac, self._first - 1)
+            self.last = self.base
+            self._next_read = self.base + 1
+            self.adds = AppendMachine(self.ledger, self.quorums, self.digest, self.bookies, self.limits, last=self.base, recovery=True)
+            self.state = State.READING
+            self._read_on(effects)
+        elif coverage.exhausted:
+            codes = list(coverage.answered.values())
+            self._fail(Timeout.code if codes[-1] == Timeout.code else LedgerRecovery.code, "can't fence: " + coverage.failure(self.bookies), effects)
+
+    # R5
+
+    def _read_on(self, effects: list[Effect]) -> None:
+        assert self.adds is not None
+        window = max(1, min(READS_MAX, READ_BYTES_MAX // self._largest))
+        while len(self._reads) < window and not self.adds.crowded:
+            entry = self._next_read
+            self._next_read += 1
+            order = sorted(self.quorums.write_set(entry), key=self._suspects.__contains__)
+            self._reads[entry] = EntryRead(entry, order)
+            self._ask(self._reads[entry], 1, effects)
+
+    def _ask(self, read: EntryRead, up_to: int, effects: list[Effect]) -> None:
+        effects += [RecoveryRead(read.entry, index, self.bookies[index]) for index in read.order[read.asked : up_to]]
+        read.asked = up_to
+
+    def _read(self, given: ReadAnswer, effects: list[Effect]) -> None:
+        read = self._reads.get(given.entry)
+        if read is None or read.verdict is not None or given.index in read.codes:
+            return
+        code = given.code
+        if code == OK and given.body is not None:
+            try:
+                read.payload = self.digest.open(self.ledger, given.entry, given.body)
+                read.length = HEADER.unpack_from(given.body)[3]
+                read.verdict = Verdict.FOUND
+                self._largest = max(self._largest, len(given.body))
+            except DigestMatch:
+                code = DigestMatch.code
+        elif code == OK:
+            code = DigestMatch.code
+        read.codes[given.index] = code
+        if read.verdict is None:
+            if code not in NEGATIVE:
+                self._suspects.add(given.index)
+            read.judge(self.quorums.absent)
+        if read.verdict is None:
+            self._ask(read, len(read.order), effects)
+        else:
+            self._take(effects)
+
+    def _take(self, effects: list[Effect]) -> None:
+        """Hands on what is decided, in order of ids; the entries that arrived together are written back as one batch."""
+        reads = self._reads
+        payloads: list[bytes] = []
+        length = self.length
+        while (read := reads.get(self.last + 1)) is not None and read.verdict is Verdict.FOUND:
+            del reads[read.entry]
+            before = read.length - len(read.payload)
+            if payloads and before != self.length:  # an advanced writer's lengths follow its order of writing
+                self._write_back(payloads, length, effects)
+                payloads = []
+            if not payloads:
+                length = before
+            payloads.append(read.payload)
+            self.length, self.last = read.length, read.entry
+        if payloads:
+            self._write_back(payloads, length, effects)
+        if self.state is not State.READING:
+            return
+        if read is None or read.verdict is None:
+            self._read_on(effects)
+        elif read.verdict is Verdict.ABSENT:
+            reads.clear()  # a find behind a gap is no entry of this ledger
+            self.state = State.WRITING
+            self._finish(effects)
+        else:
+            codes = "; ".join(describe(self.bookies[index], code) for index, code in sorted(read.codes.items()))
+            need = f"{self.quorums.absent} of its {self.quorums.write} bookies must answer to rule it out"
+            self._fail(LedgerRecovery.code, f"can't tell whether entry {read.entry} exists ({codes}): {need}", effects)
+
+    def _write_back(self, payloads: list[bytes], length: int, effects: list[Effect]) -> None:
+        self._pass(a.Append(payloads, length=length), effects)
+
+    def _pass(self, given: a.Input, effects: list[Effect]) -> None:
+        """To the adds and back: their changes stay here, their end is ours."""
+        assert self.adds is not None
+        if isinstance(given, a.EnsembleChanged) and given.bookies != self.adds.bookies:
+            self._ensembles[self._change_first] = given.bookies
+        for effect in self.adds.handle(given):
+            if isinstance(effect, a.Ended | a.Refuse):
+                self._fail(effect.code, f"the tail can't be written back: {effect.reason}", effects)
+            elif isinstance(effect, a.StoreEnsemble):
+                self._change_first = effect.first
+                effects.append(effect)
+            elif not isinstance(effect, a.ReleaseAcks | a.FailPending):
+                effects.append(effect)
+
+    def _added(self, given: a.Input, effects: list[Effect]) -> None:
+        self._pass(given, effects)
+        if self.state is State.READING:
+            self._read_on(effects)
+        elif self.state is State.WRITING:
+            self._finish(effects)
+
+    def _finish(self, effects: list[Effect]) -> None:
+        assert self.adds is not None
+        if self.adds.head < self.last:
+            return
+        if self.last == self.base >= 0:
+            self.state = State.MEASURING
+            effects.append(FindLength(self.base))
+        else:
+            self._store_end(effects)
+
+    def _measured(self, given: LengthAnswer, effects: list[Effect]) -> None:
+        if given.length is None:
+            self._fail(LedgerRecovery.code, f"can't read entry {self.base}, the last one confirmed, for the ledger's length: {given.reason}", effects)
+            return
+        self.length = given.length
+        self._store_end(effects)
+
+    # R6
+
+    def _store_end(self, effects: list[Effect]) -> None:
+        self.state = State.CLOSING
+        effects.append(StoreEnd(self.last, self.length, tuple(sorted(self._ensembles.items()))))
+
+    def _stored(self, given: EndStored, effects: list[Effect]) -> None:
+        self._let_go(effects)
+        self.state = State.DONE
+        effects.append(Recovered(False))
+
+    def _adopt_late(self, given: FoundClosed, effects: list[Effect]) -> None:
+        self._let_go(effects)
+        self._adopt(given, effects)
+
+    def _let_go(self, effects: list[Effect]) -> None:
+        if self.adds is not None:
+            effects += [effect for effect in self.adds.handle(a.Shutdown()) if isinstance(effect, a.CloseChannel | a.StopAlarm)]
+
+    def _fail(self, code: int, reason: str, effects: list[Effect]) -> None:
+        """Refusal of the password and time-outs keep their code, all else is LedgerRecovery (spec 4.1)."""
+        if self.state is State.FAILED:
+            return
+        self._let_go(effects)
+        self.state = State.FAILED
+        kept = code in (UnauthorizedAccess.code, Timeout.code, LedgerRecovery.code)
+        text = f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' (code {code})'}; nothing is lost by trying again"
+        effects.append(Failed(code if kept else LedgerRecovery.code, text))
+
+    def _stop(self, given: a.Shutdown, effects: list[Effect]) -> None:
+        self._fail(LedgerRecovery.code, "the client was closed", effects)
+
+    def _ignore(self, given: Input, effects: list[Effect]) -> None:
+        """Late, and of no consequence."""
+
+
+class Row(NamedTuple):
+    step: Callable[[RecoveryMachine, Any, list[Effect]], None]
+    after: frozenset[State]
+
+
+S, M = State, RecoveryMachine
+ADD_INPUTS = (a.Acked, a.AddRefused, a.ChannelLost, a.EnsembleChanged, a.ChangeRefused, a.Rang)
+_READ = frozenset((S.READING, S.WRITING, S.MEASURING, S.CLOSING, S.FAILED))
+_WRITE = frozenset((S.WRITING, S.MEASURING, S.CLOSING, S.FAILED))
+_FAILED = frozenset((S.FAILED,))
+
+
+def _stay(state: State) -> Row:
+    return Row(M._ignore, frozenset((state,)))
+
+
+TRANSITIONS: dict[tuple[State, type], Row] = {
+    (S.MARKING, Begin): Row(M._begin, frozenset((S.MARKING,))),
+    (S.MARKING, Marked): Row(M._marked, frozenset((S.FENCING,))),
+    (S.MARKING, FoundClosed): Row(M._adopt, frozenset((S.DONE,))),
+    (S.MARKING, StoreFailed): Row(M._store_failed, _FAILED),
+    (S.FENCING, FenceAnswer): Row(M._fenced, _READ | {S.FENCING}),
+    (S.READING, ReadAnswer): Row(M._read, _READ),
+    (S.MEASURING, LengthAnswer): Row(M._measured, frozenset((S.CLOSING, S.FAILED))),
+    (S.CLOSING, EndStored): Row(M._stored, frozenset((S.DONE,))),
+    (S.CLOSING, FoundClosed): Row(M._adopt_late, frozenset((S.DONE,))),
+    (S.CLOSING, StoreFailed): Row(M._store_failed, _FAILED),
+    (S.DONE, a.Shutdown): _stay(S.DONE),
+    (S.FAILED, a.Shutdown): _stay(S.FAILED),
+}
+for _state in (S.MARKING, S.FENCING, S.READING, S.WRITING, S.MEASURING, S.CLOSING):
+    TRANSITIONS[_state, a.Shutdown] = Row(M._stop, _FAILED)
+for _state in (S.READING, S.WRITING, S.MEASURING, S.CLOSING, S.DONE, S.FAILED):
+    TRANSITIONS[_state, FenceAnswer] = _stay(_state)  # the rest of the ensemble, after it was covered
+for _state in (S.WRITING, S.MEASURING, S.CLOSING, S.DONE, S.FAILED):
+    TRANSITIONS[_state, ReadAnswer] = _stay(_state)
+for _add in ADD_INPUTS:
+    TRANSITIONS[S.READING, _add] = Row(M._added, _READ)
+    TRANSITIONS[S.WRITING, _add] = Row(M._added, _WRITE)
+    for _state in (S.MEASURING, S.CLOSING, S.DONE, S.FAILED):
+        TRANSITIONS[_state, _add] = _stay(_state)  # all that counts is acknowledged
+for _late in (Marked, FoundClosed, EndStored, StoreFailed, LengthAnswer):
+    TRANSITIONS[S.FAILED, _late] = _stay(S.FAILED)  # the client was closed meanwhile
+
+INPUTS = (Begin, Marked, FoundClosed, EndStored, StoreFailed, FenceAnswer, ReadAnswer, LengthAnswer, a.Shutdown, *ADD_INPUTS)
+# Reaching one of these is our bug: an answer to something that was not asked for.
+ILLEGAL: set[tuple[State, type]] = {
+    *((state, Begin) for state in State if state is not S.MARKING),
+    *((state, Marked) for state in State if state not in (S.MARKING, S.FAILED)),
+    *((state, FoundClosed) for state in State if state not in (S.MARKING, S.CLOSING, S.FAILED)),
+    *((state, EndStored) for state in State if state not in (S.CLOSING, S.FAILED)),
+    *((state, StoreFailed) for state in State if state not in (S.MARKING, S.CLOSING, S.FAILED)),
+    *((state, LengthAnswer) for state in State if state not in (S.MEASURING, S.FAILED)),
+    *((state, FenceAnswer) for state in (S.MARKING,)),
+    *((state, ReadAnswer) for state in (S.MARKING, S.FENCING)),
+    *((state, add) for state in (S.MARKING, S.FENCING) for add in ADD_INPUTS),
+}
