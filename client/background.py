@@ -1,0 +1,138 @@
+"""
+The reactor for programs that run none: one daemon thread runs Twisted's global reactor while the program does its own work.
+
+Knows: how to start it, once per process, and how to wait for its results from other threads.
+Does not know: ledgers.
+
+A reactor that runs already, in whichever thread, is used as it is.  The reactor's own thread must never wait for itself, so a
+blocking call from it raises `RuntimeError` at once.  Signal handlers stay the program's.  Twisted's reactor module is imported
+only here and only when it is needed, so that a process may fork workers before (Spark's do) and each gets its own.
+"""
+
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar, cast
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.python.failure import Failure
+from twisted.python.threadable import isInIOThread
+
+from quire.client.network import Reactor
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+Story = Callable[[], Awaitable[T]]
+Done = Callable[[T | Failure], None]
+
+THREAD_NAME = "quire-reactor"
+START_SECONDS_MAX = 10.0
+
+_lock = threading.Lock()
+_thread: threading.Thread | None = None
+_process: int | None = None  # the one whose reactor runs; threads do not survive a fork
+
+
+class Running(Generic[T]):
+    """A story on its way on the reactor's thread."""
+
+    def __init__(self, reactor: Reactor, story: Story[T], done: Done[T]) -> None:
+        self._reactor = reactor
+        self._story = story
+        self._done = done
+        self._deferred: Deferred[Any] | None = None
+        self._cancelled = False
+        reactor.callFromThread(self._start)
+
+    def cancel(self) -> None:
+        """Ends it early, from any thread; `done` then gets a failure unless the result was on its way."""
+        self._reactor.callFromThread(self._cancel)
+
+    def _start(self) -> None:
+        self._deferred = maybeDeferred(cast(Any, self._story))
+        if self._cancelled:
+            self._deferred.cancel()
+        self._deferred.addBoth(self._done)
+
+    def _cancel(self) -> None:
+        self._cancelled = True
+        if self._deferred is not None:
+            self._deferred.cancel()
+
+
+class ReactorThread:
+    """The running reactor as other threads see it."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self.reactor = reactor
+
+    def call(self, fn: Callable[..., object], *args: object) -> None:
+        """Runs `fn` on the reactor's thread, soon, in the order of the calls."""
+        self.reactor.callFromThread(fn, *args)
+
+    def begin(self, story: Story[T], done: Done[T]) -> Running[T]:
+        """
+        Runs an async function (or one that returns a Deferred) on the reactor's thread and hands its result, or its failure, to
+        `done` there.
+        """
+        return Running(self.reactor, story, done)
+
+    def future(self, story: Story[T]) -> "Future[T]":
+        """The same, with the result in a future."""
+        result: Future[T] = Future()
+        self.begin(story, lambda value: settle(result, value))
+        return result
+
+    def wait(self, story: Story[T]) -> T:
+        """
+        The same, but this thread waits for the result.  `RuntimeError` on the reactor's own thread.  An interrupt cancels the
+        story.
+        """
+        self.check_may_wait()
+        result: Future[T] = Future()
+        running = self.begin(story, lambda value: settle(result, value))
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            running.cancel()
+            raise
+
+    def check_may_wait(self) -> None:
+        """`RuntimeError` on the reactor's own thread."""
+        if isInIOThread():
+            raise RuntimeError("a blocking call of quire.client on the reactor's own thread would wait for itself: use quire.client.api there")
+
+
+def settle(future: "Future[T]", value: T | Failure) -> None:
+    """Puts a Deferred's result into a future; one that its owner cancelled stays as it is."""
+    if not future.set_running_or_notify_cancel():
+        return
+    if isinstance(value, Failure):
+        future.set_exception(value.value)
+    else:
+        future.set_result(value)
+
+
+def reactor_thread() -> ReactorThread:
+    """The running reactor; started now if it wasn't."""
+    global _thread, _process  # noqa: PLW0603  # one reactor per process, as Twisted has it
+    with _lock:
+        if _process is not None and _process != os.getpid():
+            raise RuntimeError(
+                "this process was forked from one whose reactor ran, and a reactor does not survive a fork: "
+                "connect only after forking, or use multiprocessing's spawn method"
+            )
+        from twisted.internet import reactor as found  # installs the platform's default
+
+        reactor: Any = found
+        if not reactor.running:
+            up = threading.Event()
+            reactor.callWhenRunning(up.set)
+            _thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name=THREAD_NAME, daemon=True)
+            _thread.start()
+            if not up.wait(START_SECONDS_MAX):
+                raise RuntimeError(f"the background reactor did not start within {START_SECONDS_MAX:.0f} s")
+        _process = os.getpid()
+        return ReactorThread(reactor)

@@ -1,0 +1,188 @@
+"""
+Scripted bookies: the far end of a client's connections as values, without sockets and on virtual time.
+
+`Net` is a reactor whose connections are made by the test; `Peer` is one accepted connection, which decodes what the client
+wrote and answers what the test says, when it says so.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import ConnectionLost, ConnectionRefusedError
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.python.failure import Failure
+
+from quire.client.pool import AddChannel, BookiePool
+from quire.conf.client import ClientOptions
+from quire.metadata.store import ServiceInfo
+from quire.protocol import wire
+from quire.protocol.batch import AddBatch
+from quire.protocol.digest import Digest, DigestType
+from quire.protocol.errors import Status
+from quire.protocol.messages import AddAcks, AddRun, Reply, Request
+
+DIGEST = Digest(DigestType.CRC32C, b"secret")
+
+
+class TcpTransport(StringTransport):
+    """A transport that keeps each write apart and takes the socket options of a real one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+        super().write(data)
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        self.no_delay = enabled
+
+    def setTcpKeepAlive(self, enabled: bool) -> None:
+        self.keep_alive = enabled
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+
+
+class Net(MemoryReactorClock):
+    """Virtual time and a network where the test accepts or refuses each connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._taken = 0
+
+    def callFromThread(self, fn: Callable[..., object], *args: object) -> None:
+        self.callLater(0, fn, *args)
+
+    @property
+    def asked(self) -> int:
+        """Connection attempts that the test has not accepted or refused."""
+        return len(self.tcpClients) - self._taken
+
+    def accept(self) -> "Peer":
+        host, port, factory, _timeout, _bind = self.tcpClients[self._taken]
+        self._taken += 1
+        return Peer(factory.buildProtocol(None), (host, port))
+
+    def refuse(self) -> None:
+        factory = self.tcpClients[self._taken][2]
+        self._taken += 1
+        factory.clientConnectionFailed(None, Failure(ConnectionRefusedError()))
+
+    def turn(self, seconds: float = 0) -> None:
+        self.advance(seconds)
+
+
+class Peer:
+    """A bookie's end of one connection."""
+
+    def __init__(self, protocol: Any, address: tuple[str, int]) -> None:
+        self.protocol = protocol
+        self.address = address
+        self.transport = TcpTransport()
+        self._decoder = wire.Requests()
+        self._seen = 0
+        protocol.makeConnection(self.transport)
+
+    def requests(self) -> list[Request]:
+        """What the client wrote since the last call."""
+        data = b"".join(self.transport.writes[self._seen :])
+        self._seen = len(self.transport.writes)
+        found = self._decoder.feed(data)
+        assert self._decoder.failure is None, self._decoder.failure
+        return found
+
+    def only(self) -> Any:
+        """The one request since the last call."""
+        (request,) = self.requests()
+        return request
+
+    def say(self, data: bytes) -> None:
+        self.protocol.dataReceived(data)
+
+    def answer(self, request: Request, reply: Reply) -> None:
+        self.say(wire.answer(request, reply))
+
+    def refuse(self, request: Request, status: Status) -> None:
+        self.say(wire.refusal(request, status))
+
+    def ack(self, run: AddRun, status: Status = Status.EOK) -> None:
+        self.say(wire.add_acks(run, status))
+
+    def lose(self) -> None:
+        self.protocol.connectionLost(Failure(ConnectionLost()))
+
+
+def part(run: AddRun, at: int, count: int = 1) -> AddRun:
+    """Some entries of a run."""
+    txns = run.txns[at : at + count] if run.txns is not None else None
+    return replace(run, first=run.first + at, bodies=run.bodies[at : at + count], txns=txns, frames=None)
+
+
+class Addresses:
+    """A metadata store as far as connections need one: where bookies are.  Counts the questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.known: dict[str, ServiceInfo] = {}
+        self.trouble: Exception | None = None
+
+    def service_info(self, bookie: str) -> Deferred[ServiceInfo | None]:
+        self.asked.append(bookie)
+        if self.trouble is not None:
+            failed: Deferred[ServiceInfo | None] = Deferred()
+            failed.errback(Failure(self.trouble))
+            return failed
+        return succeed(self.known.get(bookie))
+
+
+class Listener:
+    """An `AddSink` that notes everything."""
+
+    def __init__(self) -> None:
+        self.acks: list[tuple[int, int, int]] = []
+        self.failures: list[tuple[int, str]] = []
+        self.on_ack: Callable[[], None] | None = None
+
+    def acked(self, channel: AddChannel, first: int, count: int, code: int) -> None:
+        self.acks.append((first, count, code))
+        if self.on_ack is not None:
+            self.on_ack()
+
+    def failed(self, channel: AddChannel, code: int, reason: str) -> None:
+        self.failures.append((code, reason))
+
+    def ids(self, code: int = 0) -> list[int]:
+        """Every id acknowledged with that code, in order of arrival."""
+        return [first + i for first, count, found in self.acks if found == code for i in range(count)]
+
+
+def batch(ledger: int, first: int, count: int, size: int = 10, **kinds: Any) -> AddBatch:
+    return AddBatch(DIGEST, ledger, first, first - 1, first * size, [bytes([i % 256]) * size for i in range(count)], **kinds)
+
+
+def body(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
+    return DIGEST.entry(ledger, entry, entry - 1, 100, payload)
+
+
+def make_pool(net: Net, addresses: Addresses | None = None, **options: Any) -> BookiePool:
+    return BookiePool(net, addresses or Addresses(), ClientOptions(**options))  # type: ignore[arg-type]  # addresses stands in for a store
+
+
+def result(deferred: Deferred[Any]) -> Any:
+    """What it fired with; fails the test if it has not."""
+    found: list[Any] = []
+    deferred.addCallback(found.append)
+    assert found, "no answer yet"
+    return found[0]
+
+
+def pending(deferred: Deferred[Any]) -> bool:
+    return not deferred.called
+
+
+__all__ = ["DIGEST", "AddAcks", "Addresses", "Listener", "Net", "Peer", "batch", "body", "make_pool", "part", "pending", "result"]
