@@ -1,0 +1,97 @@
+"""
+What the service asks of the storage and of a connection, as types: `storage.Storage` and `listener.Connection` are the real
+ones, tests have others.
+
+Knows: the calls, their results, and what a token is.  Does not know: how anything is kept or sent.
+
+Safety: a token handed in comes back by `durable` only when what it stands for is on disk, and nothing is answered before that.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+
+from quire.protocol.errors import Status
+from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLac
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+ReadRequest = Read | BatchRead | ReadLac | ListEntries  # what may have to wait for the disk
+
+
+class Peer(Protocol):
+    """One connection.  It must be hashable."""
+
+    alive: bool
+    choked: bool  # it does not take its answers
+    held: deque[ReadRequest]  # reads that wait for their turn
+    reads_under_way: int
+    parked: deque[AddRun]  # adds that found no room, in order
+    parked_bytes: int
+
+    def send(self, data: bytes) -> None:
+        """Whole frames; nothing happens once the connection is gone."""
+        ...
+
+    def park(self, run: AddRun, size: int) -> None:
+        """Keeps an add that found no room; the connection stops reading at its bound."""
+        ...
+
+    def unpark(self, size: int) -> None:
+        """The oldest parked add has been dealt with."""
+        ...
+
+
+class LedgerView(Protocol):
+    """What a bookie holds in memory about one ledger.  Watchers are called when its LAC rises, and at an explicit LAC, a fence, a deletion."""
+
+    @property
+    def fenced(self) -> bool: ...
+
+    def watch(self, watcher: Callable[[], None]) -> None: ...
+
+    def unwatch(self, watcher: Callable[[], None]) -> None: ...
+
+
+class LedgerStorage(Protocol):
+    """
+    Ledgers on disks.  Results are a value, a `Status` that refuses, or a Deferred of either when the disk must be asked.
+    All calls are made, and all callbacks come, on the reactor's thread.
+    """
+
+    durable: Callable[[list[object]], None]  # set by the service: the tokens of one synced group, in order
+    relieved: Callable[[], None]  # set by the service: there is room again
+    failed: Callable[[str], None]  # set by the bookie: a fault that ends it
+
+    def add(self, run: AddRun, token: object) -> Status | None:
+        """EOK: taken, the token comes back by `durable`.  None: no room, nothing taken; try again after `relieved`.  EUA, EFENCED, …: refused."""
+        ...
+
+    def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
+        """EOK: no plain add of this ledger is taken any more, and the token comes back when that is on disk (at once if it was)."""
+        ...
+
+    def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status: ...
+
+    def force(self, ledger: int, token: object) -> None: ...
+
+    def read(self, ledger: int, entry: int) -> bytes | Status | Deferred[bytes | Status]: ...
+
+    def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes] | Status | Deferred[list[bytes] | Status]: ...
+
+    def entries(self, ledger: int) -> Status | Deferred[list[tuple[int, int]]]: ...
+
+    def lac(self, ledger: int) -> int | Deferred[int]: ...
+
+    def explicit_lac(self, ledger: int) -> bytes | None: ...
+
+    def ledger(self, ledger: int) -> LedgerView | None: ...
+
+    def ledgers(self) -> Iterable[int]: ...
+
+    def disk_usage(self) -> tuple[int, int]:
+        """(total, free) bytes of the disks below the ledger directories."""
+        ...

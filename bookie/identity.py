@@ -1,0 +1,302 @@
+"""
+Who a bookie is: its id, and the cookie that ties the id to its directories and its cluster.
+
+A cookie is text (spec metadata-layout.md 6.1): the first line is the layout version, then for version 4 and up one field a
+line, `name: "value"`, for version 3 three bare lines.  The same text lies in `current/VERSION` of every journal, ledger and
+index directory, and in the metadata store under the bookie's id.
+
+Knows: ids, cookies, and the table that says whether a bookie may start (6.2).
+Does not know: what else lies in the directories.
+
+Safety: a bookie whose directories are not those that it wrote before, all of them and in that order, does not start: it
+would say "no such entry" of entries that it acknowledged.  New cookies go to empty directories only.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from quire.bookie.files import Files
+from quire.conf.addresses import interface_address, own_address, own_name
+from quire.conf.bookie import BookieOptions
+from quire.metadata.store import NEW, CookieNotFound, MetadataStore, Versioned
+
+# SPDX-License-Identifier: Apache-2.0
+
+VERSION_FILE = "VERSION"
+CURRENT = "current"
+LAYOUT_VERSION = 5
+LAYOUT_VERSION_MIN = 3
+ID_GRAMMAR = re.compile(r"[a-zA-Z0-9:-_.\-]+")  # spec metadata-layout.md 5.3; ":-_" is a range there, as it is here
+RESERVED_IDS = ("readonly", ".", "..")
+FIELD = re.compile(r'\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"\s*')
+FIELD_NAMES = {"bookieHost": "bookie", "journalDir": "journals", "ledgerDirs": "ledgers", "instanceId": "instance_id", "indexDirs": "indexes"}
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}
+ANY_ADDRESS = ("0.0.0.0", "::")
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+class IdentityError(Exception):
+    """The bookie may not start under this identity.  The text says what differs and what to do."""
+
+
+# --- ids
+
+
+def check_id(bookie: str) -> str:
+    """The id itself, or `IdentityError`: it becomes part of paths and keys."""
+    if not ID_GRAMMAR.fullmatch(bookie):
+        raise IdentityError(f"{bookie!r} can't be a bookie's id: use letters, digits and : - _ . (bookieId, advertisedAddress)")
+    if bookie.lower() in RESERVED_IDS:
+        raise IdentityError(f"{bookie!r} can't be a bookie's id: as the last part of a path it means something else")
+    return bookie
+
+
+def listening_address(options: BookieOptions, interface: Callable[[str], str | None] = interface_address) -> str:
+    """The address to bind: `listen` itself, or that of the interface that it names."""
+    return interface(options.listen) or options.listen
+
+
+def own_host(options: BookieOptions, interface: Callable[[str], str | None] = interface_address) -> str:
+    """The host that clients are told to connect to; `IdentityError` for a loopback one that nobody asked for."""
+    if options.advertised_address is not None:
+        return options.advertised_address
+    address = listening_address(options, interface)
+    if options.use_host_name:
+        host = own_name(options.use_short_host_name)
+    elif address in ANY_ADDRESS:
+        try:
+            host = own_address()
+        except OSError as failure:
+            raise IdentityError(f"this machine's name has no address ({failure}): set advertisedAddress") from failure
+    else:
+        host = address
+    if host.startswith(LOOPBACK) and not options.allow_loopback:
+        raise IdentityError(
+            f"the bookie would be known as {host}, which only this machine can reach: set advertisedAddress or listeningInterface, or allowLoopback=true"
+        )
+    return host
+
+
+def derive_id(options: BookieOptions, host: str, port: int) -> str:
+    """`bookieId` verbatim, else host:port."""
+    return check_id(options.bookie_id if options.bookie_id is not None else f"{host}:{port}")
+
+
+# --- cookies
+
+
+def quoted(text: str) -> str:
+    return '"' + "".join({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter, letter) for letter in text) + '"'
+
+
+def unquoted(text: str) -> str:
+    """Protobuf text's escapes undone: letters and octal numbers."""
+
+    def one(match: re.Match[str]) -> str:
+        escape = match[1]
+        return chr(int(escape, 8)) if escape[0].isdigit() else ESCAPES.get(escape, escape)
+
+    return re.sub(r"\\([0-7]{1,3}|.)", one, text, flags=re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """`journals` is comma-joined; `ledgers` and `indexes` are count, then TAB and directory for each, in the order of the configuration."""
+
+    bookie: str
+    journals: str
+    ledgers: str
+    instance_id: str | None = None
+    indexes: str | None = None
+
+    @classmethod
+    def expected(cls, options: BookieOptions, bookie: str, instance_id: str | None) -> "Cookie":
+        """What this configuration in this cluster means."""
+        indexes = counted(options.index_directories) if options.index_directories else None
+        return cls(bookie, ",".join(options.journal_directories), counted(options.ledger_directories), instance_id, indexes)
+
+    def encode(self) -> bytes:
+        """Layout version 5."""
+        lines = [str(LAYOUT_VERSION), f"bookieHost: {quoted(self.bookie)}", f"journalDir: {quoted(self.journals)}", f"ledgerDirs: {quoted(self.ledgers)}"]
+        if self.instance_id is not None:
+            lines.append(f"instanceId: {quoted(self.instance_id)}")
+        if self.indexes is not None:
+            lines.append(f"indexDirs: {quoted(self.indexes)}")
+        return "".join(line + "\n" for line in lines).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> "Cookie":
+        """Layout 3 and up; `IdentityError` names `where`."""
+        text = data.decode("utf-8", "replace")
+        first, _, rest = text.partition("\n")
+        if not first.strip().isdecimal():
+            raise IdentityError(f"{where} is not a cookie: its first line is {first[:40]!r} instead of a layout version")
+        version = int(first)
+        if version < LAYOUT_VERSION_MIN:
+            raise IdentityError(f"{where} has layout version {version}, which is too old; upgrade it with Apache BookKeeper first")
+        if version == LAYOUT_VERSION_MIN:
+            lines = rest.splitlines()
+            if len(lines) < 3:
+                raise IdentityError(f"{where} has layout version 3 and {len(lines)} of its 3 lines")
+            return cls(*lines[:3])
+        values: dict[str, str] = {}
+        at = 0
+        while at < len(rest.rstrip()):
+            match = FIELD.match(rest, at)
+            if match is None:
+                raise IdentityError(f"{where} can't be read near {rest[at : at + 40]!r}")
+            if match[1] in FIELD_NAMES:
+                values[FIELD_NAMES[match[1]]] = unquoted(match[2])
+            at = match.end()
+        missing = [name for name, field in FIELD_NAMES.items() if field in ("bookie", "journals", "ledgers") and field not in values]
+        if missing:
+            raise IdentityError(f"{where} lacks {', '.join(missing)}")
+        return cls(**values)
+
+    def differences(self, found: "Cookie", expansion: bool) -> list[str]:
+        """What a found cookie says otherwise than this, the expected one; with `expansion` it may lack directories that were added."""
+        out = []
+        if found.bookie != self.bookie:
+            out.append(f"its bookie is {found.bookie}, this one is {self.bookie}")
+        if found.instance_id != self.instance_id:
+            out.append(f"its cluster is {found.instance_id or 'without an id'}, this one is {self.instance_id or 'without an id'}")
+        if found.journals != self.journals:
+            out.append(f"its journals are {found.journals}, the configuration says {self.journals}")
+        pairs = (("ledger directories", found.ledgers, self.ledgers), ("index directories", found.indexes or found.ledgers, self.indexes or self.ledgers))
+        for name, old, new in pairs:
+            if old != new and not (expansion and set(listed(old)) <= set(listed(new))):
+                out.append(f"its {name} are {','.join(listed(old))}, the configuration says {','.join(listed(new))}")
+        return out if len(out) < 2 or out[-1].replace("index", "ledger") != out[-2] else out[:-1]
+
+
+def counted(directories: tuple[str, ...]) -> str:
+    return "\t".join([str(len(directories)), *directories])
+
+
+def listed(text: str) -> list[str]:
+    return text.split("\t")[1:]
+
+
+# --- the check at start
+
+
+def directories(options: BookieOptions) -> list[str]:
+    """All directories that have a cookie, each once."""
+    return list(dict.fromkeys((*options.journal_directories, *options.ledger_directories, *options.index_directories)))
+
+
+def version_path(directory: str) -> str:
+    return os.path.join(directory, CURRENT, VERSION_FILE)
+
+
+def read_cookies(files: Files, options: BookieOptions) -> dict[str, Cookie | None]:
+    """The cookie of each directory; None where there is none."""
+    found: dict[str, Cookie | None] = {}
+    for directory in directories(options):
+        path = version_path(directory)
+        try:
+            data = files.read_file(path)
+        except OSError as failure:
+            raise IdentityError(f"{path}: {failure.strerror or failure}") from failure
+        found[directory] = None if data is None else Cookie.decode(data, path)
+    return found
+
+
+def is_empty(files: Files, directory: str) -> bool:
+    """Whether nothing but a cookie lies in the directory's `current`."""
+    return not set(files.names(os.path.join(directory, CURRENT))) - {VERSION_FILE, VERSION_FILE + ".tmp"}
+
+
+async def stored_cookie(store: MetadataStore, bookie: str) -> Versioned[bytes] | None:
+    try:
+        return await store.read_cookie(bookie)
+    except CookieNotFound:
+        return None
+
+
+def stamp(files: Files, options: BookieOptions, cookie: Cookie) -> None:
+    """Writes the cookie to every directory, durably; `IdentityError` names the directory that can't be written."""
+    for directory in directories(options):
+        try:
+            files.make_directories(os.path.join(directory, CURRENT))
+            files.replace(version_path(directory), cookie.encode())
+        except OSError as failure:
+            raise IdentityError(f"{version_path(directory)}: {failure.strerror or failure}") from failure
+
+
+async def check(store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files) -> bool:
+    """
+    Decides whether the bookie may start, and gives a new one its cookies; True when it is new.  Raises `IdentityError`.
+    Nothing is written unless the answer is yes.
+    """
+    expected = Cookie.expected(options, bookie, instance_id)
+    in_directories = read_cookies(files, options)
+    stored = await stored_cookie(store, bookie)
+    expansion = options.allow_storage_expansion
+    for directory, cookie in in_directories.items():
+        if cookie is not None and (different := expected.differences(cookie, expansion)):
+            raise IdentityError(f"{version_path(directory)} belongs to another bookie or configuration: {'; '.join(different)}.  {advice(cookie, expected)}")
+    bare = [directory for directory, cookie in in_directories.items() if cookie is None]
+    full = [directory for directory in in_directories if not is_empty(files, directory)]
+    if stored is None:
+        # Cookies in directories that are otherwise empty are those of a first start that ended before the store had its copy.
+        if full:
+            named = ", ".join(full)
+            if set(full) & set(bare):
+                raise IdentityError(f"{named} has files but no cookie, and {bookie} is not known to the cluster: empty it, or name other directories")
+            raise IdentityError(
+                f"the cluster does not know {bookie}, but {named} holds its data: if its cookie was lost, `quire cookie create {bookie} --conf FILE` "
+                f"makes it again; to throw the data away, `quire bookie format --conf FILE --yes`"
+            )
+        stamp(files, options, expected)
+        await store.write_cookie(bookie, expected.encode(), NEW)
+        return True
+    known = Cookie.decode(stored.value, f"the cookie of {bookie} in {store.uri}")
+    if different := expected.differences(known, expansion):
+        raise IdentityError(f"the cookie of {bookie} in the metadata store is another one: {'; '.join(different)}.  {advice(known, expected)}")
+    if bare or expected.differences(known, expansion=False):
+        await _expand(store, options, expected, stored, bare, full, files)
+    return False
+
+
+async def _expand(
+    store: MetadataStore, options: BookieOptions, expected: Cookie, stored: Versioned[bytes], bare: list[str], full: list[str], files: Files
+) -> None:
+    """Takes new, empty directories into an old bookie; a directory that lost its cookie lost its data too, so it is no new one."""
+    known = Cookie.decode(stored.value, "the stored cookie")
+    before = {*known.journals.split(","), *listed(known.ledgers), *listed(known.indexes or known.ledgers)}
+    lost = [directory for directory in bare if directory in before]
+    if lost:
+        raise IdentityError(
+            f"{', '.join(lost)} has lost its cookie, so perhaps its entries too: bring the disk back; or give the bookie up with "
+            f"`quire recover {expected.bookie}`, then `quire bookie format --conf FILE --yes`"
+        )
+    if not options.allow_storage_expansion:
+        raise IdentityError(f"{', '.join(bare)} is new to this bookie: set allowStorageExpansion=true to add it")
+    filled = [directory for directory in bare if directory in full]
+    if filled:
+        raise IdentityError(f"{', '.join(filled)} is to be added but is not empty: empty it, or name another directory")
+    stamp(files, options, expected)
+    await store.write_cookie(expected.bookie, expected.encode(), stored.version)
+
+
+def advice(found: Cookie, expected: Cookie) -> str:
+    """The next step for the commonest differences."""
+    if found.instance_id != expected.instance_id:
+        return "The data is of another cluster: check metadataServiceUri; to throw the data away, `quire bookie format --conf FILE --yes`"
+    if found.bookie != expected.bookie:
+        return f"If only the address changed, set bookieId={found.bookie}"
+    return "Name the same directories in the same order as before (allowStorageExpansion=true only adds new, empty ones)"
+
+
+def summary(cookie: Cookie) -> Mapping[str, object]:
+    """The fields as people read them."""
+    return {
+        "bookie": cookie.bookie,
+        "journal_directories": cookie.journals.split(","),
+        "ledger_directories": listed(cookie.ledgers),
+        "index_directories": listed(cookie.indexes) if cookie.indexes else None,
+        "instance_id": cookie.instance_id,
+    }

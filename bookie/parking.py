@@ -1,0 +1,71 @@
+"""
+Adds that found no room in the storage, and how they get in when there is room again.
+
+A bookie that cannot keep up does not refuse adds, for a writer takes a refusal for a dead bookie: it keeps them here, per
+connection and in order, while fences, reads and recovery of the same connection pass (architecture.md 2, Pressure).
+
+Knows: whose turn it is.  Does not know: why there was no room, what an add is; the bound per connection is the
+connection's own, which stops reading from its peer there.
+Safety: adds of one connection get in in the order they came; no connection starves another (one run each, in turn).
+"""
+
+from collections.abc import Callable
+
+from quire.bookie.contract import Peer
+from quire.protocol.messages import AddRun
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def size_of(run: AddRun) -> int:
+    """Bytes that a run holds in memory, about."""
+    return len(run.frames) if run.frames is not None else sum(map(len, run.bodies))
+
+
+class Parking:
+    """All connections with parked adds, in the order in which they get their turn.  `admit` takes a run or says False: no room."""
+
+    def __init__(self, admit: Callable[[Peer, AddRun], bool]) -> None:
+        self._admit = admit
+        self._waiting: dict[Peer, None] = {}  # an ordered set
+        self.runs = 0
+        self.bytes = 0
+        self._admitting = False
+
+    def park(self, peer: Peer, run: AddRun) -> None:
+        size = size_of(run)
+        self._waiting[peer] = None
+        self.runs += 1
+        self.bytes += size
+        peer.park(run, size)
+
+    def relieved(self) -> None:
+        """The storage has room again: one run of each connection in turn, until it has none."""
+        if self._admitting:  # the storage said so from inside an add
+            return
+        self._admitting = True
+        try:
+            while self._waiting:
+                peer = next(iter(self._waiting))
+                run = peer.parked[0]
+                if not self._admit(peer, run):
+                    return
+                del self._waiting[peer]
+                if not peer.parked:  # answering it ended the connection
+                    continue
+                size = size_of(run)
+                self.runs -= 1
+                self.bytes -= size
+                peer.unpark(size)
+                if peer.parked:
+                    self._waiting[peer] = None
+        finally:
+            self._admitting = False
+
+    def lost(self, peer: Peer) -> None:
+        """A connection has ended: its parked adds were never taken, and are dropped."""
+        self._waiting.pop(peer, None)
+        self.runs -= len(peer.parked)
+        self.bytes -= peer.parked_bytes
+        peer.parked.clear()
+        peer.parked_bytes = 0

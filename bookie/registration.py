@@ -1,0 +1,124 @@
+"""
+Being listed: a bookie registers as writable or read-only, and does so again after its metadata session was lost.
+
+Knows: the order of steps (spec metadata-layout.md 5.1, bookie-storage.md 4.9) and that only the last wish counts.
+Does not know: why a bookie is read-only, how a store lists it.
+
+One change is under way at a time.  Safety: a bookie that can't be listed as it should be says so through `failed` and
+stops, for clients would go on to count on it, or never find it.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.metadata.store import MetadataStore, NotRegistered, ServiceInfo
+from quire.protocol.errors import LedgerError
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Listed(Enum):
+    """In which list the bookie is.  The value is what /metrics shows (spec tools-and-admin.md 5.2)."""
+
+    NOT = -1
+    READ_ONLY = 0
+    WRITABLE = 1
+
+
+class Registration:
+    """One bookie's place in the lists."""
+
+    log = Logger()
+
+    def __init__(self, store: MetadataStore, bookie: str, failed: Callable[[str], None]) -> None:
+        self.bookie = bookie
+        self.listed = Listed.NOT
+        self._store = store
+        self._failed = failed
+        self._wanted = Listed.NOT
+        self._info: ServiceInfo | None = None
+        self._working: Deferred[None] | None = None
+        self._watching = False
+        self._losses = 0  # of sessions; a registration that a loss overtook is void
+
+    async def start(self, info: ServiceInfo, read_only: bool) -> None:
+        """Registers for the first time; fails as the store says (`BookieRegistered` when another process has the id)."""
+        self._info = info
+        self._wanted = Listed.READ_ONLY if read_only else Listed.WRITABLE
+        await self._store.register_bookie(self.bookie, info, read_only)
+        self.listed = Listed.READ_ONLY if read_only else Listed.WRITABLE
+        if not self._watching:
+            self._watching = True
+            self._store.on_session_lost(self._session_lost)
+        self._work()
+
+    def switch(self, read_only: bool) -> None:
+        """Moves to the other list, soon."""
+        if self._wanted is not Listed.NOT:
+            self._wanted = Listed.READ_ONLY if read_only else Listed.WRITABLE
+            self._work()
+
+    async def stop(self) -> None:
+        """Leaves the lists, so that clients turn elsewhere before the port closes.  A store that is gone is no obstacle: the session ends anyway."""
+        self._wanted = Listed.NOT
+        while self._working is not None:
+            await self._finished()
+        if self.listed is Listed.NOT:
+            return
+        read_only = self.listed is Listed.READ_ONLY
+        self.listed = Listed.NOT
+        try:
+            await self._store.unregister_bookie(self.bookie, read_only)
+        except NotRegistered:
+            return
+        except LedgerError as failure:
+            self.log.warn("{bookie} could not be taken off the list: {reason}", bookie=self.bookie, reason=str(failure))
+
+    def _finished(self) -> Deferred[None]:
+        """Fires when the change under way has ended."""
+        waiting: Deferred[None] = Deferred()
+        assert self._working is not None
+
+        def ended(result: None) -> None:
+            waiting.callback(None)
+            return result
+
+        self._working.addBoth(ended)
+        return waiting
+
+    def _session_lost(self) -> None:
+        self.log.warn("the metadata session was lost; registering {bookie} again", bookie=self.bookie)
+        self.listed = Listed.NOT
+        self._losses += 1
+        self._work()
+
+    def _work(self) -> None:
+        if self._working is None and self.listed is not self._wanted and self._wanted is not Listed.NOT:
+            self._working = Deferred.fromCoroutine(self._until_as_wanted())
+            if self._working.called:
+                self._working = None
+
+    async def _until_as_wanted(self) -> None:
+        """Registers until the list is the wanted one; a wish that comes meanwhile is carried out next."""
+        assert self._info is not None
+        try:
+            while self._wanted is not Listed.NOT and self.listed is not self._wanted:
+                wanted, losses = self._wanted, self._losses
+                try:
+                    await self._store.register_bookie(self.bookie, self._info, wanted is Listed.READ_ONLY)
+                except LedgerError as failure:
+                    if losses == self._losses:
+                        self._failed(f"{self.bookie} can't be registered as {name_of(wanted)}: {failure}")
+                        return
+                if losses == self._losses:
+                    self.listed = wanted
+                    self.log.info("{bookie} is listed as {how}", bookie=self.bookie, how=name_of(wanted))
+        finally:
+            self._working = None
+
+
+def name_of(listed: Listed) -> str:
+    return listed.name.lower().replace("_", "-")

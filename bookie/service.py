@@ -1,0 +1,245 @@
+"""
+What a bookie does with each request: checks in the protocol's order, the storage's answer, the reply.
+
+Knows: every operation (spec wire-protocol.md 3.5, 6, 7, 9) and the order of checks (7.5).
+Does not know: sockets (`listener`), bytes of messages (`protocol.wire`), disks (`storage`), when a bookie is read-only
+(`bookie` tells it), how reads and polls wait (`reads`, `long_poll`, `parking`).
+
+Safety:
+- an add, a fence, an explicit LAC and a force are answered when the storage hands their token back, never before;
+- a fencing read reads after its fence is on disk, and is answered after that, negatives included (architecture.md 4.1);
+- adds of one connection reach the storage in the order they came, save that recovery and priority overtake parked ones.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from twisted.logger import Logger
+
+from quire.bookie.contract import LedgerStorage, Peer
+from quire.bookie.long_poll import LongPolls
+from quire.bookie.parking import Parking
+from quire.bookie.reads import Reads
+from quire.bookie.tally import Tally
+from quire.conf.bookie import BookieOptions
+from quire.metadata.store import ReactorTime
+from quire.protocol import wire
+from quire.protocol.errors import Status
+from quire.protocol.messages import (
+    AddRun,
+    Auth,
+    AuthReply,
+    BatchRead,
+    BookieInfo,
+    Force,
+    InfoReply,
+    ListEntries,
+    Read,
+    ReadLac,
+    Request,
+    StartTls,
+    Unserved,
+    WriteLac,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+V2_VERSION_MAX = 2
+V3_VERSION = 3
+LEDGER_ID_END = (1 << 63) - 1  # this id is refused everywhere (architecture.md 4.2)
+LAC_BODY_BYTES_MIN = 16
+TOTAL_DISK, FREE_DISK = 1, 2  # bits of a bookie info request
+AUTH_DISABLED = "AuthDisabledPlugin"
+
+Token = tuple[Peer, AddRun | Read | BatchRead | WriteLac | Force]  # what the storage is handed and hands back
+
+
+def spoken(version: int, is_v2: bool) -> bool:
+    """Whether a request's protocol version is one that is served; otherwise EBADVERSION."""
+    return 0 <= version <= V2_VERSION_MAX if is_v2 else version == V3_VERSION
+
+
+class Service:
+    """All operations of one bookie."""
+
+    log = Logger()
+
+    def __init__(self, clock: ReactorTime, options: BookieOptions, storage: LedgerStorage) -> None:
+        self.storage = storage
+        self.tally = Tally()
+        self.read_only = False
+        self.high_priority_writes = True  # whether a read-only bookie has room for what ledger recovery writes
+        self.reads = Reads(options, storage, self.tally)
+        self.long_polls = LongPolls(clock, options, self.reads)
+        self.parking = Parking(self._admit)
+        self._operations: dict[type, Callable[[Any, Any], None]] = {
+            AddRun: self._add,
+            Read: self._read,
+            BatchRead: self._batch_read,
+            WriteLac: self._write_lac,
+            ReadLac: self._read_lac,
+            ListEntries: self._list,
+            Force: self._force,
+            BookieInfo: self._info,
+            Auth: self._auth,
+            StartTls: self._refuse_as_bad,
+            Unserved: self._refuse_as_bad,
+        }
+        storage.durable = self.durable
+        storage.relieved = self.parking.relieved
+
+    def serve(self, peer: Peer, requests: Iterable[Request]) -> None:
+        """All requests of one arrival, in order."""
+        operations = self._operations
+        for request in requests:
+            operations[type(request)](peer, request)
+
+    def unchoked(self, peer: Peer) -> None:
+        """A connection takes its answers again."""
+        self.reads.advance(peer)
+
+    def lost(self, peer: Peer) -> None:
+        """A connection has ended: what waits for it is dropped; what the storage has taken stays."""
+        self.parking.lost(peer)
+        self.reads.lost(peer)
+        self.long_polls.lost(peer)
+
+    def refuse(self, peer: Peer, request: Request, status: Status) -> None:
+        self.tally.refusals += 1
+        peer.send(wire.refusal(request, status))
+
+    # -- what waits for the journal
+
+    def _add(self, peer: Peer, run: AddRun) -> None:
+        tally = self.tally
+        tally.add_runs += 1
+        tally.add_entries += len(run.bodies)
+        if peer.parked and not (run.recovery or run.priority):
+            self.parking.park(peer, run)  # behind those that came before it
+        elif not self._admit(peer, run):
+            self.parking.park(peer, run)
+
+    def _admit(self, peer: Peer, run: AddRun) -> bool:
+        """Hands a run to the storage, or answers it; False: there is no room now, and nothing was done."""
+        status: Status | None
+        if not spoken(run.version, run.txns is None):
+            status = Status.EBADVERSION
+        elif self.read_only and not (run.priority and self.high_priority_writes):
+            status = Status.EREADONLY
+        elif run.malformed or not 0 <= run.ledger < LEDGER_ID_END or run.first < 0:
+            status = Status.EBADREQ
+        else:
+            status = self.storage.add(run, (peer, run))
+            if status is Status.EOK:
+                return True
+            if status is None:
+                return False
+        self.tally.adds_refused += len(run.bodies)
+        peer.send(wire.add_acks(run, status))
+        return True
+
+    def durable(self, tokens: list[object]) -> None:
+        """One synced group: all answers of a connection leave in one write."""
+        answers: dict[Peer, list[bytes]] = {}
+        add_acks, done = wire.add_acks, Status.EOK
+        for peer, request in cast(list[Token], tokens):
+            if type(request) is AddRun:
+                data = add_acks(request, done)
+            elif isinstance(request, (Read, BatchRead)):
+                self.reads.in_turn(peer, request)  # its fence is on disk now
+                continue
+            else:
+                data = wire.refusal(request, done)
+            if peer in answers:
+                answers[peer].append(data)
+            else:
+                answers[peer] = [data]
+        for peer, parts in answers.items():
+            peer.send(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _write_lac(self, peer: Peer, request: WriteLac) -> None:
+        self.tally.lac_writes += 1
+        body = request.body
+        if not spoken(request.version, is_v2=False):
+            status = Status.EBADVERSION
+        elif self.read_only:
+            status = Status.EREADONLY
+        elif len(body) < LAC_BODY_BYTES_MIN or not 0 <= (ledger := int.from_bytes(body[:8], "big", signed=True)) < LEDGER_ID_END:
+            status = Status.EBADREQ
+        else:
+            status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
+            if status is Status.EOK:
+                return
+        self.refuse(peer, request, status)
+
+    def _force(self, peer: Peer, request: Force) -> None:
+        self.tally.forces += 1
+        if self._current(peer, request):
+            self.storage.force(request.ledger, (peer, request))
+
+    # -- reads
+
+    def _read(self, peer: Peer, request: Read) -> None:
+        if not spoken(request.version, request.txn is None):
+            self.refuse(peer, request, Status.EBADVERSION)
+        elif request.fence:
+            self._fence(peer, request)
+        elif request.previous_lac is not None:
+            self.tally.long_polls += 1
+            self.long_polls.add(peer, request)
+        else:
+            self.reads.in_turn(peer, request)
+
+    def _batch_read(self, peer: Peer, request: BatchRead) -> None:
+        if not spoken(request.version, is_v2=True):
+            self.refuse(peer, request, Status.EBADVERSION)
+        elif request.fence:
+            self._fence(peer, request)
+        else:
+            self.reads.in_turn(peer, request)
+
+    def _fence(self, peer: Peer, request: Read | BatchRead) -> None:
+        """The read itself follows when the fence is on disk: every add accepted before it is visible to the read."""
+        self.tally.fences += 1
+        if not request.master_key:
+            status = Status.EUA
+        elif not 0 <= request.ledger < LEDGER_ID_END:
+            status = Status.EBADREQ
+        else:
+            status = self.storage.fence(request.ledger, request.master_key, (peer, request))
+        if status is not Status.EOK:
+            self.refuse(peer, request, status)
+
+    def _read_lac(self, peer: Peer, request: ReadLac) -> None:
+        self.tally.lac_reads += 1
+        if self._current(peer, request):
+            self.reads.in_turn(peer, request)
+
+    def _list(self, peer: Peer, request: ListEntries) -> None:
+        self.tally.lists += 1
+        if self._current(peer, request):
+            self.reads.in_turn(peer, request)
+
+    # -- the rest
+
+    def _info(self, peer: Peer, request: BookieInfo) -> None:
+        if not self._current(peer, request):
+            return
+        wanted = request.requested
+        total, free = self.storage.disk_usage() if wanted & (TOTAL_DISK | FREE_DISK) else (0, 0)
+        reply = InfoReply(Status.EOK, request.txn, total if wanted & TOTAL_DISK else None, free if wanted & FREE_DISK else None)
+        peer.send(wire.answer(request, reply))
+
+    def _auth(self, peer: Peer, request: Auth) -> None:
+        """Every connection is authenticated from the start here; whoever asks is told so (spec wire-protocol.md 9.2)."""
+        peer.send(wire.answer(request, AuthReply(AUTH_DISABLED, b"", Status.EOK, request.txn)))
+
+    def _refuse_as_bad(self, peer: Peer, request: StartTls | Unserved) -> None:
+        self.refuse(peer, request, Status.EBADREQ)
+
+    def _current(self, peer: Peer, request: ReadLac | ListEntries | Force | BookieInfo) -> bool:
+        """Whether a V3 request says that it is V3; otherwise it has been refused."""
+        if spoken(request.version, is_v2=False):
+            return True
+        self.refuse(peer, request, Status.EBADVERSION)
+        return False
