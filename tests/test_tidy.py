@@ -379,8 +379,8 @@ def test_no_tracked_file_knows_one_machine_or_a_registry() -> None:
 
 def test_a_path_of_one_machine_or_a_host_is_found() -> None:
     """Paths that only look alike, and a home folder taken from the environment, pass."""
-    registries = ["pypi", "pythonhosted", "repo1.maven"]
-    bad = {"a": "see /{}/main/x".format("work"), "b": "cd /{}/alice/quire".format("home")} | {name: f"https://{name}.org/simple" for name in registries}
+    registries = ["pypi", "pythonhosted", "crates"]
+    bad = {"a": "see /{}/main/x".format("work"), "b": "cd /{}/alice/quire".format("home")} | {name: "https://{}".format(name + (".io" if name == "crates" else ".org")) for name in registries}
     assert len(tidy.hidden_hosts(bad)) == 5
     assert not tidy.hidden_hosts({"a": "docs/work/x and net/root/ and ~/.cache/quire", "b": "xmlns=http://maven.apache.org/POM/4.0.0"})
 

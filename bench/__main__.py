@@ -1,0 +1,175 @@
+"""
+`make bench`: quire beside the yardstick and, where Maven and a JDK are, beside Apache BookKeeper, on this machine and now.
+
+    python -m bench                              all rows (about six minutes)
+    python -m bench --only yardstick --quick     rows whose name contains the word; short runs that say little
+    python -m bench --json > figures.json        every single figure
+
+Every row is pairs of runs that stood side by side (A B, B A, A B, …), E=3 WQ=3 AQ=2, CRC32C, every acknowledgement after a sync;
+its ratio is the median over the pairs, with a 95 % bootstrap interval.  Exit status 1 when a row misses its floor.
+"""
+
+import argparse
+import contextlib
+import json
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from bench.ratios import Comparison
+from bench.sides import Java, Load, Quire, Yardstick, resident_mb, rounds
+
+PAIRS = 5
+RESIDENT_MB_MAX = 80.0
+Run = dict[str, Any]
+
+
+class Bench:
+    """The sides, each started when a row first needs it, and the rows found so far."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.rows: list[Comparison] = []
+        self.runs: list[dict[str, Any]] = []
+        self.left_out: list[str] = []
+        self.stack = contextlib.ExitStack()
+        self.java_at_hand = not options.no_java and all(shutil.which(tool) for tool in ("mvn", "java", "javac"))
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def wanted(self, row: str) -> bool:
+        """Whether this row is asked for and possible; what is asked for and impossible is told at the end."""
+        if self.options.only and not any(word in row for word in self.options.only):
+            return False
+        if "java" in row and not self.java_at_hand:
+            self.left_out.append(f"{row}: " + ("--no-java" if self.options.no_java else "no mvn, java or javac on the PATH"))
+            return False
+        return True
+
+    @cached_property
+    def quire(self) -> Quire:
+        return self.stack.enter_context(Quire(self.options.dir, "zookeeper" if self.java_at_hand else "sqlite"))
+
+    @cached_property
+    def yardstick(self) -> Yardstick:
+        return self.stack.enter_context(Yardstick(self.options.dir))
+
+    @cached_property
+    def java(self) -> Java:
+        java = self.stack.enter_context(Java(self.options.dir))
+        self.say("warming up the Java side")
+        java.warm_up(share=0.05 if self.options.quick else 1.0)
+        return java
+
+    def load(self, size: int, entries: int, window: int, batch: int) -> Load:
+        entries = max(batch, entries // (10 if self.options.quick else 1))
+        return Load(size, entries - entries % batch, window, batch)
+
+    def side_by_side(self, what: str, sides: dict[str, Callable[[], Run]]) -> list[list[Run]]:
+        """All rounds of these sides; each run is told and kept."""
+        found = []
+        for number, runs in enumerate(rounds(self.options.pairs, *sides.values()), 1):
+            for name, run in zip(sides, runs, strict=True):
+                self.runs.append({"row": what, "side": name, **run})
+            told = "   ".join(f"{name} {run['entries_per_second']:,.0f}/s p50 {run['p50_ms']:.2f} ms" for name, run in zip(sides, runs, strict=True))
+            self.say(f"  {what} {number}/{self.options.pairs}   {told}")
+            found.append(runs)
+        return found
+
+    def throughput(self, size: int, entries: int, floors: dict[str, float]) -> None:
+        """Window 1000, batch 50, on all sides in the same rounds."""
+        names = {side: f"append {size} B, quire / {side}" for side in floors}
+        asked = [side for side in floors if self.wanted(names[side])]
+        if not asked:
+            return
+        load = self.load(size, entries, 1000, 50)
+        runs = {"yardstick": lambda: self.yardstick.run(load), "java": lambda: self.java.run(load)}
+        self.start(*asked)
+        found = self.side_by_side(f"append {size} B", {"quire": lambda: self.quire.run(load)} | {side: runs[side] for side in asked})
+        ours, *others = (column(found, index, "entries_per_second") for index in range(len(asked) + 1))
+        for side, theirs in zip(asked, others, strict=True):
+            self.rows.append(Comparison(names[side], ours, theirs, floors[side], unit="entries/s"))
+
+    def start(self, *sides: str) -> None:
+        """Starts these sides now, so that none starts while another is measured."""
+        for side in ("quire", *sides):
+            getattr(self, side)
+
+    def one_outstanding(self) -> None:
+        name = "one outstanding append, quire p50 / yardstick p50"
+        if not self.wanted(name):
+            return
+        load = self.load(1024, 3000, 1, 1)
+        self.start("yardstick")
+        found = self.side_by_side("one outstanding", {"quire": lambda: self.quire.run(load), "yardstick": lambda: self.yardstick.run(load)})
+        self.rows.append(Comparison(name, column(found, 0, "p50_ms"), column(found, 1, "p50_ms"), 2.0, at_most=True, unit="ms"))
+
+    def java_on_quire(self, size: int, entries: int) -> None:
+        name = f"java client {size} B, on quire / on java"
+        if not self.wanted(name):
+            return
+        load = self.load(size, entries, 1000, 1)
+        self.start("java")
+        uri, pids = self.quire.cluster.uri, self.quire.pids
+        self.java.warm_up(uri, share=0.02 if self.options.quick else 0.2)
+        sides = {"java on quire": lambda: self.java.run(load, on=uri, pids=pids), "java on java": lambda: self.java.run(load)}
+        found = self.side_by_side(f"java client {size} B", sides)
+        self.rows.append(Comparison(name, column(found, 0, "entries_per_second"), column(found, 1, "entries_per_second"), 0.6, unit="entries/s"))
+
+    def resident(self) -> None:
+        name = "resident after start, MB / 80 MB"
+        if self.wanted(name):
+            found = [resident_mb(pid) for pid in self.quire.pids]
+            self.rows.append(Comparison(name, found, [RESIDENT_MB_MAX] * len(found), 1.0, at_most=True, unit="MB"))
+
+    def all(self) -> None:
+        with self.stack:
+            self.resident()
+            self.throughput(100, 200_000, {"yardstick": 0.45, "java": 1.5})
+            self.throughput(1024, 100_000, {"yardstick": 0.45, "java": 1.0})
+            self.one_outstanding()
+            self.java_on_quire(100, 200_000)
+            self.java_on_quire(1024, 100_000)
+
+    def table(self) -> str:
+        lines = [f"{'row':<52} {'quire':>12} {'beside':>12} {'ratio':>7} {'95 %':>15} {'must be':>9}"]
+        for row in self.rows:
+            ours, theirs = (sorted(values)[len(values) // 2] for values in (row.ours, row.theirs))
+            low, high = row.interval
+            bound = f"{'<=' if row.at_most else '>='} {row.goal:g}"
+            shown = f"{row.median:>7.2f} {f'{low:.2f} to {high:.2f}':>15} {bound:>9}"
+            lines.append(f"{row.name:<52} {ours:>12,.4g} {theirs:>12,.4g} {shown}  {'pass' if row.passed else 'MISS'}")
+        return "\n".join(lines + [f"left out: {reason}" for reason in self.left_out])
+
+
+def column(found: list[list[Run]], side: int, figure: str) -> list[float]:
+    """One figure of one side, over all rounds."""
+    return [float(runs[side][figure]) for runs in found]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"rounds of each row (default {PAIRS})")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the entries, little warm-up: shows that it runs, not how fast")
+    parser.add_argument("--only", action="append", metavar="WORD", help="rows whose name contains WORD: 'append 100', yardstick, java, outstanding, resident")
+    parser.add_argument("--no-java", action="store_true", help="leave Apache BookKeeper out")
+    parser.add_argument("--dir", help="where journals and ledgers lie (default: the temporary folder)")
+    parser.add_argument("--json", action="store_true", help="one JSON document with every run on standard output")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    bench = Bench(options)
+    bench.all()
+    if options.json:
+        machine = {"python": platform.python_version(), "system": platform.platform(), "seconds": round(time.monotonic() - begun)}
+        print(json.dumps({"rows": [row.as_json() for row in bench.rows], "runs": bench.runs, "left_out": bench.left_out, "machine": machine}, indent=1))
+    bench.say("") if options.json else print(bench.table())
+    return 0 if all(row.passed for row in bench.rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
