@@ -9,6 +9,7 @@ Channels are numbers that the machine gives out and never uses twice, so that an
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 from quire.protocol.batch import AddBatch
 
@@ -41,10 +42,14 @@ class Limits:
 
 @dataclass(slots=True)
 class Append:
-    """Payloads to append, as one batch.  `first`: their first id, for a writer in advanced mode; None otherwise."""
+    """
+    Payloads to append, as one batch.  `first`: their first id, for a writer in advanced mode; None otherwise.  `token` comes back
+    in a `Refuse`.
+    """
 
     payloads: list[bytes]
     first: int | None = None
+    token: Any = None
     length: int | None = None  # recovery only: the ledger's length before the first payload, as the original writer counted it
 
 
@@ -202,8 +207,9 @@ class ReleaseAcks:
 
 @dataclass(slots=True)
 class Refuse:
-    """The append that was just handed in is not taken; its ids were not used."""
+    """The append with this token is not taken; it used no ids."""
 
+    token: Any
     code: int
     reason: str
 

@@ -194,21 +194,25 @@ class AppendMachine:
         count = len(payloads)
         assert count, "an append of nothing"
         if self._waiting_bytes >= self.limits.window_bytes_max or len(self._waiting) >= self.limits.window_entries_max:
-            effects.append(Refuse(TooManyRequests.code, f"{self._waiting_bytes} bytes wait for the window: wait for ready() before appending more"))
+            effects.append(
+                Refuse(given.token, TooManyRequests.code, f"{self._waiting_bytes} bytes wait for the window: wait for ready() before appending more")
+            )
             return
         first = self.pushed + 1
         if self.advanced:
             first = -1 if given.first is None else given.first
             if first < 0:
-                effects.append(Refuse(IllegalOp.code, "a ledger created with advanced=True takes append_at(entry_id, data) only"))
+                effects.append(Refuse(given.token, IllegalOp.code, "a ledger created with advanced=True takes append_at(entry_id, data) only"))
                 return
             taken = [entry for entry in range(first, first + count) if entry <= self.head or entry in self._ids]
             if taken:
-                effects.append(Refuse(DuplicateEntryId.code, f"entry {taken[0]} was written already"))
+                effects.append(Refuse(given.token, DuplicateEntryId.code, f"entry {taken[0]} was written already"))
                 return
             self._ids.update(range(first, first + count))
         elif given.first is not None and given.first != first:
-            effects.append(Refuse(IllegalOp.code, f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids from the caller"))
+            effects.append(
+                Refuse(given.token, IllegalOp.code, f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids from the caller")
+            )
             return
         self.pushed = max(self.pushed, first + count - 1)
         self._cut(first, payloads, given.length)
@@ -394,7 +398,11 @@ class AppendMachine:
 
     def _channel_lost(self, given: ChannelLost, effects: list[Effect]) -> None:
         replica = self._channels.get(given.channel)
-        if replica is not None:
+        if replica is None:
+            return
+        if given.code == ClientClosed.code:
+            self._end(given.code, given.reason, effects)
+        else:
             awaited = self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._sent_last
             self._fail(replica, given.code, given.reason, awaited, bool(replica.unanswered), effects)
 
@@ -588,9 +596,9 @@ class AppendMachine:
 
     def _refuse(self, given: Append, effects: list[Effect]) -> None:
         if self.state is State.DEAD:
-            effects.append(Refuse(LedgerClosed.code, "this writer has lost its ledger; open it to see where it ends, and create another to go on"))
+            effects.append(Refuse(given.token, LedgerClosed.code, "this writer has lost its ledger; open it to see where it ends, and create another to go on"))
         else:
-            effects.append(Refuse(LedgerClosed.code, "the ledger is closed; create another to go on"))
+            effects.append(Refuse(given.token, LedgerClosed.code, "the ledger is closed; create another to go on"))
 
     def _ignore(self, given: Input, effects: list[Effect]) -> None:
         """A late answer finds a writer that has ended, and changes nothing."""

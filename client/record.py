@@ -1,0 +1,62 @@
+"""
+A ledger's metadata as one handle knows it, and the only loop that changes it (spec client-protocol.md 2.6).
+
+Knows: the value and version read last, and how to retry an edit after somebody else's.
+Does not know: what an edit is for.
+
+Safety: whether an edit is still wanted is asked again of every freshly read value, so a stale intent never overwrites newer
+state; nothing is written but by compare-and-set on the version that was looked at.
+"""
+
+from collections.abc import Callable
+
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import MetadataStore, Versioned
+from quire.protocol.errors import MetadataVersion
+
+# SPDX-License-Identifier: Apache-2.0
+
+CONFLICTS_MAX = 100
+
+Needs = Callable[[LedgerMetadata], bool]
+Change = Callable[[LedgerMetadata], LedgerMetadata]
+
+
+class LedgerRecord:
+    """Metadata of one ledger, shared by everything that one handle does to it."""
+
+    def __init__(self, store: MetadataStore, ledger: int, current: Versioned[LedgerMetadata]) -> None:
+        self.store = store
+        self.ledger = ledger
+        self.current = current
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self.current.value
+
+    def learn(self, seen: Versioned[LedgerMetadata]) -> bool:
+        """Takes a newer value, from a watch say; False when it is not newer."""
+        newer = seen.version > self.current.version
+        if newer:
+            self.current = seen
+        return newer
+
+    async def edit(self, needs: Needs, change: Change) -> LedgerMetadata:
+        """
+        Applies `change` unless `needs` says that it is not, or no longer, wanted; returns the metadata that holds then.  `needs` may
+        raise to give up.  Raises what the store raises, and `MetadataVersion` after too many conflicts.
+        """
+        current = self.current
+        for _ in range(CONFLICTS_MAX):
+            if not needs(current.value):
+                return current.value
+            try:
+                written = await self.store.write_ledger(self.ledger, change(current.value), current.version)
+            except MetadataVersion:
+                fresh = await self.store.read_ledger(self.ledger)
+                self.learn(fresh)
+                current = fresh
+                continue
+            self.learn(written)
+            return written.value
+        raise MetadataVersion(f"ledger {self.ledger}: its metadata at {self.store.uri} changed {CONFLICTS_MAX} times while it was being changed here")

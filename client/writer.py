@@ -1,0 +1,443 @@
+"""
+The writer of one ledger, for Twisted programs.
+
+Knows: how the effects of `core.append` are performed: channels, metadata, spares, the Deferreds of those who append.
+Does not know: when an entry is acknowledged or a bookie replaced; the machine does.
+
+One Deferred per append_many.  Appends that come while others are under way are gathered until the reactor's next turn and
+leave as one batch.
+"""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+from twisted.logger import Logger
+
+from quire.client.channels import AddPool, Shell
+from quire.client.core import adds as a
+from quire.client.core.adds import State
+from quire.client.core.append import AppendMachine
+from quire.client.core.quorum import Quorums
+from quire.client.network import Clock
+from quire.client.record import LedgerRecord
+from quire.client.spares import Spares
+from quire.conf.client import ClientOptions
+from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.metadata.store import BookieList, Watch
+from quire.protocol.digest import Digest
+from quire.protocol.errors import OK, LedgerClosed, LedgerError, LedgerFenced, MetadataVersion, UnexpectedCondition, Write, error_of
+
+# SPDX-License-Identifier: Apache-2.0
+
+FRAME_OVERHEAD = 512  # more than V2's and V3's frame, header and digest add to a payload
+
+
+class WriterPool(AddPool, Protocol):
+    """What a writer needs of a `BookiePool`."""
+
+    def force(self, bookie: str, ledger: int) -> Deferred[int]: ...
+
+    def write_lac(self, bookie: str, ledger: int, master_key: bytes, body: bytes, lac: int) -> Deferred[int]: ...
+
+    def connection_of(self, bookie: str) -> int | None: ...
+
+
+class Waiter(NamedTuple):
+    """Somebody waits for every entry up to `last`."""
+
+    last: int
+    done: Deferred[Any]
+    result: Any
+
+
+def limits_of(options: ClientOptions) -> a.Limits:
+    return a.Limits(
+        window_entries_max=options.window_entries_max,
+        window_bytes_max=options.window_bytes_max,
+        replica_backlog_bytes_max=options.replica_backlog_bytes_max,
+        batch_entries_max=options.batch_entries_max,
+        batch_bytes_max=options.batch_bytes_max,
+        stall_ms_max=options.add_timeout_ms,
+        retry_ms_max=max(60_000, options.add_timeout_ms),
+    )
+
+
+class Writer:
+    """
+    Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if set, is
+    called with the bookies before and after.  A writer whose ledger was opened for recovery by somebody else fails with
+    `LedgerFenced`, and its close writes nothing.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: WriterPool,
+        spares: Spares,
+        record: LedgerRecord,
+        digest: Digest,
+        options: ClientOptions,
+        *,
+        deferred_sync: bool = False,
+        advanced: bool = False,
+        on_end: Callable[["Writer"], None] = lambda _writer: None,
+    ) -> None:
+        metadata = record.metadata
+        self.id = record.ledger
+        self.on_ensemble_change: Callable[[tuple[str, ...], tuple[str, ...]], None] | None = None
+        self._clock = clock
+        self._pool = pool
+        self._spares = spares
+        self._record = record
+        self._digest = digest
+        self._options = options
+        self._on_end = on_end
+        self._payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
+        self._quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        bookies = metadata.last_fragment.bookies
+        self._machine = AppendMachine(record.ledger, self._quorums, digest, bookies, limits_of(options), deferred_sync=deferred_sync, advanced=advanced)
+        self._waiters: deque[Waiter] = deque()
+        self._gathered: list[tuple[Sequence[bytes], Deferred[Any], bool]] = []  # (payloads, who waits, one entry only)
+        self._gathered_bytes = 0
+        self._flush_due = False
+        self._ready: list[Deferred[None]] = []
+        self._closers: list[Deferred[None]] = []
+        self._end: tuple[int, str] | None = None
+        self._watch: Watch | None = None
+        self._log = Logger()
+        perform: dict[type, Callable[[Any], None]] = {
+            a.ReleaseAcks: self._release,
+            a.Refuse: self._refused,
+            a.FailPending: self._fail_pending,
+            a.StoreEnsemble: self._store_ensemble,
+            a.StoreClose: self._store_close,
+            a.WatchBookies: self._watch_bookies,
+            a.Ended: self._ended,
+        }
+        self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, secure=deferred_sync)
+
+    # What a user sees.
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._record.metadata
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """-1 before the first."""
+        return self._machine.lac
+
+    @property
+    def last_add_pushed(self) -> int:
+        """The highest id handed out, acknowledged or not."""
+        return self._machine.pushed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes appended."""
+        return self._machine.length + self._gathered_bytes
+
+    @property
+    def ensemble_changes(self) -> int:
+        return self._machine.changes
+
+    @property
+    def bookies_out(self) -> tuple[str, ...]:
+        """Bookies of the ensemble that failed, without a spare: the ledger goes on without them."""
+        return self._machine.out
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be appended any more."""
+        return self._machine.state not in (State.OPEN, State.CHANGING)
+
+    def append(self, payload: bytes) -> Deferred[int]:
+        """Appends one entry; its id, once it is acknowledged."""
+        if type(payload) is not bytes:
+            payload = _as_bytes(payload)
+        if len(payload) > self._payload_bytes_max:
+            return fail(self._too_large(len(payload)))
+        done: Deferred[int] = Deferred()
+        self._take((payload,), done, True, len(payload))
+        return done
+
+    def append_many(self, payloads: Sequence[bytes]) -> Deferred[range]:
+        """
+        Appends a batch; the range of its ids, once all are acknowledged.  An append that fails is undecided until the ledger is closed:
+        then ids up to its last entry are there, others are not.
+
+        Fails with `TooManyRequests` when more waits than the window holds: `ready()` tells when to go on.
+        """
+        payloads = payloads if isinstance(payloads, list) and set(map(type, payloads)) <= {bytes} else [_as_bytes(payload) for payload in payloads]
+        if not payloads:
+            first = self._machine.pushed + 1 + sum(len(gathered) for gathered, _done, _one in self._gathered)
+            return succeed(range(first, first))
+        largest = max(map(len, payloads))
+        if largest > self._payload_bytes_max:
+            return fail(self._too_large(largest))
+        done: Deferred[range] = Deferred()
+        self._take(payloads, done, False, sum(map(len, payloads)))
+        return done
+
+    def append_at(self, entry_id: int, data: bytes) -> Deferred[int]:
+        """Appends under an id of the caller's choice (advanced writers): acknowledged once every lower id is."""
+        data = _as_bytes(data)
+        if len(data) > self._payload_bytes_max:
+            return fail(self._too_large(len(data)))
+        done: Deferred[int] = Deferred()
+        waiter = Waiter(entry_id, done, entry_id)
+        insort(self._waiters, waiter, key=lambda other: other.last)
+        self._shell.feed(a.Append([data], entry_id, [waiter]))
+        return done
+
+    def ready(self) -> Deferred[None]:
+        """Fires when an append would be sent at once instead of waiting for the window."""
+        if not self._machine.crowded and not self._gathered:
+            return succeed(None)
+        done: Deferred[None] = Deferred()
+        self._ready.append(done)
+        return done
+
+    def force(self) -> Deferred[None]:
+        """
+        Makes everything acknowledged so far durable on every bookie, and confirms it (for DEFERRED_SYNC).  With a bookie down it
+        fails; with deferred sync a bookie that was connected to again since fails it with `Write` and ends the writer (D15).
+        """
+        return Deferred.fromCoroutine(self._force())
+
+    def write_lac(self) -> Deferred[None]:
+        """Tells the bookies the last add confirmed, so that readers that follow see the last entry without waiting for the next."""
+        return Deferred.fromCoroutine(self._write_lac())
+
+    def close(self) -> Deferred[None]:
+        """
+        Closes the ledger at the last add confirmed; appends not yet acknowledged fail with `LedgerClosed`.  Fails with
+        `LedgerFenced` when somebody else recovers the ledger, with `MetadataVersion` when it was closed elsewhere.
+        """
+        done: Deferred[None] = Deferred()
+        self._closers.append(done)
+        self._flush()
+        self._shell.feed(a.Close())
+        self._tell_closers()
+        return done
+
+    def shut_down(self) -> None:
+        """The client is closed: appends under way fail with `ClientClosed`, the ledger stays open."""
+        self._flush()
+        self._shell.feed(a.Shutdown())
+
+    # Appending.
+
+    def _take(self, payloads: Sequence[bytes], done: Deferred[Any], one: bool, size: int) -> None:
+        self._gathered.append((payloads, done, one))
+        self._gathered_bytes += size
+        if self._machine.idle or self._gathered_bytes >= self._options.batch_bytes_max:
+            self._flush()
+        elif not self._flush_due:
+            self._flush_due = True
+            self._clock.callLater(0, self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        """Hands what was gathered to the machine as one batch."""
+        gathered = self._gathered
+        if not gathered:
+            return
+        self._gathered, self._gathered_bytes = [], 0
+        if len(gathered) == 1:
+            payloads = list(gathered[0][0])
+        else:
+            payloads = [payload for each, _done, _one in gathered for payload in each]
+        entry = self._machine.pushed + 1
+        waiters = []
+        for each, done, one in gathered:
+            last = entry + len(each) - 1
+            waiters.append(Waiter(last, done, last if one else range(entry, last + 1)))
+            entry = last + 1
+        self._waiters += waiters
+        self._shell.feed(a.Append(payloads, None, waiters))
+
+    def _too_large(self, size: int) -> ValueError:
+        return ValueError(f"an entry of {size} bytes is too large: a frame holds {self._payload_bytes_max}")
+
+    def _release(self, effect: a.ReleaseAcks) -> None:
+        waiters, last = self._waiters, effect.last
+        while waiters and waiters[0].last <= last:
+            _last, done, result = waiters.popleft()
+            done.callback(result)
+        if self._ready and not self._machine.crowded and not self._gathered:
+            ready, self._ready = self._ready, []
+            for done in ready:
+                done.callback(None)
+
+    def _refused(self, effect: a.Refuse) -> None:
+        refused = {id(waiter) for waiter in effect.token}
+        kept = deque(waiter for waiter in self._waiters if id(waiter) not in refused)
+        if len(kept) == len(self._waiters):  # they failed with everything else just before
+            return
+        self._waiters = kept
+        for waiter in effect.token:
+            waiter.done.errback(error_of(effect.code, f"ledger {self.id}: {effect.reason}"))
+
+    def _fail_pending(self, effect: a.FailPending) -> None:
+        confirmed = self._machine.head
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            waiter.done.errback(error_of(effect.code, f"ledger {self.id}, append up to entry {waiter.last} (acknowledged: {confirmed}): {effect.reason}"))
+        ready, self._ready = self._ready, []
+        for done in ready:
+            done.callback(None)
+
+    # The metadata.
+
+    def _store_ensemble(self, effect: a.StoreEnsemble) -> None:
+        changing = Deferred.fromCoroutine(self._change_ensemble(effect))
+        changing.addCallbacks(self._shell.feed, lambda failure: self._shell.feed(a.Fatal(UnexpectedCondition.code, failure.getErrorMessage())))
+
+    async def _change_ensemble(self, wanted: a.StoreEnsemble) -> a.EnsembleChanged | a.ChangeRefused:
+        failed = dict(wanted.failed)
+        picked = await self._spares.replace(wanted)
+        if picked.bookies == wanted.bookies:
+            self._log.warn("ledger {ledger} goes on without {failed}: {why}", ledger=self.id, failed=list(failed.values()), why=picked.shortage)
+            return a.EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
+
+        def needs(metadata: LedgerMetadata) -> bool:
+            bookies = metadata.last_fragment.bookies
+            return metadata.state is LedgerState.OPEN and any(bookies[index] == bookie != picked.bookies[index] for index, bookie in failed.items())
+
+        def change(metadata: LedgerMetadata) -> LedgerMetadata:
+            bookies = metadata.last_fragment.bookies
+            changed = tuple(picked.bookies[index] if failed.get(index) == bookie else bookie for index, bookie in enumerate(bookies))
+            return metadata.with_ensemble(wanted.first, changed)
+
+        try:
+            metadata = await self._record.edit(needs, change)
+        except LedgerError as error:
+            return a.ChangeRefused(error.code, f"the ensemble change could not be stored: {error}")
+        if metadata.state is LedgerState.CLOSED:
+            return a.ChangeRefused(LedgerClosed.code, f"somebody else closed the ledger at entry {metadata.last_entry}")
+        if metadata.state is LedgerState.IN_RECOVERY:
+            return a.ChangeRefused(LedgerFenced.code, "somebody else opened the ledger for recovery; open it to see where it ends")
+        after = metadata.last_fragment.bookies
+        if any(after[index] != bookie for index, bookie in enumerate(wanted.bookies) if index not in failed):
+            return a.ChangeRefused(MetadataVersion.code, f"somebody else changed the ensemble of an open ledger to {', '.join(after)}")
+        before = wanted.bookies
+        self._log.info("ledger {ledger}: ensemble {before} became {after} from entry {first}", ledger=self.id, before=before, after=after, first=wanted.first)
+        if self.on_ensemble_change is not None:
+            self.on_ensemble_change(wanted.bookies, after)
+        return a.EnsembleChanged(after, picked.shortage, picked.seen)
+
+    def _store_close(self, effect: a.StoreClose) -> None:
+        closing = Deferred.fromCoroutine(self._close_ledger(effect.last, effect.length))
+        closing.addCallbacks(
+            lambda _metadata: self._shell.feed(a.CloseStored()),
+            lambda failure: self._shell.feed(a.CloseRefused(getattr(failure.value, "code", UnexpectedCondition.code), failure.getErrorMessage())),
+        )
+
+    async def _close_ledger(self, last: int, length: int) -> LedgerMetadata:
+        def needs(metadata: LedgerMetadata) -> bool:
+            if metadata.state is LedgerState.IN_RECOVERY:
+                raise LedgerFenced(f"ledger {self.id} is being recovered by somebody else, so this writer does not close it; open it to see where it ends")
+            if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):
+                raise MetadataVersion(f"ledger {self.id} was closed by somebody else at entry {metadata.last_entry}, not at {last}")
+            return metadata.state is LedgerState.OPEN
+
+        return await self._record.edit(needs, lambda metadata: metadata.closed(last, length))
+
+    def _watch_bookies(self, effect: a.WatchBookies) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if effect.on:
+            self._watch = self._record.store.watch_bookies(self._bookies_seen)
+
+    def _bookies_seen(self, bookies: BookieList) -> None:
+        self._shell.feed(a.BookiesSeen(frozenset(bookies.writable)))
+
+    # The end.
+
+    def _ended(self, effect: a.Ended) -> None:
+        if effect.code != OK:
+            self._log.warn("the writer of ledger {ledger} ended with code {code}: {why}", ledger=self.id, code=effect.code, why=effect.reason)
+        self._finish(effect.code, effect.reason)
+
+    def _poisoned(self, reason: str) -> None:
+        self._fail_pending(a.FailPending(UnexpectedCondition.code, reason))
+        self._finish(UnexpectedCondition.code, reason)
+
+    def _finish(self, code: int, reason: str) -> None:
+        self._shell.release()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if self._end is None:
+            self._end = (code, reason)
+            self._on_end(self)
+        self._tell_closers()
+
+    def _tell_closers(self) -> None:
+        if self._end is None:
+            return
+        code, reason = self._end
+        closers, self._closers = self._closers, []
+        for done in closers:
+            if code == OK:
+                done.callback(None)
+            else:
+                done.errback(error_of(code, f"ledger {self.id}: {reason}"))
+
+    # Deferred sync and explicit LAC (spec client-protocol.md 2.9, 2.10).
+
+    async def _force(self) -> None:
+        self._flush()
+        machine = self._machine
+        if self.closed:
+            raise LedgerClosed(f"ledger {self.id} is closed: there is nothing to force")
+        head, length = machine.head, machine.length_at_head()
+        if head < 0:
+            return
+        bookies = machine.bookies
+        before = [self._pool.connection_of(bookie) for bookie in bookies]
+        codes = await gatherResults([self._pool.force(bookie, self.id) for bookie in bookies])
+        after = [self._pool.connection_of(bookie) for bookie in bookies]
+        failed = [f"{bookie} (code {code})" for bookie, code in zip(bookies, codes, strict=True) if code != OK]
+        if machine.deferred_sync and not self.closed and (None in before or before != after):
+            moved = ", ".join(bookie for bookie, old, new in zip(bookies, before, after, strict=True) if old is None or old != new)
+            reason = f"{moved} was connected to again since its last adds, so entries that it acknowledged may be gone"
+            self._shell.feed(a.Fatal(Write.code, reason))
+            raise Write(f"ledger {self.id}: {reason}")
+        if failed:
+            code = next(code for code in codes if code != OK)
+            raise error_of(code, f"ledger {self.id}: entries up to {head} could not be forced on {', '.join(failed)}; all {len(bookies)} bookies must answer")
+        if self.closed:
+            raise LedgerClosed(f"ledger {self.id} was closed while it was being forced")
+        self._shell.feed(a.Forced(head, length))
+
+    async def _write_lac(self) -> None:
+        if self.closed:
+            raise LedgerClosed(f"ledger {self.id} is closed: its end is in the metadata")
+        lac, digest = self._machine.lac, self._digest
+        if lac < 0:
+            return
+        body = digest.lac_body(self.id, lac)
+        bookies = [self._machine.bookies[index] for index in self._quorums.write_set(lac)]
+        codes = cast("list[int]", await gatherResults([self._pool.write_lac(bookie, self.id, digest.master_key, body, lac) for bookie in bookies]))
+        taken = codes.count(OK)
+        if taken < self._quorums.ack:
+            failed = ", ".join(f"{bookie} (code {code})" for bookie, code in zip(bookies, codes, strict=True) if code != OK)
+            code = next(code for code in codes if code != OK)
+            raise error_of(code, f"ledger {self.id}: the last add confirmed reached {taken} bookies, {self._quorums.ack} are needed; failed: {failed}")
+
+
+def _as_bytes(payload: object) -> bytes:
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, bytearray | memoryview):
+        return bytes(payload)
+    raise TypeError(f"an entry must be bytes, not {type(payload).__name__}")
