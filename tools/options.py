@@ -7,12 +7,19 @@ Knows: names, help texts and environment variables of the shared options.  Does 
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quire.tools.output import note
+
+if TYPE_CHECKING:
+    from quire.conf.client import ClientOptions
+
 # SPDX-License-Identifier: Apache-2.0
 
+URI_KEY = "metadataServiceUri"
+PROTOCOL_KEY = "useV2WireProtocol"
 CONF_VARIABLE = "QUIRE_CONF"
 CONF_FILES = ("~/.config/quire/client.conf", "/etc/quire/client.conf")
 
@@ -22,7 +29,7 @@ Metadata = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document, or one a line for lists, on standard output")]
 PasswordFile = Annotated[Path | None, typer.Option("--password-file", metavar="F", help="a file with the ledger's password (a final line end is dropped)")]
-Protocol = Annotated[str, typer.Option("--protocol", metavar="v2|v3", help="the wire protocol of the data path")]
+Protocol = Annotated[str | None, typer.Option("--protocol", metavar="v2|v3", help="the wire protocol of the data path; v2 if not given")]
 
 
 class Usage(ValueError):
@@ -74,14 +81,24 @@ def password_of(file: Path | None) -> bytes:
     return password.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def protocol_of(option: str) -> str:
-    """Checks --protocol."""
-    if option not in {"v2", "v3"}:
-        raise Usage(f"--protocol is v2 or v3, not {option!r}")
-    return option
+def client_options(protocol: str | None = None) -> "ClientOptions":
+    """The client's options: those of the configuration file, and --protocol over them; what the file has and nobody needs is noted."""
+    from quire.conf.client import ClientOptions
+    from quire.conf.properties import Property, options, read
+
+    if protocol not in {None, "v2", "v3"}:
+        raise Usage(f"--protocol is v2 or v3, not {protocol!r}")
+    path = conf_file()
+    found = [item for item in read(str(path)) if item.key != URI_KEY] if path is not None else []
+    if protocol is not None:
+        found = [item for item in found if item.key != PROTOCOL_KEY] + [Property(PROTOCOL_KEY, protocol, "--protocol")]
+    made, warnings = options(ClientOptions, found)
+    for warning in warnings:
+        note(warning)
+    return made
 
 
 def _uri_in(path: Path) -> str | None:
     from quire.conf.properties import read
 
-    return next((found.value for found in read(str(path)) if found.key == "metadataServiceUri"), None)
+    return next((found.value for found in read(str(path)) if found.key == URI_KEY), None)

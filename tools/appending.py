@@ -1,0 +1,76 @@
+"""
+Appending a long input to one ledger.
+
+Knows: the pace (the writer's window decides) and that the first failure ends it.  Does not know: where payloads come from.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.python.failure import Failure
+
+if TYPE_CHECKING:
+    from quire.client.api import Writer
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Appender:
+    """Keeps a writer's window full: `send` returns as soon as the next batch may follow, `flush` when all are acknowledged."""
+
+    def __init__(self, writer: "Writer") -> None:
+        self._writer = writer
+        self._pending = 0
+        self._failure: Failure | None = None
+        self._drained: Deferred[None] | None = None
+        self._changed: Deferred[None] = Deferred()
+        writer.on_ensemble_change = self._change
+
+    async def send(self, payloads: list[bytes]) -> None:
+        """Appends a batch; raises what an earlier one failed with."""
+        await self._writer.ready()
+        self._raise()
+        self._pending += 1
+        self._writer.append_many(payloads).addCallbacks(self._ended, self._failed)
+
+    async def flush(self) -> None:
+        """Waits until everything sent is acknowledged; raises the first failure."""
+        if self._pending and self._failure is None:
+            self._drained = Deferred()
+            await self._drained
+        self._raise()
+
+    async def ensemble_changed(self, reactor: Any, seconds: float) -> bool:
+        """Waits for the ledger's first ensemble change, `seconds` at most; whether there was one."""
+        if not self._writer.ensemble_changes and not self._changed.called:
+            try:
+                await self._changed.addTimeout(seconds, reactor)
+            except DeferredTimeout:
+                return False
+        return True
+
+    def _ended(self, _: object) -> None:
+        self._pending -= 1
+        if not self._pending:
+            self._wake()
+
+    def _failed(self, failure: Failure) -> None:
+        self._pending -= 1
+        if self._failure is None:
+            self._failure = failure
+        self._wake()
+
+    def _wake(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.callback(None)
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            assert self._failure.value is not None
+            raise self._failure.value
+
+    def _change(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
+        if not self._changed.called:
+            self._changed.callback(None)
