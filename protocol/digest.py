@@ -87,9 +87,7 @@ class Digest:
         if kind is DigestType.CRC32:
             return zlib.crc32(payload, zlib.crc32(header)).to_bytes(8, "big")
         if kind is DigestType.MAC:
-            made = hmac.new(self._mac, header, hashlib.sha1)
-            made.update(payload)
-            return made.digest()
+            return hmac.digest(self._mac, header + payload, "sha1")
         return b""
 
     def entry(self, ledger: int, entry: int, lac: int, length: int, payload: bytes) -> bytes:

@@ -9,10 +9,11 @@ Safety: N = 0 and N + 4 above the limit are refused as soon as the 4 length byte
 so a peer can make us hold at most one frame of the limit.
 """
 
+from abc import ABC, abstractmethod
 from struct import Struct
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from quire.protocol.errors import MalformedFrame, OversizedFrame
+from quire.protocol.errors import MalformedFrame, OversizedFrame, WireError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -20,6 +21,9 @@ FRAME_BYTES_MAX: Final = 5_242_880  # with the length field; both sides' default
 LENGTH_BYTES: Final = 4
 LENGTH = Struct(">I")
 assert LENGTH.size == LENGTH_BYTES
+
+
+T = TypeVar("T")
 
 
 def check_length(length: int, payload_bytes_max: int) -> None:
@@ -74,3 +78,45 @@ class Inflow:
             self._needed = LENGTH_BYTES + length
         else:
             self._needed = LENGTH_BYTES
+
+
+class Receiver(ABC, Generic[T]):
+    """The receiving end of one connection.  What a frame means is the subclass's `decode`."""
+
+    __slots__ = ("_inflow", "failure")
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._inflow = Inflow(frame_bytes_max)
+        self.failure: WireError | None = None
+
+    @abstractmethod
+    def decode(self, chunk: bytes, payload_bytes_max: int, out: list[T]) -> int:
+        """
+        Appends the messages of all whole frames of a chunk to `out`; returns where the first unfinished one starts.
+        Raises `WireError` when the connection must close; `out` then holds what came before.
+        """
+
+    @property
+    def held(self) -> int:
+        """Bytes of an unfinished frame."""
+        return self._inflow.held
+
+    def feed(self, data: bytes) -> list[T]:
+        """
+        The messages completed by these bytes, in order.  Once `failure` is set the connection must close: what came whole
+        before the fault is still returned, and nothing after it.
+        """
+        out: list[T] = []
+        if self.failure is not None:
+            return out
+        inflow = self._inflow
+        try:
+            chunk = inflow.take(data)
+            if chunk:
+                inflow.keep(chunk, self.decode(chunk, inflow.payload_bytes_max, out))
+        except WireError as problem:
+            self.failure = problem
+        except BaseException:
+            self.failure = WireError("the decoder itself failed on this connection")
+            raise
+        return out

@@ -60,8 +60,7 @@ MESSAGES: dict[str, str] = {
     "102 authResponse O AuthMessage; 103 writeLacResponse O WriteLacResponse; 104 readLacResponse O ReadLacResponse;"
     "105 getBookieInfoResponse O GetBookieInfoResponse; 106 startTLSResponse O StartTLSResponse;"
     "107 forceLedgerResponse O ForceLedgerResponse; 108 getListOfEntriesOfLedgerResponse O GetListOfEntriesOfLedgerResponse",
-    "ReadRequest": "1 ledgerId R int64; 2 entryId R int64; 3 masterKey O bytes; 4 previousLAC O int64; 5 timeOut O int64;"
-    "100 flag O ReadRequest.Flag",
+    "ReadRequest": "1 ledgerId R int64; 2 entryId R int64; 3 masterKey O bytes; 4 previousLAC O int64; 5 timeOut O int64;100 flag O ReadRequest.Flag",
     "AddRequest": "1 ledgerId R int64; 2 entryId R int64; 3 masterKey R bytes; 4 body R bytes; 5 writeFlags O int32; 100 flag O AddRequest.Flag",
     "WriteLacRequest": "1 ledgerId R int64; 2 lac R int64; 3 masterKey R bytes; 4 body R bytes",
     "ForceLedgerRequest": "1 ledgerId R int64",
@@ -140,3 +139,8 @@ def partly_parsed(cls: Any, data: bytes) -> Any | None:
     except DecodeError:
         return None
     return message
+
+
+def text(value: str | bytes) -> str:
+    """A string field's value; protobuf hands out bytes where a peer sent something that is not UTF-8."""
+    return value if isinstance(value, str) else value.decode(errors="replace")

@@ -21,8 +21,8 @@ from struct import Struct
 
 from quire.protocol import packets, schema
 from quire.protocol.batch import AddBatch
-from quire.protocol.errors import MalformedFrame, Status, UnknownOperation, WireError
-from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Inflow, check_length
+from quire.protocol.errors import MalformedFrame, Status, UnknownOperation
+from quire.protocol.frames import LENGTH, Receiver, check_length
 from quire.protocol.messages import HIGH_PRIORITY, AddAcks, AddRun, Auth, AuthReply, BatchRead, BatchReply, Read, ReadReply, Reply, Request
 
 # SPDX-License-Identifier: Apache-2.0
@@ -140,7 +140,7 @@ def auth_reply(reply: AuthReply, request: Auth) -> bytes:
 # --- decoding requests
 
 
-def decode_requests(chunk: bytes, at: int, payload_bytes_max: int, out: list[Request]) -> int:
+def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request], at: int = 0) -> int:
     """
     Appends the requests of all whole frames of `chunk` from `at` on; returns where the first unfinished one starts.
     Raises `WireError` when the connection must close; `out` then holds what came before.
@@ -168,7 +168,7 @@ def decode_requests(chunk: bytes, at: int, payload_bytes_max: int, out: list[Req
             message = schema.parsed(schema.AuthMessage, chunk[at + 8 : stop])
             if message is None:
                 raise MalformedFrame(f"an AUTH packet of {length} bytes does not decode")
-            out.append(Auth(message.authPluginName, message.payload, version=version))
+            out.append(Auth(schema.text(message.authPluginName), message.payload, version=version))
         else:
             raise UnknownOperation(f"V2 operation {operation} (version {version})")
         at = stop
@@ -238,7 +238,7 @@ def split_frames(frames: bytes | memoryview) -> list[AddRun]:
     """Decodes verbatim add frames again, as a journal keeps them.  Raises `WireError` for anything else."""
     chunk = bytes(frames)
     out: list[Request] = []
-    at = decode_requests(chunk, 0, (1 << 32) - 1, out)
+    at = decode_requests(chunk, (1 << 32) - 1, out)
     runs = [run for run in out if isinstance(run, AddRun)]
     if at != len(chunk) or len(runs) != len(out):
         raise MalformedFrame(f"{len(chunk)} bytes that should be add frames hold something else")
@@ -248,31 +248,18 @@ def split_frames(frames: bytes | memoryview) -> list[AddRun]:
 # --- decoding answers
 
 
-class Replies:
+class Replies(Receiver[Reply]):
     """A client's receiving end of a V2 connection."""
 
-    __slots__ = ("_inflow", "failure")
+    __slots__ = ()
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._inflow = Inflow(frame_bytes_max)
-        self.failure: WireError | None = None
-
-    def feed(self, data: bytes) -> list[Reply]:
-        """The answers completed by these bytes.  Once `failure` is set the connection must close and nothing comes out any more."""
-        out: list[Reply] = []
-        if self.failure is None:
-            try:
-                chunk = self._inflow.take(data)
-                if chunk:
-                    self._inflow.keep(chunk, decode_replies(chunk, 0, self._inflow.payload_bytes_max, out))
-            except WireError as problem:
-                self.failure = problem
-        return out
+    def decode(self, chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
+        return decode_replies(chunk, payload_bytes_max, out)
 
 
-def decode_replies(chunk: bytes, at: int, payload_bytes_max: int, out: list[Reply]) -> int:
+def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
     """Like `decode_requests`, for answers."""
-    end = len(chunk)
+    at, end = 0, len(chunk)
     while end - at >= 4:
         (length,) = LENGTH.unpack_from(chunk, at)
         check_length(length, payload_bytes_max)
@@ -286,7 +273,7 @@ def decode_replies(chunk: bytes, at: int, payload_bytes_max: int, out: list[Repl
             message = schema.parsed(schema.AuthMessage, chunk[at + 8 : stop])
             if message is None:
                 raise MalformedFrame(f"an AUTH answer of {length} bytes does not decode")
-            out.append(AuthReply(message.authPluginName, message.payload))
+            out.append(AuthReply(schema.text(message.authPluginName), message.payload))
         elif operation in (packets.ADD, packets.READ, packets.BATCH_READ):
             if length < (BATCH_ANSWER.size if operation == packets.BATCH_READ else ANSWER_BYTES) - 4:
                 raise MalformedFrame(f"a V2 answer of {length} bytes is too short")

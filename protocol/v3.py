@@ -8,13 +8,14 @@ Does not know: connections, V2, what an operation means.
 Safety: an answer carries the transaction id and the operation of its request; inner and outer status are equal.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from quire.protocol import schema, v3_adds, varint
+from quire.protocol import schema, v3_adds, v3_reads, varint
 from quire.protocol.batch import AddBatch
-from quire.protocol.errors import STATUS_OF_V3, MalformedFrame, Status, WireError
-from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Inflow, check_length
+from quire.protocol.errors import STATUS_OF_V3, MalformedFrame, Status
+from quire.protocol.frames import LENGTH, Receiver, check_length
 from quire.protocol.messages import (
     AddAcks,
     AddRun,
@@ -59,6 +60,8 @@ BODIES: dict[int, tuple[str, str]] = {
     FORCE_LEDGER: ("forceLedgerRequest", "forceLedgerResponse"),
     GET_LIST_OF_ENTRIES: ("getListOfEntriesOfLedgerRequest", "getListOfEntriesOfLedgerResponse"),
 }
+
+HEADER = re.compile(rb"\x0a[\x06-\x1f]\x08[\x01-\x03]\x10" + varint.PATTERN + rb"\x18")  # group: operation
 
 Control = Read | WriteLac | ReadLac | ListEntries | Force | BookieInfo | Auth | StartTls | Unserved
 
@@ -190,7 +193,7 @@ def reply(request: Request, reply: Reply) -> bytes:
             assert isinstance(request, AddRun)
             return add_acks(request, reply.status)
         case ReadReply():
-            return _read_reply(request, reply)
+            return v3_reads.pack_reply(_txn(request), reply)
         case AuthReply():
             return _auth_reply(request, reply)
         case _:
@@ -236,12 +239,6 @@ def _tags() -> dict[int, bytes]:
 TAGS: dict[int, bytes] = _tags()  # operation -> the key of its sub-message in a Response
 
 
-def _read_reply(request: Request, reply: ReadReply) -> bytes:
-    body = b"\x08" + varint.encode(reply.status.v3) + b"\x10" + varint.encode(reply.ledger) + b"\x18" + varint.encode(reply.entry)
-    body += _bytes(0x22, reply.body) + _number(0x28, reply.lac) + _number(0x30, reply.lac_time_ms)
-    return _response(READ_ENTRY, _txn(request), reply.status, body)
-
-
 def _auth_reply(request: Request, reply: AuthReply) -> bytes:
     message: bytes = schema.AuthMessage(authPluginName=reply.plugin, payload=reply.payload).SerializeToString()
     head = _copied_header(request, _txn(request)) + b"\x10" + varint.encode(reply.status.v3)
@@ -251,48 +248,34 @@ def _auth_reply(request: Request, reply: AuthReply) -> bytes:
 # --- decoding requests
 
 
-def decode_requests(chunk: bytes, at: int, payload_bytes_max: int, out: list[Request]) -> tuple[int, bool]:
+def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request]) -> tuple[int, bool]:
     """
-    Appends the requests of all whole frames of `chunk` from `at` on.  Returns where it stopped, and whether the frame there
-    is whole but not V3 (so that the connection turns V2).  Raises `WireError` for a bad length.
+    Appends the requests of all whole frames of `chunk`.  Returns where it stopped, and whether the frame there is whole but
+    not V3 (so that the connection turns V2).  Raises `WireError` for a bad length.
     """
-    end = len(chunk)
+    at, end = 0, len(chunk)
     while end - at >= 4:
         (length,) = LENGTH.unpack_from(chunk, at)
         check_length(length, payload_bytes_max)
         stop = at + 4 + length
         if stop > end:
             break
-        if length >= 16 and chunk[at + 4] == 0x0A:
-            add = v3_adds.take_apart(chunk, at, stop)
-            if add is not None:
-                _append(out, v3_adds.single(add, chunk[add.body_at : add.body_stop]))
-                run = out[-1]
-                assert isinstance(run, AddRun)
-                at = stop if run.malformed or run.answered_as else v3_adds.follow(chunk, stop, end, add, at, run)
-                continue
-        request = decode_request(chunk[at + 4 : stop])
-        if request is None:
-            return at, True
-        if isinstance(request, AddRun):
-            _append(out, request)
-        else:
-            out.append(request)
-        at = stop
+        after = v3_adds.take_adds(chunk, at, stop, end, payload_bytes_max, out)
+        if after == at:
+            request = v3_reads.take_read(chunk, at, stop) or decode_request(chunk[at + 4 : stop])
+            if request is None:
+                return at, True
+            if isinstance(request, v3_adds.Add):
+                v3_adds.append_add(out, request)
+            else:
+                out.append(request)
+            after = stop
+        at = after
     return at, False
 
 
-def _append(out: list[Request], one: AddRun) -> None:
-    last = out[-1] if out else None
-    if isinstance(last, AddRun) and last.txns is not None and one.txns is not None and v3_adds.joins(last, one):
-        last.bodies += one.bodies
-        last.txns += one.txns
-    else:
-        out.append(one)
-
-
-def decode_request(payload: bytes) -> Request | None:
-    """One request by protobuf, or None when it is not a V3 request (spec wire-protocol.md 1.2)."""
+def decode_request(payload: bytes) -> Request | v3_adds.Add | None:
+    """One request by protobuf (an add as an `Add`), or None when it is not a V3 request (spec wire-protocol.md 1.2)."""
     message = schema.partly_parsed(schema.Request, payload)
     if message is None:
         return None
@@ -321,14 +304,10 @@ def decode_request(payload: bytes) -> Request | None:
                 piggyback,
             )
         case 2:
-            add = v3_adds.Add()
-            add.version, add.txn, add.priority, add.key = version, txn, priority, body.masterKey
-            add.ledger, add.entry = body.ledgerId, body.entryId
-            add.deferred_sync = bool(body.writeFlags & DEFERRED_SYNC)
-            add.recovery = body.HasField("flag")
-            return v3_adds.single(add, body.body)
+            deferred_sync = bool(body.writeFlags & DEFERRED_SYNC)
+            return v3_adds.Add(body.ledgerId, body.entryId, body.body, body.masterKey, body.HasField("flag"), priority, deferred_sync, txn, version)
         case 5:
-            return Auth(body.authPluginName, body.payload, txn, priority, version)
+            return Auth(schema.text(body.authPluginName), body.payload, txn, priority, version)
         case 6:
             return WriteLac(body.ledgerId, body.lac, body.masterKey, body.body, txn, priority, version)
         case 7:
@@ -348,73 +327,40 @@ def _unknown_operation(payload: bytes, message: Any) -> Unserved | None:
     header = message.header
     if header.HasField("operation") or not (header.HasField("version") and header.HasField("txnId")):
         return None
-    if not payload.startswith(b"\x0a"):
+    found = HEADER.match(payload)
+    if found is None:
         return None
-    length, at = varint.decode(payload, 1, len(payload))
-    end = min(at + length, len(payload))
-    operation = 0
-    while 0 <= at < end:
-        tag, at = varint.decode(payload, at, end)
-        if at < 0 or tag & 7:
-            return None
-        value, at = varint.decode(payload, at, end)
-        if tag == 0x10:
-            operation = value & 0xFFFFFFFF
-    if at < 0 or not OPERATION_MAX < operation < 1 << 31:
-        return None
-    return Unserved(operation, header.txnId, header.priority, header.version)
+    operation = varint.number(found[1])
+    return Unserved(operation, header.txnId, header.priority, header.version) if OPERATION_MAX < operation < 1 << 31 else None
 
 
 # --- decoding answers
 
 
-class Replies:
+class Replies(Receiver[Reply]):
     """A client's receiving end of a V3 connection."""
 
-    __slots__ = ("_inflow", "failure")
+    __slots__ = ()
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._inflow = Inflow(frame_bytes_max)
-        self.failure: WireError | None = None
-
-    def feed(self, data: bytes) -> list[Reply]:
-        """The answers completed by these bytes.  Once `failure` is set the connection must close and nothing comes out any more."""
-        out: list[Reply] = []
-        if self.failure is None:
-            try:
-                chunk = self._inflow.take(data)
-                if chunk:
-                    self._inflow.keep(chunk, decode_replies(chunk, 0, self._inflow.payload_bytes_max, out))
-            except WireError as problem:
-                self.failure = problem
-        return out
-
-
-def decode_replies(chunk: bytes, at: int, payload_bytes_max: int, out: list[Reply]) -> int:
-    """Appends the answers of all whole frames from `at` on; returns where the first unfinished one starts.  Raises `WireError`."""
-    end = len(chunk)
-    while end - at >= 4:
-        (length,) = LENGTH.unpack_from(chunk, at)
-        check_length(length, payload_bytes_max)
-        stop = at + 4 + length
-        if stop > end:
-            break
-        if length >= 16 and chunk[at + 4] == 0x0A:
-            found = v3_adds.take_ack(chunk, at, stop)
-            if found is not None and found[1] in STATUS_OF_V3:
-                txn, number, ledger, entry = found
-                status = STATUS_OF_V3[number]
-                count = v3_adds.ack_run(chunk, at, end, length + 4, txn, status, ledger, entry)
-                v3_adds.add_reply(out, AddAcks(ledger, entry, count, status, txn))
-                at += count * (length + 4)
-                continue
-        reply = decode_reply(chunk[at + 4 : stop])
-        if isinstance(reply, AddAcks):
-            v3_adds.add_reply(out, reply)
-        else:
-            out.append(reply)
-        at = stop
-    return at
+    def decode(self, chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
+        """Appends the answers of all whole frames; returns where the first unfinished one starts.  Raises `WireError`."""
+        at, end = 0, len(chunk)
+        while end - at >= 4:
+            (length,) = LENGTH.unpack_from(chunk, at)
+            check_length(length, payload_bytes_max)
+            stop = at + 4 + length
+            if stop > end:
+                break
+            after = v3_adds.take_acks(chunk, at, stop, end, out)
+            if after == at:
+                reply = v3_reads.take_found(chunk, at, stop) or decode_reply(chunk[at + 4 : stop])
+                if isinstance(reply, AddAcks):
+                    v3_adds.append_acks(out, reply)
+                else:
+                    out.append(reply)
+                after = stop
+            at = after
+        return at
 
 
 def decode_reply(payload: bytes) -> Reply:
@@ -440,7 +386,7 @@ def decode_reply(payload: bytes) -> Reply:
         case 2:
             return AddAcks(body.ledgerId, body.entryId, 1, status, txn)
         case 5:
-            return AuthReply(body.authPluginName, body.payload, status, txn)
+            return AuthReply(schema.text(body.authPluginName), body.payload, status, txn)
         case 7:
             lac_body = body.lacBody if body.HasField("lacBody") else None
             return LacReply(status, body.ledgerId, txn, lac_body, body.lastEntryBody if body.HasField("lastEntryBody") else None)

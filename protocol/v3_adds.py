@@ -1,174 +1,219 @@
 """
 V3 adds and their answers by hand: the hot part of the protobuf protocol, at nearly V2's speed.
 
-An add frame as every known client serialises it (all in field order; `v` is a varint):
+An add frame as every known client serialises it, in field order; `v` is a varint:
 
-    4 length | 0a n: 08 version 10 02 18 v txn [20 v priority] | aa 06 v: 08 v ledger 10 v entry 1a 14 key 22 v body [28 v write flags] [a0 06 v flag]
+    N | 0a v 08 version 10 02 18 v:txn [20 v:priority] | aa 06 v 08 v:ledger 10 v:entry 1a 14 key 22 v body [28 v:write flags] [a0 06 01]
 
 Its answer:
 
-    4 length | 0a n: 08 03 10 02 18 v txn | 10 v status | aa 06 v: 08 v status 10 v ledger 18 v entry
+    N | 0a v 08 03 10 02 18 v:txn | 10 v:status | aa 06 v 08 v:status 10 v:ledger 18 v:entry
 
-Frames that follow each other in a run differ in txn and entry only, and while both stay within one block of 128 only in the
-low byte of either: so the rest is compared as three pieces cut by one `unpack_from`.  A frame of another form goes through protobuf.
+The adds of a run differ in lengths, txn and entry only; and of txn and entry only in the low byte, while both stay in one
+block of 128.  So one `unpack_from` cuts such a frame into pieces that are compared with what they must be.  The first frame
+of a run or block is taken apart field by field.  A frame of any other form is left to protobuf.
 
 Knows: these two messages.  Does not know: other operations.
-Safety: what is taken by hand is exactly what protobuf would have read; all else is left to it.
+Safety: what is taken by hand is exactly what protobuf would have read.
 """
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
+from typing import Final, NamedTuple
 
 from quire.protocol import varint
 from quire.protocol.batch import AddBatch, check_within
-from quire.protocol.errors import Status
+from quire.protocol.errors import STATUS_OF_V3, Status
 from quire.protocol.frames import LENGTH
-from quire.protocol.messages import AddAcks, AddRun, Reply
+from quire.protocol.messages import AddAcks, AddRun, Reply, Request
+from quire.protocol.varint import length_within
 
 # SPDX-License-Identifier: Apache-2.0
 
-ADD_ENTRY = 2
-KEY_BYTES = 20
 BODY_IDS = Struct(">qq")
-STORABLE_BYTES_MIN = 24  # ids and LAC
-LOW_BYTES = bytes(range(128, 256)) * 2
-PLAIN_BYTES = bytes(range(128)) * 2
+STORABLE_BYTES_MIN: Final = 24  # a body's ids and LAC
+TXN_AT: Final = 11  # from the start of the frame, as long as the header has the usual form
+
+VARINT: Final = varint.PATTERN
+ADD = re.compile(  # groups: 1 version, 2 txn, 3 priority, 4 sub-message length, 5 ledger, 6 entry, 7 key, 8 body length
+    rb"\x0a([\x06-\x1f])\x08([\x01-\x03])\x10\x02\x18" + VARINT + rb"(?:\x20" + VARINT + rb")?"
+    rb"\xaa\x06" + VARINT + rb"\x08" + VARINT + rb"\x10" + VARINT + rb"\x1a\x14(.{20})\x22" + VARINT,
+    re.DOTALL,
+)
+ACK = re.compile(  # groups: 1 header length, 2 txn, 3 status, 4 sub-message length, 5 status, 6 ledger, 7 entry
+    rb"\x0a([\x06-\x1f])\x08\x03\x10\x02\x18" + VARINT + rb"\x10" + VARINT + rb"\xaa\x06([\x00-\x7f])"
+    rb"\x08" + VARINT + rb"\x10" + VARINT + rb"\x18" + VARINT,
+)
+TAILS: dict[bytes, tuple[bool, bool]] = {  # what may follow a body -> deferred sync, recovery
+    b"": (False, False),
+    b"\x28\x01": (True, False),
+    b"\xa0\x06\x01": (False, True),
+    b"\x28\x01\xa0\x06\x01": (True, True),
+}
+LOW_BYTES = bytes(range(128, 256))
+PLAIN_BYTES = bytes(range(128))
+
+
+class Add(NamedTuple):
+    """One add as its message says."""
+
+    ledger: int
+    entry: int
+    body: bytes
+    master_key: bytes
+    recovery: bool
+    priority: int
+    deferred_sync: bool
+    txn: int
+    version: int
+
+
+def append_add(out: list[Request], add: Add) -> AddRun | None:
+    """
+    Lets the last run go on with this add, or appends a new one.  Returns that run, or None when nothing may join it.
+    Ledger and entry are those inside the body (spec wire-protocol.md 3.5), if it is long enough to have any.
+    """
+    ledger, entry, body, key, recovery, priority, deferred_sync, txn, version = add
+    if len(body) < STORABLE_BYTES_MIN:
+        out.append(AddRun(ledger, entry, [body], key, recovery, priority, deferred_sync, None, [txn], version, malformed=True))
+        return None
+    inside, first = BODY_IDS.unpack_from(body)
+    if inside != ledger or first != entry:
+        named = (ledger, entry)
+        out.append(AddRun(inside, first, [body], key, recovery, priority, deferred_sync, None, [txn], version, answered_as=named))
+        return None
+    run = out[-1] if out else None
+    if (
+        isinstance(run, AddRun)
+        and run.first + len(run.bodies) == entry
+        and run.ledger == ledger
+        and run.txns is not None
+        and run.master_key == key
+        and (run.recovery, run.priority, run.deferred_sync, run.version) == (recovery, priority, deferred_sync, version)
+        and not run.malformed
+        and run.answered_as is None
+    ):
+        run.bodies.append(body)
+        run.txns.append(txn)
+        return run
+    run = AddRun(ledger, entry, [body], key, recovery, priority, deferred_sync, None, [txn], version)
+    out.append(run)
+    return run
+
+
+def take_adds(chunk: bytes, at: int, stop: int, end: int, payload_bytes_max: int, out: list[Request]) -> int:
+    """
+    Takes the add from `at` (its length field) to `stop`, and those that follow in its run.  Returns the offset behind them,
+    or `at` itself when this is not an add of the usual form.
+    """
+    found = ADD.match(chunk, at + 4, stop)
+    if found is None:
+        return at
+    header, version, txn, priority, length, ledger, entry, key, body_length = found.groups()
+    _, _, _, (_, behind_txn), (_, behind_priority), (length_at, behind_length), _, (entry_at, behind_entry), _, (_, body_at) = found.regs
+    body_stop = body_at + varint.number(body_length)
+    tail = chunk[body_stop:stop]
+    header_stop = behind_txn if priority is None else behind_priority
+    if header_stop != at + 6 + header[0] or behind_length + varint.number(length) != stop or body_stop > stop or tail not in TAILS:
+        return at
+    deferred_sync, recovery = TAILS[tail]
+    add = Add(
+        varint.signed(ledger),
+        varint.signed(entry),
+        chunk[body_at:body_stop],
+        key,
+        recovery,
+        0 if priority is None else varint.number(priority) & 0xFFFFFFFF,
+        deferred_sync,
+        varint.number(txn),
+        version[0],
+    )
+    run = append_add(out, add)
+    if run is None or end == stop:
+        return stop
+    pieces = Pieces(
+        chunk[behind_txn:length_at],
+        chunk[behind_length:entry_at],
+        chunk[behind_entry : behind_entry + 23],
+        chunk[body_at : body_at + 8],
+        tail,
+        len(txn),
+        len(entry),
+    )
+    return _follow(chunk, at, stop, end, payload_bytes_max, run, pieces)
+
+
+class Pieces(NamedTuple):
+    """What the frames of a run have in common while txn and entry stay in their blocks of 128."""
+
+    before_length: bytes  # priority, if any, and the sub-message's tag
+    ledger: bytes
+    before_body: bytes  # key
+    ledger_inside: bytes  # as the body says it
+    tail: bytes
+    txn_width: int
+    entry_width: int
+
+    def sized(self, size: int, before_entry: int, before_ids: int) -> tuple[bytes, bytes, int]:
+        """
+        For a frame of `size` bytes: what stands between txn and entry, between entry and the body's entry id, and the body's
+        offset.  The last two arguments are guesses at the lengths of the first two.
+        """
+        before_length, ledger, before_body, ledger_inside, tail, txn_width, entry_width = self
+        place = TXN_AT + txn_width + len(before_length)
+        length = length_within(size - place, before_entry - len(before_length) - len(ledger))
+        place += len(length) + len(ledger) + entry_width + len(before_body)
+        body_length = length_within(size - place - len(tail), before_ids - len(before_body) - 8)
+        return before_length + length + ledger, before_body + body_length + ledger_inside, place + len(body_length)
 
 
 @lru_cache(maxsize=512)
-def cut(one: int, two: int, three: int) -> Struct:
-    """Three fixed pieces with one varying byte behind the first and the second, then an entry id."""
-    return Struct(f">{one}sB{two}sB{three}sq")
+def _form(txn_width: int, before_entry: int, entry_width: int, before_ids: int) -> Struct:
+    """N and header up to txn; txn's first byte, its others; up to entry; entry's first byte, its others; up to the body's entry id; that id."""
+    return Struct(f">{TXN_AT}sB{txn_width - 1}s{before_entry}sB{entry_width - 1}s{before_ids}sq")
 
 
-class Add:
-    """One add frame taken apart, and where its pieces lie (offsets in the chunk)."""
-
-    __slots__ = ("body_at", "body_stop", "deferred_sync", "entry", "entry_at", "key", "ledger", "priority", "recovery", "txn", "txn_at", "version")
-
-    version: int
-    txn: int
-    txn_at: int
-    priority: int
-    ledger: int
-    entry: int
-    entry_at: int
-    key: bytes
-    body_at: int
-    body_stop: int
-    deferred_sync: bool
-    recovery: bool
-
-
-def take_apart(chunk: bytes, at: int, stop: int) -> Add | None:
-    """The add frame from `at` (its length field) to `stop`, or None when it has not the usual form."""
-    decode = varint.decode
-    header_stop = at + 6 + chunk[at + 5]
-    if header_stop > stop or not chunk.startswith(b"\x10\x02\x18", at + 8) or chunk[at + 6] != 8 or not 1 <= chunk[at + 7] <= 3:
-        return None
-    add = Add()
-    add.version = chunk[at + 7]
-    add.txn_at = at + 11
-    add.txn, place = decode(chunk, at + 11, header_stop)
-    add.priority = 0
-    if place != header_stop:
-        if place < 0 or chunk[place] != 0x20:
-            return None
-        priority, place = decode(chunk, place + 1, header_stop)
-        if place != header_stop:
-            return None
-        add.priority = priority & 0xFFFFFFFF
-    if not chunk.startswith(b"\xaa\x06", place):
-        return None
-    length, place = decode(chunk, place + 2, stop)
-    if place < 0 or place + length != stop or not chunk.startswith(b"\x08", place):
-        return None
-    ledger, place = decode(chunk, place + 1, stop)
-    if place < 0 or not chunk.startswith(b"\x10", place):
-        return None
-    add.ledger = varint.signed(ledger)
-    add.entry_at = place + 1
-    entry, place = decode(chunk, place + 1, stop)
-    if place < 0 or not chunk.startswith(b"\x1a\x14", place) or not chunk.startswith(b"\x22", place + 22):
-        return None
-    add.entry = varint.signed(entry)
-    add.key = chunk[place + 2 : place + 22]
-    length, place = decode(chunk, place + 23, stop)
-    body_stop = place + length
-    if place < 0 or body_stop > stop:
-        return None
-    add.body_at, add.body_stop = place, body_stop
-    add.deferred_sync = add.recovery = False
-    place = body_stop
-    if chunk.startswith(b"\x28", place) and place < stop:
-        flags, place = decode(chunk, place + 1, stop)
-        if place < 0:
-            return None
-        add.deferred_sync = bool(flags & 1)
-    if place != stop:
-        if stop - place != 3 or not chunk.startswith(b"\xa0\x06\x01", place):
-            return None
-        add.recovery = True
-    return add
-
-
-def single(add: Add, body: bytes) -> AddRun:
-    """A run of one.  Ledger and entry are those inside the body (spec wire-protocol.md 3.5), if it is long enough to have any."""
-    ledger, entry, answered_as, malformed = add.ledger, add.entry, None, len(body) < STORABLE_BYTES_MIN
-    if not malformed:
-        ledger, entry = BODY_IDS.unpack_from(body)
-        if (ledger, entry) != (add.ledger, add.entry):
-            answered_as = (add.ledger, add.entry)
-    return AddRun(
-        ledger, entry, [body], add.key, add.recovery, add.priority, add.deferred_sync, None, [add.txn], add.version, malformed, answered_as
-    )
-
-
-def joins(run: AddRun, one: AddRun) -> bool:
-    """Whether the run `one` of one entry continues `run`."""
-    return (
-        one.ledger == run.ledger
-        and one.first == run.first + len(run.bodies)
-        and one.master_key == run.master_key
-        and one.recovery == run.recovery
-        and one.priority == run.priority
-        and one.deferred_sync == run.deferred_sync
-        and one.version == run.version
-        and not (run.malformed or one.malformed)
-        and run.answered_as is None
-        and one.answered_as is None
-    )
-
-
-def follow(chunk: bytes, at: int, end: int, add: Add, start: int, run: AddRun) -> int:
+def _follow(chunk: bytes, start: int, at: int, end: int, payload_bytes_max: int, run: AddRun, pieces: Pieces) -> int:
     """
-    Appends to `run` the frames from `at` on that have the form and size of `add`, whose frame is chunk[start:at] and the
-    run's last.  Returns where it stopped.
+    Appends to `run` the frames from `at` on that go on from its last one, which is chunk[start:at] and is made of `pieces`.
+    Returns where it stopped.
     """
     assert run.txns is not None
-    size = at - start
-    to_txn, to_entry, to_body, to_tail = add.txn_at - start, add.entry_at - start, add.body_at - start, add.body_stop - start
-    form = cut(to_txn, to_entry - to_txn - 1, to_body + 8 - to_entry - 1)
-    unpack = form.unpack_from
-    one, txn_low, two, entry_low, three, entry = unpack(chunk, start)
-    txn_base = add.txn - (txn_low & 127)
-    txn_more = txn_low & 128
-    tail = chunk[add.body_stop : at]
+    size, tail = at - start, pieces.tail
+    before_entry, before_ids, to_body = pieces.sized(size, 0, 0)
+    form = _form(pieces.txn_width, len(before_entry), pieces.entry_width, len(before_ids))
+    head, txn_low, txn_upper, _, entry_low, entry_upper, _, entry = form.unpack_from(chunk, start)
+    header = head[4:]
+    txn_base, txn_more = run.txns[-1] - (txn_low & 127), txn_low > 127
+    unpack, room, to_tail = form.unpack_from, end - form.size, size - len(tail)
     bodies, txns = run.bodies.append, run.txns.append
-    last = end - size
-    while at <= last:
+    while at <= room:
         entry += 1
         entry_low += 1
         if not entry & 127:
             break
-        a, b, c, d, e, found = unpack(chunk, at)
-        if found != entry or d != entry_low or e != three or c != two or a != one or b & 128 != txn_more:
+        one, low, two, three, four, five, six, found = unpack(chunk, at)
+        if one != head:  # another size: what its lengths must be follows from N
+            size = LENGTH.unpack_from(one)[0] + 4
+            before_entry, before_ids, to_body = pieces.sized(size, len(before_entry), len(before_ids))
+            to_tail = size - len(tail)
+            if not one.endswith(header) or to_tail - to_body < STORABLE_BYTES_MIN or size - 4 > payload_bytes_max:
+                break
+            head = one
+            other = _form(pieces.txn_width, len(before_entry), pieces.entry_width, len(before_ids))
+            if other is not form:
+                form, unpack, room = other, other.unpack_from, end - other.size
+                if at > room:
+                    break
+                one, low, two, three, four, five, six, found = unpack(chunk, at)
+        if found != entry or four != entry_low or two != txn_upper or five != entry_upper or (low > 127) != txn_more:
             break
-        if tail and chunk[at + to_tail : at + size] != tail:
+        if three != before_entry or six != before_ids or at + size > end or (tail and chunk[at + to_tail : at + size] != tail):
             break
         bodies(chunk[at + to_body : at + to_tail])
-        txns(txn_base + (b & 127))
+        txns(txn_base + (low & 127))
         at += size
     return at
 
@@ -195,7 +240,7 @@ class Numbers:
 
 
 class Shape:
-    """What the frames of one batch have in common, and the pieces around txn and entry for each (payload size, widths)."""
+    """What the add frames of one batch have in common, and the pieces around txn and entry for each (payload size, widths)."""
 
     __slots__ = ("_key", "_ledger", "_made", "_overhead", "_priority", "tail")
 
@@ -212,13 +257,12 @@ class Shape:
         found = self._made.get((payload_bytes, txn_width, entry_width))
         if found is None:
             body = self._overhead + payload_bytes
-            after = self._key + varint.encode(body)
+            after = self._key + varint.size(body)
             request = len(self._ledger) + entry_width + len(after) + body + len(self.tail)
-            between = self._priority + b"\xaa\x06" + varint.encode(request) + self._ledger
+            sized = b"\xaa\x06" + varint.size(request)
             header = 5 + txn_width + len(self._priority)
-            length = 2 + header + len(between) - len(self._priority) - len(self._ledger) + request
-            before = LENGTH.pack(length) + bytes((0x0A, header)) + b"\x08\x03\x10\x02\x18"
-            found = self._made[payload_bytes, txn_width, entry_width] = before, between, after
+            before = LENGTH.pack(2 + header + len(sized) + request) + bytes((0x0A, header)) + b"\x08\x03\x10\x02\x18"
+            found = self._made[payload_bytes, txn_width, entry_width] = before, self._priority + sized + self._ledger, after
         return found
 
 
@@ -227,48 +271,40 @@ def pack_adds(batch: AddBatch, txn: int, entries: Sequence[int] | None = None) -
     The frames of the whole batch, or of those ids in that order; transaction ids are txn, txn + 1, … in order.
     Raises `IndexError` for an id outside the batch.
     """
-    if entries is not None:
-        return _pack_some(batch, txn, entries)
     shape, txns, ids = Shape(batch), Numbers(), Numbers()
-    tail = b""
+    around, tail = shape.around, shape.tail
+    if entries is not None:
+        check_within(batch, entries)
+        bodies = batch.bodies()
+        some: list[bytes] = []
+        for number, entry in enumerate(entries, txn):
+            body = bodies[entry - batch.first]
+            one, two = txns.encode(number), ids.encode(entry)
+            before, between, after = around(len(body) - batch.digest.overhead, len(one), len(two))
+            some += (before, one, between, two, after, body, tail)
+        return b"".join(some)
     prefix: list[bytes] = []
+    behind = b""  # of the entry before
     for at, payload in enumerate(batch.payloads):
         one, two = txns.encode(txn + at), ids.encode(batch.first + at)
-        before, between, after = shape.around(len(payload), len(one), len(two))
-        prefix.append(b"".join((tail, before, one, between, two, after)))
-        tail = shape.tail
+        before, between, after = around(len(payload), len(one), len(two))
+        prefix.append(b"".join((behind, before, one, between, two, after)))
+        behind = tail
     parts, _ = batch.digest.parts(prefix, batch.ledger, batch.first, batch.lac, batch.length, batch.payloads)
-    if parts:
-        parts.append(tail)
-    return b"".join(parts)
-
-
-def _pack_some(batch: AddBatch, txn: int, entries: Sequence[int]) -> bytes:
-    check_within(batch, entries)
-    shape, txns, ids = Shape(batch), Numbers(), Numbers()
-    bodies = batch.bodies()
-    parts: list[bytes] = []
-    for number, entry in enumerate(entries, txn):
-        body = bodies[entry - batch.first]
-        one, two = txns.encode(number), ids.encode(entry)
-        before, between, after = shape.around(len(body) - batch.digest.overhead, len(one), len(two))
-        parts += (before, one, between, two, after, body, shape.tail)
+    parts.append(behind)
     return b"".join(parts)
 
 
 # --- answers to adds
 
 
-def _ack(txn: int, status: int, ledger: int, entry: int) -> tuple[bytes, int, int]:
-    """One answer and the offsets of the first byte of txn and of entry."""
-    said, one = varint.encode(status), varint.encode(txn)
-    two = b"\x10" + varint.encode(ledger) + b"\x18"
-    three = varint.encode(entry)
-    response = b"\x08" + said + two
-    head = bytes((0x0A, 5 + len(one))) + b"\x08\x03\x10\x02\x18"
-    middle = b"\x10" + said + b"\xaa\x06" + bytes((len(response) + len(three),)) + response
-    length = len(head) + len(one) + len(middle) + len(three)
-    return b"".join((LENGTH.pack(length), head, one, middle, three)), 4 + len(head), 4 + len(head) + len(one) + len(middle)
+def _ack(txn: int, status: int, ledger: int, entry: int) -> tuple[bytes, int]:
+    """One answer, and the offset of entry in it (txn's is `TXN_AT`)."""
+    encode = varint.encode
+    said, one, three = encode(status), encode(txn), encode(entry)
+    inner = b"\x08%b\x10%b\x18" % (said, encode(ledger))
+    before = b"\x0a%c\x08\x03\x10\x02\x18%b\x10%b\xaa\x06%c%b" % (5 + len(one), one, said, len(inner) + len(three), inner)
+    return b"%b%b%b" % (LENGTH.pack(len(before) + len(three)), before, three), 4 + len(before)
 
 
 def _low(value: int, count: int) -> bytes:
@@ -278,72 +314,68 @@ def _low(value: int, count: int) -> bytes:
 
 
 def acks(txns: Sequence[int], status: Status, ledger: int, first: int) -> bytes:
-    """The answers to adds first, first + 1, … with these transaction ids: one template per block of 128, low bytes filled in by strided slices."""
+    """
+    The answers to adds first, first + 1, … with these transaction ids: one template per block of 128, repeated, and the low
+    bytes of txn and entry filled in by strided slices.
+    """
     out = bytearray()
     at, count = 0, len(txns)
     while at < count:
         entry = first + at
-        block = txns[at : min(count, at + 128 - (entry & 127))]
-        upper = txns[at] >> 7
+        block = txns[at : at + 128 - (entry & 127)]
+        upper = block[0] >> 7
         if max(block) >> 7 != upper or min(block) >> 7 != upper:
-            size = next(index for index, txn in enumerate(block) if txn >> 7 != upper)
-            block = block[:size]
+            block = block[: next(index for index, txn in enumerate(block) if txn >> 7 != upper)]
+        one, entry_at = _ack(block[0], status.v3, ledger, entry)
         size = len(block)
-        one, txn_at, entry_at = _ack(block[0], status.v3, ledger, entry)
-        if size == 1:
-            out += one
-        else:
-            made = bytearray(one * size)
+        if size > 1:
             stride = len(one)
+            made = bytearray(one * size)
             more = 128 if upper else 0
-            made[txn_at::stride] = bytes([txn & 127 | more for txn in block])
-            made[entry_at::stride] = _low(entry, size) if entry >= 0 else bytes([number & 127 | 128 for number in range(entry, entry + size)])
+            made[TXN_AT::stride] = bytes([txn & 127 | more for txn in block])
+            made[entry_at::stride] = _low(entry, size)
             out += made
+        else:
+            out += one
         at += size
     return bytes(out)
 
 
-def take_ack(chunk: bytes, at: int, stop: int) -> tuple[int, int, int, int] | None:
-    """(txn, V3 status, ledger, entry) of the answer to an add at `at`, or None when it has not the usual form."""
-    if not chunk.startswith(b"\x08\x03\x10\x02\x18", at + 6):
-        return None
-    decode = varint.decode
-    header_stop = at + 6 + chunk[at + 5]
-    txn, place = decode(chunk, at + 11, stop)
-    if place != header_stop or not chunk.startswith(b"\x10", place):
-        return None
-    outer, place = decode(chunk, place + 1, stop)
-    if place < 0 or not chunk.startswith(b"\xaa\x06", place):
-        return None
-    length, place = decode(chunk, place + 2, stop)
-    if place < 0 or place + length != stop or not chunk.startswith(b"\x08", place):
-        return None
-    inner, place = decode(chunk, place + 1, stop)
-    if place < 0 or inner != outer or not chunk.startswith(b"\x10", place):
-        return None
-    ledger, place = decode(chunk, place + 1, stop)
-    if place < 0 or not chunk.startswith(b"\x18", place):
-        return None
-    entry, place = decode(chunk, place + 1, stop)
-    return (txn, outer, varint.signed(ledger), varint.signed(entry)) if place == stop else None
-
-
-def ack_run(chunk: bytes, at: int, end: int, size: int, txn: int, status: Status, ledger: int, entry: int) -> int:
-    """How many answers from `at` on, each of `size` bytes, say the same of ascending txn and entry (at least 1)."""
-    available = min((end - at) // size, 128 - (txn & 127), 128 - (entry & 127))
-    one, txn_at, entry_at = _ack(txn, status.v3, ledger, entry)
-    if available < 2 or len(one) != size:
-        return 1
-    made = bytearray(one * available)
-    made[txn_at::size] = _low(txn, available)
-    if entry >= 0:
-        made[entry_at::size] = _low(entry, available)
+def take_acks(chunk: bytes, at: int, stop: int, end: int, out: list[Reply]) -> int:
+    """
+    Takes the answer from `at` to `stop`, and those that follow with ascending txn and entry.  Returns the offset behind
+    them, or `at` itself when this is not an answer to an add in the usual form.
+    """
+    found = ACK.match(chunk, at + 4, stop)
+    if found is None:
+        return at
+    header, txn_bytes, outer, length, inner, ledger_bytes, entry_bytes = found.groups()
+    header_stop, inner_at, entry_at = found.end(2), found.start(5) - 1, found.start(7)
+    status = STATUS_OF_V3.get(varint.number(outer))
+    if header_stop != at + 6 + header[0] or inner_at + length[0] != stop or found.end() != stop or inner != outer or status is None:
+        return at
+    txn, ledger, entry, size = varint.number(txn_bytes), varint.signed(ledger_bytes), varint.signed(entry_bytes), stop - at
+    count = min((end - at) // size, 128 - (txn & 127), 128 - (entry & 127))
+    if count > 1 and (chunk[stop + TXN_AT], chunk[entry_at + size]) == (chunk[at + TXN_AT] + 1, chunk[entry_at] + 1):
+        count = _ack_run(chunk, at, count, size, txn, status.v3, ledger, entry)
     else:
-        made[entry_at::size] = bytes([number & 127 | 128 for number in range(entry, entry + available)])
-    found = chunk[at : at + available * size]
+        count = 1
+    append_acks(out, AddAcks(ledger, entry, count, status, txn))
+    return at + count * size
+
+
+def _ack_run(chunk: bytes, at: int, count: int, size: int, txn: int, number: int, ledger: int, entry: int) -> int:
+    """How many of `count` answers of `size` bytes from `at` on are those of ascending txn and entry (at least 1: the first)."""
+    one, entry_at = _ack(txn, number, ledger, entry)
+    if len(one) != size:
+        return 1
+    made = bytearray(one * count)
+    made[TXN_AT::size] = _low(txn, count)
+    made[entry_at::size] = _low(entry, count)
+    found = chunk[at : at + count * size]
     if found == made:
-        return available
-    good, bad = 1, available  # the first frame is as it should be, all of them together are not
+        return count
+    good, bad = 1, count
     while bad - good > 1:
         middle = (good + bad) // 2
         if found[: middle * size] == made[: middle * size]:
@@ -353,17 +385,10 @@ def ack_run(chunk: bytes, at: int, end: int, size: int, txn: int, status: Status
     return good
 
 
-def add_reply(out: list[Reply], reply: AddAcks) -> None:
-    """Appends an answer, or lets the last one count more when it goes on from there."""
-    if out:
-        last = out[-1]
-        if (
-            isinstance(last, AddAcks)
-            and last.txn is not None
-            and reply.txn == last.txn + last.count
-            and reply.status is last.status
-            and reply.ledger == last.ledger
-        ):
-            last.count += reply.count
-            return
-    out.append(reply)
+def append_acks(out: list[Reply], acks: AddAcks) -> None:
+    """Appends answers, or lets the last ones count more when the transactions go on from there (the entries need not)."""
+    last = out[-1] if out else None
+    if isinstance(last, AddAcks) and last.txn is not None and acks.txn == last.txn + last.count and acks.status is last.status and acks.ledger == last.ledger:
+        last.count += acks.count
+    else:
+        out.append(acks)

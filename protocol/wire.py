@@ -8,8 +8,8 @@ Safety: a connection that failed yields nothing any more; what came whole before
 """
 
 from quire.protocol import v2, v3
-from quire.protocol.errors import Status, WireError
-from quire.protocol.frames import FRAME_BYTES_MAX, Inflow
+from quire.protocol.errors import Status
+from quire.protocol.frames import FRAME_BYTES_MAX, Receiver
 from quire.protocol.messages import (
     AddAcks,
     AddRun,
@@ -37,38 +37,20 @@ from quire.protocol.messages import (
 # SPDX-License-Identifier: Apache-2.0
 
 
-class Requests:
+class Requests(Receiver[Request]):
     """A bookie's receiving end of a connection."""
 
-    __slots__ = ("_inflow", "failure", "is_v2")
+    __slots__ = ("is_v2",)
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._inflow = Inflow(frame_bytes_max)
-        self.failure: WireError | None = None
+        super().__init__(frame_bytes_max)
         self.is_v2 = False
 
-    @property
-    def held(self) -> int:
-        """Bytes of an unfinished frame."""
-        return self._inflow.held
-
-    def feed(self, data: bytes) -> list[Request]:
-        """The requests completed by these bytes.  Once `failure` is set the connection must close and nothing comes out any more."""
-        out: list[Request] = []
-        if self.failure is None:
-            try:
-                chunk = self._inflow.take(data)
-                if chunk:
-                    self._inflow.keep(chunk, self._decode(chunk, out))
-            except WireError as problem:
-                self.failure = problem
-        return out
-
-    def _decode(self, chunk: bytes, out: list[Request]) -> int:
-        at, limit = 0, self._inflow.payload_bytes_max
+    def decode(self, chunk: bytes, payload_bytes_max: int, out: list[Request]) -> int:
+        at = 0
         if not self.is_v2:
-            at, self.is_v2 = v3.decode_requests(chunk, at, limit, out)
-        return v2.decode_requests(chunk, at, limit, out) if self.is_v2 else at
+            at, self.is_v2 = v3.decode_requests(chunk, payload_bytes_max, out)
+        return v2.decode_requests(chunk, payload_bytes_max, out, at) if self.is_v2 else at
 
 
 def came_by_v2(request: Request) -> bool:
