@@ -263,6 +263,11 @@ class Writer:
         self._waiters += waiters
         self._shell.feed(a.Append(payloads, None, waiters))
 
+    def check_size(self, size: int) -> None:
+        """`ValueError` for an entry of so many bytes that no frame holds it."""
+        if size > self._payload_bytes_max:
+            raise self._too_large(size)
+
     def _too_large(self, size: int) -> ValueError:
         return ValueError(f"an entry of {size} bytes is too large: a frame holds {self._payload_bytes_max}")
 

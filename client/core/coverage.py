@@ -11,7 +11,7 @@ bring a LAC (never a header's hint, D14), and a bad digest alone completes nothi
 from collections.abc import Callable, Sequence
 
 from quire.client.core.quorum import NEGATIVE, Quorums
-from quire.protocol.digest import Digest, last_add_confirmed
+from quire.protocol.digest import HEADER, Digest
 from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, NoSuchEntry, Timeout, UnauthorizedAccess
 
 # SPDX-License-Identifier: Apache-2.0
@@ -40,6 +40,7 @@ class Coverage:
         self.heard: set[int] = set()
         self.answered: dict[int, int] = {}  # index -> code
         self.lac = -1
+        self.length = 0  # the longest that any entry seen says the ledger was; it may count entries above the LAC
         self._valid = False
 
     @property
@@ -63,7 +64,9 @@ class Coverage:
 
     def _of_entry(self, body: bytes) -> int:
         self.digest.open(self.ledger, -1, body)
-        return last_add_confirmed(body)
+        _ledger, _entry, lac, length = HEADER.unpack_from(body)
+        self.length = max(self.length, length)
+        return int(lac)
 
     def _of_lac(self, body: bytes) -> int:
         return self.digest.open_lac(self.ledger, body)

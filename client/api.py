@@ -1,0 +1,287 @@
+"""
+The Twisted face of a cluster: create, open, delete and list ledgers.  The blocking and asyncio faces stand on it.
+
+Knows: how a ledger comes into being, how it is opened with and without recovery, and who has to be told when the client closes.
+Does not know: appending, reading, recovering; the handles do.
+
+Every method returns a Deferred.  Errors are `quire.protocol.errors.LedgerError` and, for wrong arguments, `ValueError`.
+"""
+
+from collections.abc import Iterable, Mapping
+from random import Random, SystemRandom
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred, succeed
+
+from quire.client.network import Reactor
+from quire.client.placement import RandomPlacement
+from quire.client.pool import BookiePool
+from quire.client.range_reader import read_body
+from quire.client.reader import Entry, Reader
+from quire.client.record import LedgerRecord
+from quire.client.recovery import Recovery
+from quire.client.spares import Placement, Spares
+from quire.client.writer import Writer, limits_of
+from quire.conf.client import ClientOptions
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import MetadataStore, Versioned
+from quire.metadata.uri import open_store
+from quire.protocol.digest import Digest, DigestType, check_ledger_id
+from quire.protocol.errors import (
+    ClientClosed,
+    LedgerError,
+    LedgerExist,
+    LedgerRecovery,
+    NoSuchLedgerExistsOnMetadataServer,
+    Read,
+    Timeout,
+    UnauthorizedAccess,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+__all__ = ["Client", "Entry", "Reader", "Writer", "connect"]
+
+DEFERRED_SYNC = "DEFERRED_SYNC"
+ID_TRIES_MAX = 100
+CTOKEN_BITS = 62
+
+T = TypeVar("T")
+
+
+def connect(reactor: Reactor, uri: str, options: ClientOptions | None = None) -> Deferred["Client"]:
+    """
+    Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached in
+    the session timeout or holds no cluster.
+    """
+    return Deferred.fromCoroutine(_connect(reactor, uri, options or ClientOptions()))
+
+
+async def _connect(reactor: Reactor, uri: str, options: ClientOptions) -> "Client":
+    store = await open_store(reactor, uri, session_timeout_ms=options.session_timeout_ms)
+    try:
+        await store.cluster()
+    except BaseException:
+        await store.close()
+        raise
+    return Client(reactor, store, options)
+
+
+class Client:
+    """A cluster's ledgers.  `random` draws ensembles and creation tokens; a test or a simulator seeds it."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        store: MetadataStore,
+        options: ClientOptions | None = None,
+        *,
+        pool: BookiePool | None = None,
+        random: Random | None = None,
+        placement: Placement | None = None,
+    ) -> None:
+        self.options = options or ClientOptions()
+        self.store = store
+        self.pool = pool or BookiePool(reactor, store, self.options)
+        self._reactor = reactor
+        self._random = random or SystemRandom()
+        self._spares = Spares(reactor, store, placement or RandomPlacement(self._random))
+        self._handles: set[Writer | Reader] = set()
+        self._recoveries: set[Recovery] = set()
+        self._closed = False
+
+    def create_ledger(
+        self,
+        *,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        password: bytes = b"",
+        digest: str | DigestType = "CRC32C",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        write_flags: str | Iterable[str] = (),
+        advanced: bool = False,
+    ) -> Deferred[Writer]:
+        """
+        A new ledger and its writer.  No bookie is contacted yet.  `NotEnoughBookies` with the numbers; `LedgerExist` when `ledger_id` is
+        taken; `ValueError` for quorums, digests or flags that make no sense.
+        """
+        return Deferred.fromCoroutine(
+            self._create(ensemble_size, write_quorum, ack_quorum, password, digest, custom_metadata, ledger_id, write_flags, advanced)
+        )
+
+    def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> Deferred[Reader]:
+        """
+        A reader.  With `recover`, a ledger that is not closed is fenced, brought to an end and closed first: its writer loses it.
+        Without, nothing is disturbed; `Reader.tail` follows the writer.  `NoSuchLedger`; `UnauthorizedAccess`, before anything is
+        touched; `LedgerRecovery` or `Timeout` when too few bookies answer, and trying again is always allowed.
+        """
+        return Deferred.fromCoroutine(self._open(ledger_id, password, recover))
+
+    def recover_ledger(self, ledger_id: int) -> Deferred[LedgerMetadata]:
+        """Administrators' recovery, under the password that the metadata holds."""
+        return Deferred.fromCoroutine(self._recover_as_stored(ledger_id))
+
+    def delete_ledger(self, ledger_id: int) -> Deferred[None]:
+        """Removes the metadata; bookies free the space later.  A ledger that does not exist is success."""
+        return Deferred.fromCoroutine(self._delete(ledger_id))
+
+    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+        """The next ids above `after`, ascending; [] at the end."""
+        return Deferred.fromCoroutine(self._ids(after, limit))
+
+    def metadata(self, ledger_id: int) -> Deferred[LedgerMetadata]:
+        """What the cluster says about a ledger.  `NoSuchLedger`."""
+        return Deferred.fromCoroutine(self._metadata(ledger_id))
+
+    def close(self) -> Deferred[None]:
+        """Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger is closed."""
+        if self._closed:
+            return succeed(None)
+        self._closed = True
+        return Deferred.fromCoroutine(self._close())
+
+    # How.
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("this client was closed")
+
+    async def _create(
+        self,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        password: bytes,
+        digest: str | DigestType,
+        custom: Mapping[str, bytes] | None,
+        ledger_id: int | None,
+        write_flags: str | Iterable[str],
+        advanced: bool,
+    ) -> Writer:
+        self._check_open()
+        flags = {write_flags} if isinstance(write_flags, str) else set(write_flags)
+        flags.discard("")
+        if flags - {DEFERRED_SYNC}:
+            raise ValueError(f"no write flag is named {', '.join(sorted(flags - {DEFERRED_SYNC}))}: there is {DEFERRED_SYNC}")
+        if not isinstance(password, bytes):
+            raise TypeError(f"a password must be bytes, not {type(password).__name__}")
+        if not 1 <= ack_quorum <= write_quorum <= ensemble_size:
+            raise ValueError(f"quorums must be 1 <= ack_quorum ({ack_quorum}) <= write_quorum ({write_quorum}) <= ensemble_size ({ensemble_size})")
+        if ledger_id is not None:
+            check_ledger_id(ledger_id)
+        kind = DigestType.named(digest)
+        bookies = await self._spares.ensemble(ensemble_size)
+        token = 1 + self._random.getrandbits(CTOKEN_BITS)
+        metadata = LedgerMetadata.new(ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, int(self._reactor.seconds() * 1000))
+        ledger, stored = await self._store(ledger_id, metadata)
+        self._check_open()
+        writer = Writer(
+            self._reactor,
+            self.pool,
+            self._spares,
+            LedgerRecord(self.store, ledger, stored),
+            Digest(kind, password),
+            self.options,
+            deferred_sync=DEFERRED_SYNC in flags,
+            advanced=advanced,
+            on_end=self._handles.discard,
+        )
+        self._handles.add(writer)
+        return writer
+
+    async def _store(self, ledger_id: int | None, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
+        for _ in range(ID_TRIES_MAX):
+            ledger = await self.store.new_ledger_id() if ledger_id is None else ledger_id
+            try:
+                return ledger, await self.store.create_ledger(ledger, metadata)
+            except LedgerExist:
+                # It may be our own create, whose answer was lost: the token tells.
+                try:
+                    found = await self.store.read_ledger(ledger)
+                except NoSuchLedgerExistsOnMetadataServer:
+                    found = None
+                if found is not None and found.value.ctoken == metadata.ctoken:
+                    return ledger, found
+                if ledger_id is not None:
+                    raise
+        raise LedgerExist(f"{ID_TRIES_MAX} ids that {self.store.uri} gave out were all taken")
+
+    async def _open(self, ledger: int, password: bytes, recover: bool) -> Reader:
+        self._check_open()
+        check_ledger_id(ledger)
+        if not isinstance(password, bytes):
+            raise TypeError(f"a password must be bytes, not {type(password).__name__}")
+        found = await self.store.read_ledger(ledger)
+        stored = found.value.password
+        if stored is not None and stored != password:
+            raise UnauthorizedAccess(f"ledger {ledger}: this is not its password; nothing was touched")
+        digest = Digest(found.value.digest or DigestType.CRC32, password)
+        record = LedgerRecord(self.store, ledger, found)
+        if recover and not found.value.is_closed:
+            await self._recover(record, digest)
+        self._check_open()
+        reader = Reader(self._reactor, self.pool, record, digest, self.options, on_end=self._handles.discard)
+        self._handles.add(reader)
+        if not record.metadata.is_closed:
+            reader.watch()
+            try:
+                await reader.read_last_confirmed()
+            except LedgerError as error:
+                reader.end("it could not be opened")
+                if isinstance(error, Timeout | UnauthorizedAccess | ClientClosed):
+                    raise
+                raise Read(f"ledger {ledger} can't be opened: {error}") from error
+        return reader
+
+    async def _recover(self, record: LedgerRecord, digest: Digest) -> LedgerMetadata:
+        metadata = record.metadata
+
+        def body(entry: int) -> Deferred[bytes]:
+            now = record.metadata
+            ensemble = now.ensemble_at(entry)
+            write_set = [ensemble[(entry + step) % now.ensemble_size] for step in range(metadata.write_quorum)]
+            return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, write_set, entry))
+
+        recovery = Recovery(self._reactor, self.pool, self._spares, record, digest, limits_of(self.options), body)
+        self._recoveries.add(recovery)
+        try:
+            return await recovery.run()
+        finally:
+            self._recoveries.discard(recovery)
+
+    async def _recover_as_stored(self, ledger: int) -> LedgerMetadata:
+        self._check_open()
+        check_ledger_id(ledger)
+        found = await self.store.read_ledger(ledger)
+        if found.value.is_closed:
+            return found.value
+        if found.value.password is None or found.value.digest is None:
+            raise LedgerRecovery(f"ledger {ledger}: its metadata (format {found.value.format_version}) names no password; open it with one instead")
+        return await self._recover(LedgerRecord(self.store, ledger, found), Digest(found.value.digest, found.value.password))
+
+    async def _delete(self, ledger: int) -> None:
+        self._check_open()
+        check_ledger_id(ledger)
+        await self.store.delete_ledger(ledger)
+
+    async def _ids(self, after: int, limit: int) -> list[int]:
+        self._check_open()
+        return await self.store.ledger_ids(after, limit)
+
+    async def _metadata(self, ledger: int) -> LedgerMetadata:
+        self._check_open()
+        check_ledger_id(ledger)
+        return (await self.store.read_ledger(ledger)).value
+
+    async def _close(self) -> None:
+        for recovery in list(self._recoveries):
+            recovery.stop()
+        for handle in list(self._handles):
+            if isinstance(handle, Writer):
+                handle.shut_down()
+            else:
+                handle.end("the client was closed")
+        await self.pool.close()
+        await self.store.close()

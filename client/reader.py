@@ -1,0 +1,320 @@
+"""
+Reading a ledger, for Twisted programs: closed ones, and open ones without disturbing their writer.
+
+Knows: how far may be read (the end of a closed ledger, else the last add confirmed, D8, D9), how that is found out, and how a
+reader follows a writer to the close.
+Does not know: which replica is asked for what (`core.read`), recovery.
+
+Safety: nothing here fences.  The end that a reader shows never shrinks, and it moves only by bytes whose digest is right or by the
+metadata; a bookie's unsigned hint only makes it ask again (D14).
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, NamedTuple, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.client.core.coverage import Coverage
+from quire.client.core.quorum import NEGATIVE, Quorums
+from quire.client.core.read import RangeRead, ReadLimits
+from quire.client.network import Clock
+from quire.client.pool import Answer, LacAnswer
+from quire.client.range_reader import RangeReader, ReadPool, Run
+from quire.client.record import LedgerRecord
+from quire.conf.client import ClientOptions
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import Versioned, Watch
+from quire.protocol.digest import Digest
+from quire.protocol.errors import OK, ClientClosed, LedgerError, Read, Timeout, UnauthorizedAccess
+
+# SPDX-License-Identifier: Apache-2.0
+
+POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
+
+
+class ReaderPool(ReadPool, Protocol):
+    """What a reader needs of a `BookiePool`."""
+
+    def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]: ...
+
+    def long_poll(self, bookie: str, ledger: int, previous_lac: int, timeout_ms: int) -> Deferred[Answer]: ...
+
+
+class Entry(NamedTuple):
+    ledger_id: int
+    entry_id: int
+    data: bytes
+
+
+def entries_of(ledger: int, run: Run) -> list[Entry]:
+    return [Entry(ledger, entry, payload) for entry, payload in enumerate(run.payloads, run.first)]
+
+
+class Reader:
+    """One ledger, open for reading.  Made by `Client.open_ledger`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: ReaderPool,
+        record: LedgerRecord,
+        digest: Digest,
+        options: ClientOptions,
+        on_end: Callable[["Reader"], None] = lambda _reader: None,
+    ) -> None:
+        metadata = record.metadata
+        self.id = record.ledger
+        self._clock = clock
+        self._pool = pool
+        self._record = record
+        self._digest = digest
+        self._options = options
+        self._on_end = on_end
+        self._quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._limits = ReadLimits(options.read_ahead_bytes_max, options.read_ahead_entries_max, options.read_ahead_batches, options.batch_read)
+        self._prefer = record.ledger % metadata.ensemble_size
+        self._lac = -1
+        self._length = 0
+        self._watch: Watch | None = None
+        self._ended = ""
+        self._gone = False  # the ledger was deleted
+        self._reads: set[RangeReader] = set()
+        self._waiting: set[Deferred[None]] = set()  # those who wait for news of the metadata
+        self._log = Logger()
+        self._learn(metadata)
+
+    # What a user sees.
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._record.metadata
+
+    @property
+    def closed(self) -> bool:
+        """Whether the ledger is closed, as far as is known here."""
+        return self._record.metadata.is_closed
+
+    @property
+    def last_entry_id(self) -> int:
+        """The last entry of a closed ledger; else the last add confirmed that is known.  -1: none."""
+        return self._lac
+
+    @property
+    def length(self) -> int:
+        """Payload bytes: exact once the ledger is closed; before, what bookies told last, which may count entries not yet confirmed."""
+        return self._length
+
+    def read(self, first: int, last: int) -> Deferred[list[Entry]]:
+        """Entries first..last, both included.  `ValueError` unless 0 <= first <= last; `Read` (-1) past `last_entry_id`."""
+        return Deferred.fromCoroutine(self._read(first, last, False))
+
+    def read_unconfirmed(self, first: int, last: int) -> Deferred[list[Entry]]:
+        """
+        The same past the last add confirmed: an entry that is not confirmed may be gone after a recovery.  Never past the end of a
+        closed ledger: then fewer come back.
+        """
+        return Deferred.fromCoroutine(self._read(first, last, True))
+
+    def read_last_confirmed(self) -> Deferred[int]:
+        """Asks the bookies how far the ledger is confirmed; answered from the metadata once it is closed."""
+        return Deferred.fromCoroutine(self._read_last_confirmed())
+
+    async def stream(self, first: int = 0, last: int | None = None) -> AsyncGenerator[list[Entry], None]:
+        """Entries from `first` to `last` (None: to `last_entry_id`) in large lists, read ahead of the consumer."""
+        end = self._lac if last is None else last
+        if last is not None and last > self._lac:
+            raise self._past_end(last)
+        async for run in self._runs(first, end):
+            yield entries_of(self.id, run)
+
+    async def tail(self, timeout: float, first: int = 0) -> AsyncGenerator[list[Entry], None]:
+        """
+        Entries from `first` on, following the writer; ends at the close, at the deletion, or after `timeout` seconds in which
+        nothing came.
+        """
+        self.watch()
+        following = first
+        silent_since = self._clock.seconds()
+        while True:
+            if following <= self._lac:
+                async for run in self._runs(following, self._lac):
+                    following = run.first + len(run.payloads)
+                    yield entries_of(self.id, run)
+                silent_since = self._clock.seconds()
+                continue
+            self._check_open()
+            left = silent_since + timeout - self._clock.seconds()
+            if self.closed or self._gone or left <= 0:
+                return
+            await self._await_news(left)
+
+    def close(self) -> Deferred[None]:
+        """Ends this handle; the ledger is not touched."""
+        self.end("this reader was closed")
+        done: Deferred[None] = Deferred()
+        done.callback(None)
+        return done
+
+    # For the client.
+
+    def end(self, reason: str) -> None:
+        """Everything under way fails with `ClientClosed`."""
+        if self._ended:
+            return
+        self._ended = reason
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        for reading in list(self._reads):
+            reading.end(reason)
+        self._wake()
+        self._on_end(self)
+
+    def watch(self) -> None:
+        """Follows the metadata from now on."""
+        if self._watch is None and not self._ended and not self.closed:
+            self._watch = self._record.store.watch_ledger(self.id, self._seen)
+
+    # How far.
+
+    def _learn(self, metadata: LedgerMetadata) -> None:
+        if metadata.is_closed:
+            self._lac = metadata.last_entry
+            self._length = metadata.length
+
+    def _seen(self, seen: Versioned[LedgerMetadata] | None) -> None:
+        if seen is None:
+            self._gone = True
+            self._log.info("ledger {ledger} was deleted while it was being read", ledger=self.id)
+        elif self._record.learn(seen):
+            self._learn(seen.value)
+        if self.closed and self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for done in waiting:
+            done.callback(None)
+
+    def _confirmed(self, coverage: Coverage) -> None:
+        if not self.closed:
+            self._lac = max(self._lac, coverage.lac)
+            self._length = max(self._length, coverage.length)
+
+    async def _read_last_confirmed(self) -> int:
+        self._check_open()
+        if self.closed:
+            return self._lac
+        bookies = self._record.metadata.last_fragment.bookies
+        coverage = Coverage(self.id, self._quorums, self._digest)
+        done: Deferred[None] = Deferred()
+
+        def answered(answer: LacAnswer, index: int) -> None:
+            coverage.lac_and_entry(index, answer.code, answer.lac_body, answer.last_body)
+            self._confirmed(coverage)
+            if not done.called and (coverage.complete or coverage.exhausted or answer.code == UnauthorizedAccess.code):
+                done.callback(None)
+
+        for index, bookie in enumerate(bookies):
+            self._pool.read_lac(bookie, self.id).addCallback(answered, index)
+        await done
+        if self.closed or coverage.complete:
+            return self._lac
+        codes = list(coverage.answered.values())
+        if UnauthorizedAccess.code in codes:
+            raise UnauthorizedAccess(f"ledger {self.id}: a bookie refused the request")
+        text = "the last add confirmed is not known: " + coverage.failure(bookies)
+        bad = [code for code in codes if code != OK and code not in NEGATIVE]
+        raise Timeout(text) if bad and bad[-1] == Timeout.code else Read(text)
+
+    async def _await_news(self, seconds: float) -> None:
+        """Waits at one bookie of the last ensemble until it has news, or the metadata has, or `seconds` are over."""
+        bookies = self._record.metadata.last_fragment.bookies
+        known = self._lac
+        index = self._prefer % len(bookies)
+        wait_ms = max(1, min(self._options.long_poll_ms, int(seconds * 1000)))
+        polled: Deferred[Any] = self._pool.long_poll(bookies[index], self.id, known, wait_ms)
+        news = self._first_of(polled, seconds)
+        answer = await news
+        if self._ended:
+            raise ClientClosed(f"ledger {self.id}: {self._ended}")
+        if answer is None or self.closed or self._gone:
+            return
+        failed = answer.code != OK and answer.code not in NEGATIVE
+        if failed or answer.lac is None or answer.lac <= known:
+            # Nothing there: another bookie may know more (this one may be behind, or out of the ensemble by now).
+            self._prefer = (index + 1) % len(bookies)
+            if answer.code != OK:
+                await self._pause(min(seconds, POLL_PAUSE_SECONDS))
+        try:
+            await self._read_last_confirmed()
+        except LedgerError as error:
+            self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
+            await self._pause(min(seconds, POLL_PAUSE_SECONDS))
+
+    def _first_of(self, polled: Deferred[Any], seconds: float) -> Deferred[Any]:
+        """The poll's answer, or None at the first news of the metadata or after `seconds`."""
+        first: Deferred[Any] = Deferred()
+        changed: Deferred[None] = Deferred()
+        self._waiting.add(changed)
+        timer = self._clock.callLater(seconds, lambda: settle(None))
+
+        def settle(result: Any) -> None:
+            if not first.called:
+                if timer.active():
+                    timer.cancel()
+                self._waiting.discard(changed)
+                first.callback(result)
+
+        changed.addCallback(settle)
+        polled.addCallback(settle)
+        return first
+
+    def _pause(self, seconds: float) -> Deferred[Any]:
+        return self._first_of(Deferred(), seconds)
+
+    # Reading.
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise ClientClosed(f"ledger {self.id}: {self._ended}")
+
+    def _past_end(self, entry: int) -> Read:
+        end = "the last entry of this closed ledger" if self.closed else "the last add confirmed that is known; read_last_confirmed() asks for a newer one"
+        return Read(f"ledger {self.id}: entry {entry} lies past {self._lac}, {end}")
+
+    async def _read(self, first: int, last: int, unconfirmed: bool) -> list[Entry]:
+        if not 0 <= first <= last:
+            raise ValueError(f"a range of entries must be 0 <= first <= last, not {first} to {last}")
+        self._check_open()
+        if unconfirmed and self.closed:
+            last = min(last, self._lac)
+            if first > last:
+                return []
+        if not unconfirmed and last > self._lac:
+            raise self._past_end(last)
+        entries: list[Entry] = []
+        async for run in self._runs(first, last):
+            entries += entries_of(self.id, run)
+        return entries
+
+    async def _runs(self, first: int, last: int) -> AsyncGenerator[Run, None]:
+        if first > last:
+            return
+        if first < 0:
+            raise ValueError(f"entry {first}: ids begin at 0")
+        self._check_open()
+        fragments = self._record.metadata.fragment_ranges()
+        machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, self._limits, self._prefer)
+        reading = RangeReader(self._clock, self._pool, self.id, machine, self._options.speculative_read_ms)
+        self._reads.add(reading)
+        try:
+            while (run := await reading.following()) is not None:
+                yield run
+        finally:
+            self._prefer = reading.prefer
+            self._reads.discard(reading)
+            reading.stop()
