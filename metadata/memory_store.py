@@ -22,6 +22,8 @@ from quire.metadata.ledger import LedgerMetadata, check_bookie_id
 from quire.metadata.store import (
     ANY,
     CLOSED_MESSAGE,
+    CTOKEN_MAX,
+    LEDGER_ID_MAX,
     NEW,
     SESSION_TIMEOUT_MS,
     BookieList,
@@ -59,8 +61,6 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 LAYOUT = "2\nquire.MemoryLedgers:1"
-LEDGER_ID_MAX = (1 << 63) - 2
-CTOKEN_MAX = (1 << 63) - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +205,8 @@ class MemoryStore(MetadataStore):
         if not self._closed:
             self._closed = True
             self.shared.listeners.remove(self._look_soon)
+            for look in list(self._looks):  # waiting registrations fail; watches say nothing
+                look()
             self._looks.clear()
             self.shared.end_session(self._session)
         return succeed(None)
@@ -342,7 +344,7 @@ class MemoryStore(MetadataStore):
 
     def _watch(self, look: Callable[[], None]) -> Watch:
         def checked() -> None:
-            if not watch.cancelled:
+            if not watch.cancelled and not self._closed:
                 look()
 
         watch = Watch(lambda: self._looks.remove(checked) if checked in self._looks else None)
@@ -382,9 +384,17 @@ class MemoryStore(MetadataStore):
 
     def _wait_for(self, bookie: str, info: ServiceInfo, read_only: bool, registered: Deferred[None]) -> None:
         def look() -> None:
-            if self._register(bookie, info, read_only):
+            try:
+                if self._closed:
+                    raise MetaStore(CLOSED_MESSAGE)
+                if not self._register(bookie, info, read_only):
+                    return
+            except LedgerError as error:
                 end()
-                registered.callback(None)
+                registered.errback(error)
+                return
+            end()
+            registered.callback(None)
 
         def too_late() -> None:
             end()

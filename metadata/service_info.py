@@ -6,12 +6,15 @@ Does not know: where registrations lie.
 """
 
 from google.protobuf.message import DecodeError
+from twisted.logger import Logger
 
 from quire.metadata.schema import BookieServiceInfoFormat, text
 from quire.metadata.store import BOOKIE_ENDPOINT, Endpoint, ServiceInfo
 from quire.protocol.errors import MetadataSerialization
 
 # SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
 
 UNKNOWN = ServiceInfo(())  # registered, but nobody can say where it serves
 
@@ -66,3 +69,12 @@ def _from_id(bookie: str) -> ServiceInfo:
     if len(parts) < 2 or not parts[0] or not parts[1].isdecimal() or int(parts[1]) > 65535:
         return UNKNOWN
     return ServiceInfo((Endpoint(BOOKIE_ENDPOINT, parts[0], int(parts[1])),))
+
+
+def decode_or_unknown(bookie: str, data: bytes) -> ServiceInfo:
+    """For lists: one registration that can't be read must not hide the others, so it becomes `UNKNOWN` and a log line."""
+    try:
+        return decode(bookie, data)
+    except MetadataSerialization as error:
+        log.warn("{error}; nobody can reach this bookie", error=str(error))
+        return UNKNOWN

@@ -30,6 +30,8 @@ ANY = -1  # as a version: whatever it is
 NEW = -2  # as a version: it must not exist
 
 SESSION_TIMEOUT_MS = 10_000
+LEDGER_ID_MAX = (1 << 63) - 2  # 2^63 - 1 makes the garbage collection of Apache's bookies delete everything
+CTOKEN_MAX = (1 << 63) - 2
 CLOSED_MESSAGE = "this metadata store was closed"
 
 
@@ -135,9 +137,7 @@ class ServiceInfo:
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
 
     @classmethod
-    def of(
-        cls, host: str, port: int, *, http: tuple[str, int] | None = None, tls: bool = False, properties: Mapping[str, str] | None = None
-    ) -> "ServiceInfo":
+    def of(cls, host: str, port: int, *, http: tuple[str, int] | None = None, tls: bool = False, properties: Mapping[str, str] | None = None) -> "ServiceInfo":
         """A bookie at host and port, perhaps with an HTTP server at `http`."""
         endpoints = [Endpoint(BOOKIE_ENDPOINT, host, port, extensions=("tls",) if tls else ())]
         if http is not None:

@@ -2,10 +2,13 @@
 From a metadata URI to an open store.
 
 Knows: the forms a URI may have, and which driver serves which (architecture.md section 5, spec metadata-layout.md 1.1).
-Does not know: what drivers do; each is imported only when it is used.
+Does not know: what drivers do; each is imported only when it is used.  Real stores get their entropy and their clock here.
 """
 
+import os
+import time
 from dataclasses import dataclass
+from random import Random
 from urllib.parse import unquote
 
 from twisted.internet.defer import Deferred, succeed
@@ -94,6 +97,16 @@ def parse_sqlite(uri: str) -> str:
     return path
 
 
+def boottime() -> float:
+    """Seconds that all processes of this machine agree on, and that go on while it sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def entropy() -> Random:
+    """For instance ids and creation tokens, which must differ between processes."""
+    return Random(int.from_bytes(os.urandom(16), "big"))
+
+
 def open_store(reactor: Reactor, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Deferred[MetadataStore]:
     """
     Opens the store at `uri`.  `ValueError` (raised here) names the forms; the Deferred fails with `MetaStore` and the address
@@ -105,12 +118,13 @@ def open_store(reactor: Reactor, uri: str, *, session_timeout_ms: int = SESSION_
 
         return succeed(open_memory(reactor, uri, session_timeout_ms=session_timeout_ms))
     if scheme == "sqlite" and uri.startswith("sqlite://"):
-        from quire.metadata.sqlite_store import open_sqlite
+        path = parse_sqlite(uri)
+        from quire.metadata.sqlite_store import SQLiteStore
 
-        return open_sqlite(reactor, parse_sqlite(uri), session_timeout_ms=session_timeout_ms)
+        return succeed(SQLiteStore(reactor, path, random=entropy(), boottime=boottime, session_timeout_ms=session_timeout_ms))
     if scheme in {"zk", "metadata-store"}:
         address = parse_zookeeper(uri)
         from quire.metadata.zk_store import open_zookeeper
 
-        return open_zookeeper(reactor, address, session_timeout_ms=session_timeout_ms)
+        return open_zookeeper(reactor, address, random=entropy(), session_timeout_ms=session_timeout_ms)
     raise bad(uri, "no store has this form")

@@ -1,0 +1,488 @@
+"""
+Metadata in one SQLite file: several processes of one machine, no server.
+
+Knows: that every change is one transaction, synced before it is answered (WAL, synchronous=FULL: with less, a power loss can
+undo the close of a ledger that a writer was told about).  Changes that wait together share one transaction and one sync.
+Every statement runs on the store's one thread.
+Does not know: other machines.  WAL needs shared memory, so the file must lie on a local file system.
+
+A session is a row plus a locked file (`session_file`): whoever looks at the bookies removes sessions whose owner is dead or
+hangs.  Watches poll SQLite's data_version, which moves with every commit of another connection.
+
+Safety: nothing is answered before it is committed; a commit that fails fails every change in it.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+from urllib.parse import quote
+from uuid import UUID
+
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import Logger
+
+from quire.metadata import codec
+from quire.metadata import sqlite_tables as tables
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.session_file import Boottime, SessionFile, forget, is_alive
+from quire.metadata.sqlite_tables import Connection
+from quire.metadata.sqlite_watches import Watches
+from quire.metadata.store import (
+    ANY,
+    CLOSED_MESSAGE,
+    CTOKEN_MAX,
+    SESSION_TIMEOUT_MS,
+    BookieList,
+    BookieRegistered,
+    BookieWatcher,
+    Cluster,
+    LedgerWatcher,
+    MetadataStore,
+    Reactor,
+    ServiceInfo,
+    Timer,
+    Versioned,
+    Watch,
+    no_cluster,
+)
+from quire.metadata.worker import Worker
+from quire.protocol.digest import check_ledger_id
+from quire.protocol.errors import IncorrectParameter, LedgerError, MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+log = Logger()
+
+POLL_S = 0.05  # how late a change made by another process may be seen
+HEARTBEATS_PER_TIMEOUT = 3
+GRACE_S = 1.0  # beyond the session timeout: then a waiting registration, or an operation on a stuck disk, gives up
+RETIRE_S = 5.0  # how long close() waits for the thread's last job
+
+
+@dataclass(slots=True)
+class Job:
+    """One call on the store's thread.  Jobs that write share a transaction with their neighbours."""
+
+    work: Callable[[Connection], Any]
+    answer: "Deferred[Any]"
+    writes: bool = False
+    creates: bool = False  # may make the file
+    result: Any = None
+    error: LedgerError | None = None
+
+
+class SQLiteFile:
+    """The thread's side: one connection, and the transactions on it."""
+
+    def __init__(self, path: str, uri: str, busy_s: float) -> None:
+        self._path = path
+        self._uri = uri
+        self._busy_s = busy_s
+        self._connection: sqlite3.Connection | None = None
+
+    def perform(self, jobs: Sequence[Job]) -> None:
+        """Does the jobs in order, and leaves in each its result or its error."""
+        start = 0
+        while start < len(jobs):
+            end = start + 1
+            while jobs[start].writes and end < len(jobs) and jobs[end].writes:
+                end += 1
+            group = jobs[start:end]
+            try:
+                connection = self._open(any(job.creates for job in group))
+                if group[0].writes:
+                    self._transaction(connection, group)
+                else:
+                    self._attempt(connection, group[0])
+            except (sqlite3.Error, OSError, LedgerError) as error:
+                broken = error if isinstance(error, LedgerError) else MetaStore(f"{self._uri}: {error}")
+                for job in group:
+                    job.error = broken
+            start = end
+
+    def _attempt(self, connection: sqlite3.Connection, job: Job) -> None:
+        try:
+            job.result = job.work(connection)
+        except LedgerError as error:
+            job.error = error
+
+    def _transaction(self, connection: sqlite3.Connection, group: Sequence[Job]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for job in group:
+                connection.execute("SAVEPOINT job")
+                self._attempt(connection, job)
+                if job.error is not None:
+                    connection.execute("ROLLBACK TO job")
+                connection.execute("RELEASE job")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _open(self, create: bool) -> sqlite3.Connection:
+        if self._connection is not None:
+            return self._connection
+        if create:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        elif not os.path.exists(self._path):
+            raise no_cluster(self._uri)
+        mode = "rwc" if create else "rw"
+        connection = sqlite3.connect(f"file:{quote(self._path)}?mode={mode}", uri=True, timeout=self._busy_s, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous=FULL")
+            if create:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("BEGIN IMMEDIATE")
+                tables.make_tables(connection)
+                connection.execute("COMMIT")
+            tables.check_tables(connection, self._uri)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class SQLiteStore(MetadataStore):
+    """One handle: a connection on a thread of its own, a session once something is registered, and the watches made through it."""
+
+    def __init__(self, reactor: Reactor, path: str, *, random: Random, boottime: Boottime, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
+        self.uri = f"sqlite://{quote(path)}"
+        self._reactor = reactor
+        self._random = random
+        self._boottime = boottime
+        self._timeout_ms = session_timeout_ms
+        self._timeout = session_timeout_ms / 1000
+        self._sessions = f"{path}-sessions"
+        self._file = SQLiteFile(path, self.uri, self._timeout)
+        self._worker: Worker[Job] = Worker(f"metadata {os.path.basename(path)}", self._perform)
+        self._closed = False
+        self._closing: Deferred[None] | None = None
+        self._session: SessionFile | None = None
+        self._opening: list[Deferred[str]] = []  # who waits for the session that is being made
+        self._lost: list[Callable[[], None]] = []
+        self._heartbeat: Timer | None = None
+        self._watches = Watches(reactor, self.uri, POLL_S, self.run, self._dead, self.bury)
+
+    # -- how an operation runs ------------------------------------------------------------------------------------
+
+    def _perform(self, jobs: list[Job]) -> None:
+        """On the thread."""
+        self._file.perform(jobs)
+        self._reactor.callFromThread(self._answer, jobs)
+
+    def _answer(self, jobs: list[Job]) -> None:
+        if any(job.writes for job in jobs):
+            self._watches.look_soon()
+        for job in jobs:
+            if job.error is not None:
+                job.answer.errback(job.error)
+            else:
+                job.answer.callback(job.result)
+
+    def run(self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False) -> Deferred[T]:
+        """Runs `work(connection)` on the thread; in a transaction if it writes.  It always ends: a disk that hangs is `MetaStore`."""
+        if self._closed:
+            return fail(MetaStore(CLOSED_MESSAGE))
+        answer: Deferred[T] = Deferred()
+        self._worker.submit(Job(work, answer, writes, creates))
+        return self._bounded(answer)
+
+    def _bounded(self, answer: Deferred[T]) -> Deferred[T]:
+        # Twice: the lock of the database may be waited for until the session timeout.
+        late = self._reactor.callLater(2 * self._timeout + GRACE_S, answer.cancel)
+
+        def settle(result: T) -> T:
+            if not late.active():
+                raise MetaStore(f"{self.uri}: no answer in {2 * self._timeout + GRACE_S:g} s; whether it was done is unknown")
+            late.cancel()
+            return result
+
+        return answer.addBoth(settle)
+
+    def close(self) -> Deferred[None]:
+        if self._closing is not None:
+            answered: Deferred[None] = Deferred()
+            self._closing.addBoth(lambda _: answered.callback(None))
+            return answered
+        self._closed = True
+        self._watches.end()
+        if self._heartbeat is not None and self._heartbeat.active():
+            self._heartbeat.cancel()
+        closing: Deferred[None] = Deferred()
+        self._closing = closing
+        session, self._session = self._session, None
+
+        def leave(connection: Connection) -> None:
+            tables.end_sessions(connection, [session.name] if session else [])
+
+        def retire(_: object) -> None:
+            if session is not None:
+                session.close()
+            self._worker.submit(Job(lambda _: self._file.close(), ended))
+            self._worker.end()
+
+        def gone(_: object) -> None:
+            self._worker.join(RETIRE_S)
+            closing.callback(None)
+
+        ended: Deferred[None] = Deferred()
+        ended.addBoth(gone)
+        left: Deferred[None] = Deferred()
+        left.addBoth(retire)
+        if session is not None:
+            self._worker.submit(Job(leave, left, writes=True))
+        else:
+            left.callback(None)
+        return self.close()
+
+    # -- the session ----------------------------------------------------------------------------------------------
+
+    def on_session_lost(self, fn: Callable[[], None]) -> None:
+        self._lost.append(fn)
+
+    async def _session_name(self) -> str:
+        """The name of this handle's session, which is made when it is first needed."""
+        if self._session is not None:
+            return self._session.name
+        waiting: Deferred[str] = Deferred()
+        self._opening.append(waiting)
+        if len(self._opening) == 1:
+            Deferred.fromCoroutine(self._open_session())
+        return await waiting
+
+    async def _open_session(self) -> None:
+        def make(connection: Connection) -> SessionFile:
+            tables.cluster(connection, self.uri)
+            made = SessionFile(self._sessions, self._boottime)
+            try:
+                tables.add_session(connection, made.name, self._timeout_ms)
+            except sqlite3.Error:
+                made.close()
+                raise
+            return made
+
+        try:
+            self._session = await self.run(make, writes=True)
+        except LedgerError as error:
+            opening, self._opening = self._opening, []
+            for waiting in opening:
+                waiting.errback(error)
+            return
+        self._beat_later()
+        opening, self._opening = self._opening, []
+        for waiting in opening:
+            waiting.callback(self._session.name)
+
+    def _beat_later(self) -> None:
+        self._heartbeat = self._reactor.callLater(self._timeout / HEARTBEATS_PER_TIMEOUT, lambda: Deferred.fromCoroutine(self._beat()))
+
+    async def _beat(self) -> None:
+        session = self._session
+        if session is None or self._closed:
+            return
+
+        def beat(connection: Connection) -> bool:
+            session.beat()
+            return tables.has_session(connection, session.name)
+
+        try:
+            alive = await self.run(beat)
+        except LedgerError as error:
+            log.warn("{uri}: heartbeat failed: {error}", uri=self.uri, error=str(error))
+            alive = True  # nobody said otherwise
+        if not alive:
+            await self._lose(session)
+        elif not self._closed and self._session is session:
+            self._beat_later()
+
+    async def _lose(self, session: SessionFile) -> None:
+        """Others ended the session: forget it, make a new one, then tell."""
+        if self._session is not session or self._closed:
+            return
+        log.warn("{uri}: the session expired, its registrations are gone", uri=self.uri)
+        self._session = None
+        session.close()
+        try:
+            await self._session_name()
+        except LedgerError as error:
+            log.error("{uri}: no new session: {error}", uri=self.uri, error=str(error))
+        if not self._closed:
+            for fn in list(self._lost):
+                fn()
+
+    def _is_alive(self, name: str, timeout_ms: int) -> bool:
+        """On the thread: whether the owner of a session lives."""
+        return is_alive(os.path.join(self._sessions, name), self._boottime(), timeout_ms / 1000)
+
+    def _dead(self, connection: Connection) -> list[str]:
+        """On the thread: the sessions whose owners are dead or hang."""
+        return [name for name, timeout_ms in tables.sessions(connection) if not self._is_alive(name, timeout_ms)]
+
+    def _bury(self, names: Sequence[str], connection: Connection) -> None:
+        tables.end_sessions(connection, names)
+        for name in names:
+            forget(os.path.join(self._sessions, name))
+
+    # -- the cluster -----------------------------------------------------------------------------------------------
+
+    def init_cluster(self) -> Deferred[str]:
+        instance = str(UUID(int=self._random.getrandbits(128), version=4))
+        return self.run(lambda connection: tables.init_cluster(connection, self.uri, instance), writes=True, creates=True)
+
+    def cluster(self) -> Deferred[Cluster]:
+        return self.run(lambda connection: tables.cluster(connection, self.uri))
+
+    def destroy_cluster(self, instance_id: str) -> Deferred[None]:
+        def destroy(connection: Connection) -> None:
+            self._bury(self._dead(connection), connection)
+            tables.destroy_cluster(connection, self.uri, instance_id)
+
+        return self.run(destroy, writes=True)
+
+    # -- ledgers ---------------------------------------------------------------------------------------------------
+
+    def new_ledger_id(self) -> Deferred[int]:
+        return self.run(lambda connection: tables.new_ledger_id(connection, self.uri), writes=True)
+
+    def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
+        if metadata.ctoken == 0 and metadata.format_version >= 3:
+            metadata = replace(metadata, ctoken=self._random.randrange(1, CTOKEN_MAX))
+        try:
+            check_ledger_id(ledger)
+            data = codec.encode(metadata)
+        except LedgerError as error:
+            return fail(error)
+
+        def create(connection: Connection) -> Versioned[LedgerMetadata]:
+            tables.create_ledger(connection, self.uri, ledger, data)
+            return Versioned(metadata, 0)
+
+        return self.run(create, writes=True)
+
+    def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:
+        try:
+            check_ledger_id(ledger)
+        except LedgerError as error:
+            return fail(error)
+        return self.run(lambda connection: tables.decoded(ledger, *tables.read_ledger(connection, self.uri, ledger)))
+
+    def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
+        try:
+            check_ledger_id(ledger)
+            if version < 0:
+                raise IncorrectParameter(f"ledger {ledger}: metadata is written with the version that was read, not {version}")
+            data = codec.encode(metadata)
+        except LedgerError as error:
+            return fail(error)
+
+        def write(connection: Connection) -> Versioned[LedgerMetadata]:
+            tables.write_ledger(connection, self.uri, ledger, data, version)
+            return Versioned(metadata, version + 1)
+
+        return self.run(write, writes=True)
+
+    def delete_ledger(self, ledger: int) -> Deferred[None]:
+        try:
+            check_ledger_id(ledger)
+        except LedgerError as error:
+            return fail(error)
+        return self.run(lambda connection: tables.delete_ledger(connection, ledger), writes=True)
+
+    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+        return self.run(lambda connection: tables.ledger_ids(connection, self.uri, after, limit))
+
+    def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
+        return self._watches.add_ledger(ledger, fn)
+
+    # -- bookies ---------------------------------------------------------------------------------------------------
+
+    def register_bookie(self, bookie: str, info: ServiceInfo, read_only: bool = False) -> Deferred[None]:
+        try:
+            check_bookie_id(bookie)
+        except ValueError as error:
+            return fail(IncorrectParameter(str(error)))
+        return Deferred.fromCoroutine(self._register(bookie, info, read_only))
+
+    async def _register(self, bookie: str, info: ServiceInfo, read_only: bool) -> None:
+        deadline = self._reactor.seconds() + self._timeout + GRACE_S
+        while True:
+            name = await self._session_name()
+            outcome = await self.run(partial(self._try_register, name, bookie, info, read_only), writes=True)
+            if outcome == "done":
+                return
+            if outcome == "lost" and self._session is not None and self._session.name == name:
+                await self._lose(self._session)
+            elif outcome == "held":
+                if self._reactor.seconds() > deadline:
+                    raise BookieRegistered(f"{self.uri}: another live process is registered as {bookie}")
+                pause: Deferred[None] = Deferred()
+                self._reactor.callLater(POLL_S, pause.callback, None)
+                await pause
+
+    def _try_register(self, name: str, bookie: str, info: ServiceInfo, read_only: bool, connection: Connection) -> str:
+        """On the thread: "done", "held" by the live session of another, or "lost" when this handle's own session was ended."""
+        tables.cluster(connection, self.uri)
+        if not tables.has_session(connection, name):
+            return "lost"
+        timeouts = dict(tables.sessions(connection))
+        others = tables.holders(connection, bookie) - {name}
+        dead = [other for other in others if not self._is_alive(other, timeouts.get(other, 0))]
+        self._bury(dead, connection)
+        if len(dead) < len(others):
+            return "held"
+        tables.register(connection, bookie, read_only, name, info)
+        return "done"
+
+    def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
+        return self.run(lambda connection: tables.unregister(connection, self.uri, bookie, read_only), writes=True)
+
+    def bookies(self) -> Deferred[BookieList]:
+        return Deferred.fromCoroutine(self._bookies())
+
+    async def _bookies(self) -> BookieList:
+        def look(connection: Connection) -> tuple[list[str], BookieList]:
+            tables.cluster(connection, self.uri)
+            return self._dead(connection), tables.bookies(connection)
+
+        dead, found = await self.run(look)
+        while dead:
+            await self.bury(dead)
+            dead, found = await self.run(look)
+        return found
+
+    def bury(self, names: Sequence[str]) -> Deferred[None]:
+        """Removes sessions that were found dead; names are never used again, so this can't hit a living one."""
+        return self.run(partial(self._bury, names), writes=True)
+
+    def watch_bookies(self, fn: BookieWatcher) -> Watch:
+        return self._watches.add_bookies(fn)
+
+    def service_info(self, bookie: str) -> Deferred[ServiceInfo | None]:
+        return self.bookies().addCallback(lambda found: found.find(bookie))
+
+    # -- cookies ---------------------------------------------------------------------------------------------------
+
+    def read_cookie(self, bookie: str) -> Deferred[Versioned[bytes]]:
+        return self.run(lambda connection: tables.read_cookie(connection, self.uri, bookie))
+
+    def write_cookie(self, bookie: str, data: bytes, version: int) -> Deferred[int]:
+        return self.run(lambda connection: tables.write_cookie(connection, self.uri, bookie, data, version), writes=True)
+
+    def remove_cookie(self, bookie: str, version: int = ANY) -> Deferred[None]:
+        return self.run(lambda connection: tables.remove_cookie(connection, self.uri, bookie, version), writes=True)
+
+    def cookies(self) -> Deferred[list[str]]:
+        return self.run(lambda connection: tables.cookies(connection, self.uri))

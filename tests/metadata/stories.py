@@ -1,0 +1,81 @@
+"""What the stories about stores need: a place where handles are opened, and ears that wait for what they expect to hear."""
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+
+from quire.metadata.store import MetadataStore
+from quire.metadata.uri import open_store
+from tests.reactor import reactor
+
+# SPDX-License-Identifier: Apache-2.0
+
+SESSION_MS = 2_000
+
+
+class Heard:
+    """A watcher that remembers, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.all = []
+        self._waiting = []
+
+    def __call__(self, value=None) -> None:
+        self.all.append(value)
+        for wanted, deferred in list(self._waiting):
+            if wanted(value):
+                self._waiting.remove((wanted, deferred))
+                deferred.callback(value)
+
+    def until(self, wanted: Callable[[object], bool]) -> Deferred:
+        """Fires with the last value heard if it is as wanted, or the next one that is."""
+        deferred = Deferred()
+        if self.all and wanted(self.all[-1]):
+            deferred.callback(self.all[-1])
+        else:
+            self._waiting.append((wanted, deferred))
+        return deferred
+
+    def again(self) -> Deferred:
+        """Fires with the next value."""
+        deferred = Deferred()
+        self._waiting.append((lambda _: True, deferred))
+        return deferred
+
+
+class Place:
+    """One address, at which a test opens as many handles as it likes; all are closed after it."""
+
+    kind = ""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.opened = []
+
+    async def open(self, session_timeout_ms: int = SESSION_MS) -> MetadataStore:
+        store = await open_store(reactor, self.uri, session_timeout_ms=session_timeout_ms)
+        self.opened.append(store)
+        return store
+
+    async def ready(self) -> MetadataStore:
+        """A handle on an initialised cluster."""
+        store = await self.open()
+        await store.init_cluster()
+        return store
+
+    async def expire(self, store: MetadataStore) -> None:
+        """Lets the session of a handle expire, as if its process had hung."""
+        raise AssertionError(f"{self.kind} can't")
+
+    async def close(self) -> None:
+        for store in self.opened:
+            await store.close()
+
+
+async def failing(deferred, *kinds) -> BaseException:
+    """The error of an operation that must fail with one of `kinds`."""
+    try:
+        result = await deferred
+    except kinds as error:
+        return error
+    raise AssertionError(f"it did not fail, but answered {result!r}")
