@@ -17,10 +17,12 @@ REACTOR_OWNERS = {
     "client/background.py": "runs the reactor for programs that have none",
 }
 CLOCK_OWNERS = {
+    "metadata/uri.py": "hands each store the machine's clock that goes on while it sleeps",
     "tools/": "commands measure and show progress",
     "client/background.py": "a blocking call waits with a deadline of the caller's clock",
 }
 CHANCE_OWNERS = {
+    "metadata/uri.py": "seeds the generator of each store that it opens: instance ids differ between processes",
     "tools/": "commands seed the generators",
 }
 SLEEPERS = {
@@ -289,6 +291,7 @@ def test_no_exception_is_swallowed() -> None:
         "except:\n    pass",
         "except Exception:\n    log.error('x')",
         "except (ValueError, Exception) as error:\n    print(error)",
+        "except Exception as error:\n    self._log.warn('{why}', why=error)",
         "except BaseException:\n    result = None",
     ],
 )
@@ -304,6 +307,8 @@ def test_a_swallowed_exception_is_found(handler: str) -> None:
         "except Exception:\n    self._poison()\n    raise",
         "except Exception as error:\n    deferred.errback(error)",
         "except Exception as error:\n    self.poison(error)",
+        "except Exception as error:\n    self.failure = f'broken: {error}'",
+        "except Exception as error:\n    effects = [Failed(repr(error))]",
     ],
 )
 def test_an_exception_that_is_passed_on_is_fine(handler: str) -> None:
@@ -380,7 +385,9 @@ def test_no_tracked_file_knows_one_machine_or_a_registry() -> None:
 def test_a_path_of_one_machine_or_a_host_is_found() -> None:
     """Paths that only look alike, and a home folder taken from the environment, pass."""
     registries = ["pypi", "pythonhosted", "crates"]
-    bad = {"a": "see /{}/main/x".format("work"), "b": "cd /{}/alice/quire".format("home")} | {name: "https://{}".format(name + (".io" if name == "crates" else ".org")) for name in registries}
+    bad = {"a": "see /{}/main/x".format("work"), "b": "cd /{}/alice/quire".format("home")} | {
+        name: "https://{}".format(name + (".io" if name == "crates" else ".org")) for name in registries
+    }
     assert len(tidy.hidden_hosts(bad)) == 5
     assert not tidy.hidden_hosts({"a": "docs/work/x and net/root/ and ~/.cache/quire", "b": "xmlns=http://maven.apache.org/POM/4.0.0"})
 

@@ -29,8 +29,26 @@ PACKAGES = tuple(ARROWS)
 # A library that only one file may import, and the folder in which that file lies.
 SINGLE_IMPORTERS = {"kazoo": "metadata", "sqlite3": "metadata", "rocksdict": "bookie", "pyspark": "pipeline"}
 
+# The list of the style, and three that neither wait nor vary either: abc, functools, re.
 PURE_STANDARD = frozenset(
-    {"__future__", "dataclasses", "enum", "typing", "collections", "struct", "hashlib", "hmac", "zlib", "bisect", "heapq", "itertools", "array"}
+    {
+        "__future__",
+        "abc",
+        "functools",
+        "re",
+        "dataclasses",
+        "enum",
+        "typing",
+        "collections",
+        "struct",
+        "hashlib",
+        "hmac",
+        "zlib",
+        "bisect",
+        "heapq",
+        "itertools",
+        "array",
+    }
 )
 PURE_LIBRARIES = {"protocol": frozenset({"google", "crc32c"}), "core": frozenset[str]()}
 PURE_NEIGHBOURS = ("quire.protocol", "quire.client.core", "quire.metadata.ledger")  # the last is values and their invariants only
@@ -119,7 +137,8 @@ PUBLIC_UNDERSCORES = frozenset(
     {"_replace", "_asdict", "_fields", "_make", "_field_defaults", "_exit", "_value_", "_name_"}
 )  # documented in the standard library
 # To poison is to end the thing in which the step was left half done: a deferred, a handle, a connection.
-POISON_VERBS = frozenset({"poison", "errback", "fail", "failed", "set_exception", "close", "abort"})
+POISON_VERBS = frozenset({"poison", "errback", "fail", "failed", "set_exception", "close", "abort", "loseConnection"})
+TELLING = re.compile(r"(?:^|[._])log(?:ger)?[.]|^print$|^warnings[.]")
 
 MACHINE_PATHS = re.compile(r"(?<![\w./-])/(?:work|root|home/\w+|Users/\w+)/")
 REGISTRIES = re.compile(
@@ -387,6 +406,17 @@ def file_calls(files: Iterable[Source]) -> list[str]:
 # ---- manners --------------------------------------------------------------------------------------------------------
 
 
+def passed_on(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler raises, ends the thing in which it stands, or hands the error on as a value; to log it is none of these."""
+    inner = [below for statement in handler.body for below in ast.walk(statement)]
+    if any(isinstance(below, ast.Raise) for below in inner):
+        return True
+    verbs = {ast.unparse(below.func).split(".")[-1].lstrip("_") for below in inner if isinstance(below, ast.Call)}
+    told = {id(name) for below in inner if isinstance(below, ast.Call) and TELLING.search(ast.unparse(below.func)) for name in ast.walk(below)}
+    handed = any(isinstance(below, ast.Name) and below.id == handler.name and id(below) not in told for below in inner)
+    return handed or bool(verbs & POISON_VERBS)
+
+
 def swallowed(files: Iterable[Source]) -> list[str]:
     """Bare excepts, and `except Exception` that neither re-raises nor poisons."""
     found = []
@@ -400,10 +430,7 @@ def swallowed(files: Iterable[Source]) -> list[str]:
             caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
             if not any(isinstance(one, ast.Name) and one.id in ("Exception", "BaseException") for one in caught):
                 continue
-            inner = [below for statement in node.body for below in ast.walk(statement)]
-            raises = any(isinstance(below, ast.Raise) for below in inner)
-            verbs = {ast.unparse(below.func).split(".")[-1].lstrip("_") for below in inner if isinstance(below, ast.Call)}
-            if not raises and not verbs & POISON_VERBS:
+            if not passed_on(node):
                 found.append(file.at(node.lineno, "except Exception neither re-raises nor poisons"))
     return found
 
@@ -451,6 +478,7 @@ def unfinished(files: Iterable[Source]) -> list[str]:
     for file in files:
         found += [file.at(number, "unfinished: do it or drop it") for number, line in enumerate(file.text.splitlines(), 1) if UNFINISHED.search(line)]
         aliases = file.aliases()
+        named = {id(node.value) for node in ast.walk(file.tree) if isinstance(node, ast.Attribute) and node.attr == "Exception"}
         for node in ast.walk(file.tree):
             if isinstance(node, ast.Raise) and node.exc is not None:
                 name = dotted(node.exc.func if isinstance(node.exc, ast.Call) else node.exc, aliases)
@@ -459,9 +487,8 @@ def unfinished(files: Iterable[Source]) -> list[str]:
             elif isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and node.test.value:
                 found.append(file.at(node.lineno, "an assertion that cannot fail"))
             elif isinstance(node, ast.Attribute) and file.path != "tests/requirements.py":
-                name = dotted(node, aliases)
-                if name in SKIPS:
-                    found.append(file.at(node.lineno, f"{name}: what a test needs goes through tests/requirements.py"))
+                if dotted(node, aliases) in SKIPS and id(node) not in named:
+                    found.append(file.at(node.lineno, f"{ast.unparse(node)}: what a test needs goes through tests/requirements.py"))
     return found
 
 

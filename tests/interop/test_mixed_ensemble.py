@@ -1,0 +1,92 @@
+"""
+Two Apache bookies and one of ours in one cluster: each is killed in turn, and no entry is lost.
+
+Ensemble, write quorum 3, ack quorum 2 and no spare: with one bookie dead the writer goes on with two (D17), and when the dead one is
+back, everything is read from each of the three.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.interop import peer
+from tests.interop.ours import TEXT, Bookies, Ours, lines, sha256, wait_for_bookies
+
+TEXT_LINES = lines()
+
+
+@dataclass
+class Mixed:
+    """The cluster, and how to kill and restart each of its bookies."""
+
+    metadata: str
+    java: peer.JavaClient
+    kill: dict[str, Callable[[], None]]
+    restart: dict[str, Callable[[], None]]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+    with (
+        peer.Cluster(bookies=2) as apache,
+        Bookies(tmp_path_factory.mktemp("bookies"), apache.metadata, 1) as own,
+        apache.client(password="secret", timeout=5, delay_ensemble_change="yes") as java,
+    ):
+        wait_for_bookies(java, 3)
+        kill: dict[str, Callable[[], None]] = {bookie.id: bookie.kill for bookie in apache.bookies}
+        restart: dict[str, Callable[[], None]] = {bookie.id: bookie.start for bookie in apache.bookies}
+        kill |= {bookie: (lambda name=bookie: own.kill(name)) for bookie in own.ids}
+        restart |= {bookie: (lambda name=bookie: own.restart(name)) for bookie in own.ids}
+        yield Mixed(apache.metadata, java, kill, restart)
+
+
+def test_our_writer_lives_through_the_kill_of_each(mixed: Mixed) -> None:
+    """One ledger, three deaths, each bookie back before the next goes; both clients read all of it."""
+    with Ours(mixed.metadata) as ours:
+        writer = ours.create(password=b"secret")
+        step = len(TEXT_LINES) // 6
+        parts = [TEXT_LINES[start : start + step] for start in range(0, len(TEXT_LINES), step)]
+        ours.append(writer, parts.pop(0))
+        for bookie in mixed.kill:
+            mixed.kill[bookie]()
+            ours.append(writer, parts.pop(0))
+            mixed.restart[bookie]()
+            wait_for_bookies(mixed.java, 3)
+        for part in parts:
+            ours.append(writer, part)
+        ours.finish(writer)
+        assert sha256(ours.read(writer.id, b"secret")) == sha256(TEXT_LINES)
+    assert mixed.java.call("read", ledger=writer.id)["sha256"] == sha256(TEXT_LINES)
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_a_java_writer_lives_through_the_kill_of_each(mixed: Mixed, protocol: str) -> None:
+    """The same by Java, told to keep its ensemble while two of three answer: one ledger for each death."""
+    for bookie in mixed.kill:
+        wait_for_bookies(mixed.java, 3)
+        ledger = mixed.java.call("create", protocol=protocol)["ledger"]
+        mixed.java.call("append", ledger=ledger, file=TEXT, to=1000, protocol=protocol)
+        mixed.kill[bookie]()
+        done = mixed.java.call("append", ledger=ledger, file=TEXT, **{"from": 1000, "to": 2000}, protocol=protocol)
+        assert (bookie, done["failed"], done["last"]) == (bookie, 0, 1999)
+        mixed.java.call("close", ledger=ledger)
+        with Ours(mixed.metadata) as ours:
+            assert sha256(ours.read(ledger, b"secret")) == sha256(TEXT_LINES[:2000])
+        mixed.restart[bookie]()
+
+
+def test_each_bookie_alone_gives_back_what_it_acknowledged(mixed: Mixed) -> None:
+    """A closed ledger of write quorum 3, written with all alive, is read while any two of the three are dead."""
+    wait_for_bookies(mixed.java, 3)
+    ledger = mixed.java.call("lines", file=TEXT, ack=3)["ledger"]
+    with Ours(mixed.metadata) as ours:
+        for alive in mixed.kill:
+            for bookie in mixed.kill:
+                if bookie != alive:
+                    mixed.kill[bookie]()
+            assert sha256(ours.read(ledger, b"secret", recover=False)) == sha256(TEXT_LINES)
+            for bookie in mixed.kill:
+                if bookie != alive:
+                    mixed.restart[bookie]()
+            wait_for_bookies(mixed.java, 3)
