@@ -1,0 +1,222 @@
+"""
+The checkpoint: what is in memory becomes durable outside the journal, then the journal gives back its segments.
+
+Order (architecture.md 3).  In one reactor turn: take the last synced place of every journal, swap the halves of the write cache, take the changed
+ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger table written and synced, the mark written, segments freed.
+
+Mark: file `quire.mark` in each ledger directory's `current/`, big-endian, replaced whole (temporary file, sync, rename, directory sync):
+
+    0       4   "QMRK"
+    4       4   version 1
+    8       4   number of journals
+    12      16  for each journal: sequence and position of the first group that must be replayed
+    …       4   CRC32C of all before it
+
+Knows: that order.  Does not know: how directories store, who asks for a checkpoint.
+Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the
+half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped; a failed sync is final.
+"""
+
+import errno
+import os
+import struct
+from collections.abc import Callable, Iterable, Sequence
+
+from crc32c import crc32c
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from quire.bookie.directory import LedgerDirectory
+from quire.bookie.files import Files, StorageError
+from quire.bookie.journal import Journal
+from quire.bookie.journal_format import Place
+from quire.bookie.ledgers import Changes, Ledgers, rows_of
+from quire.bookie.workers import Workers
+from quire.bookie.write_cache import Half, WriteCache
+
+# SPDX-License-Identifier: Apache-2.0
+
+MARK = "quire.mark"
+MARK_MAGIC = b"QMRK"
+MARK_HEAD = struct.Struct(">4sII")
+PLACE = struct.Struct(">QQ")
+SUM = struct.Struct(">I")
+
+
+def encode_mark(places: Sequence[Place]) -> bytes:
+    data = MARK_HEAD.pack(MARK_MAGIC, 1, len(places)) + b"".join(PLACE.pack(*place) for place in places)
+    return data + SUM.pack(crc32c(data))
+
+
+def decode_mark(path: str, data: bytes) -> list[Place]:
+    """Raises `StorageError` that names the file."""
+    if len(data) < MARK_HEAD.size + SUM.size:
+        raise StorageError(f"{path}: {len(data)} bytes are too few for a mark")
+    magic, version, count = MARK_HEAD.unpack_from(data)
+    if magic != MARK_MAGIC or version != 1:
+        raise StorageError(f"{path}: not a mark of version 1")
+    if len(data) != MARK_HEAD.size + count * PLACE.size + SUM.size or SUM.unpack_from(data, len(data) - SUM.size)[0] != crc32c(data[: -SUM.size]):
+        raise StorageError(f"{path}: the mark is damaged (its checksum or its length is wrong)")
+    return [Place(*PLACE.unpack_from(data, MARK_HEAD.size + index * PLACE.size)) for index in range(count)]
+
+
+def read_mark(files: Files, directory: str) -> list[Place] | None:
+    """The mark of a ledger directory (`<dir>/current`); None when it has none."""
+    path = os.path.join(directory, MARK)
+    data = files.read_file(path)
+    return None if data is None else decode_mark(path, data)
+
+
+class Work:
+    """What one checkpoint makes durable."""
+
+    __slots__ = ("changes", "deleted", "half", "places")
+
+    def __init__(self, places: list[Place], half: Half, changes: Changes, deleted: set[int]) -> None:
+        self.places = places
+        self.half = half
+        self.changes = changes
+        self.deleted = deleted
+
+    @property
+    def empty(self) -> bool:
+        return not (self.half.ledgers or self.changes or self.deleted)
+
+
+class Checkpoints:
+    """Makes checkpoints, one at a time.  All methods but `_store` belong to the reactor thread."""
+
+    def __init__(
+        self,
+        files: Files,
+        workers: Workers,
+        journals: Sequence[Journal],
+        cache: WriteCache,
+        ledgers: Ledgers,
+        directories: Sequence[LedgerDirectory],
+    ) -> None:
+        """`journals` and `directories` may be filled later, before the first checkpoint."""
+        self.marks: list[Place] | None = None  # what the marks on disk say, where all say the same
+        self.deleted: set[int] = set()  # deleted since the last checkpoint began
+        self.failure: str | None = None  # final: no checkpoint can be made any more
+        self.blocked: str | None = None  # a directory is full; the next try may succeed
+        self.running = False
+        self.done = self.bytes_written = self.entries = 0
+        self.finished: Callable[[], None] = lambda: None  # after each one, made or failed
+        self._files = files
+        self._workers = workers
+        self._journals = journals
+        self._cache = cache
+        self._ledgers = ledgers
+        self._directories = directories
+        self._work: Work | None = None  # taken and not yet durable
+        self._waiters: list[Deferred[None]] = []
+
+    def deleting(self, ledger: int) -> bool:
+        """Whether the index may still hold rows of this ledger from before it was deleted."""
+        return ledger in self.deleted or (self._work is not None and ledger in self._work.deleted)
+
+    def run(self) -> "Deferred[None]":
+        """Makes a checkpoint that covers all that came before this call.  Fails with `StorageError` or `OSError`."""
+        waiter: Deferred[None] = Deferred()
+        if self.running:
+            # One that runs took its share earlier, so another follows it.
+            self._waiters.append(waiter)
+            return waiter
+        self.running = True
+        self._make().addCallbacks(waiter.callback, waiter.errback)
+        return waiter
+
+    def _make(self) -> "Deferred[None]":
+        return Deferred.fromCoroutine(self._checkpoint())
+
+    async def _checkpoint(self) -> None:
+        try:
+            if self.failure is not None:
+                raise StorageError(self.failure)
+            if self._work is not None:
+                await self._settle(self._work)  # what failed before goes first
+            work = self._work = self._take()
+            await self._settle(work)
+        finally:
+            self.running = False
+            waiters, self._waiters = self._waiters, []
+            if waiters:
+                again = self.run()
+                for waiter in waiters:
+                    again.addCallbacks(_succeed, _fail, callbackArgs=(waiter,), errbackArgs=(waiter,))
+                again.addErrback(lambda failure: None)  # each waiter was told
+            self.finished()
+
+    def _take(self) -> Work:
+        """In one turn: places first, for whatever is synced now is in the half taken next."""
+        places = [journal.synced for journal in self._journals]
+        half = self._cache.swap()
+        changes = self._ledgers.take_dirty()
+        deleted, self.deleted = self.deleted, set()
+        return Work(places, half, changes, deleted)
+
+    async def _settle(self, work: Work) -> None:
+        if not (work.empty and work.places == self.marks):
+            try:
+                await self._workers.run(self._store, work)
+            except StorageError as error:
+                self.failure = str(error)
+                raise
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    self.blocked = f"a ledger directory is full: {error}"
+                else:
+                    self.failure = f"flush failed: {error}"
+                raise
+            self.done += 1
+        self.blocked = None
+        self.marks = work.places
+        self._work = None
+        self._cache.drop()
+        self._ledgers.settled()
+        for ledger in work.deleted:
+            state = self._ledgers.states.get(ledger)
+            if state is not None and ledger not in self.deleted:
+                state.index_stale = False
+        self._ledgers.evict(self._cache.holds)
+
+    def _store(self, work: Work) -> None:
+        """On the storage pool."""
+        self.write(work.half, work.deleted)
+        rows = rows_of(work.changes)
+        count = len(self._directories)
+        for number, directory in enumerate(self._directories):
+            directory.store_rows({ledger: row for ledger, row in rows.items() if ledger % count == number})
+        for directory in self._directories:
+            directory.sync()
+        mark = encode_mark(work.places)
+        for directory in self._directories:
+            self._files.replace(os.path.join(directory.path, MARK), mark)
+        for journal, place in zip(self._journals, work.places, strict=True):
+            journal.free(place.position)
+
+    def write(self, half: Half, deleted: Iterable[int] = ()) -> None:
+        """Writes a half to its directories, not yet durably.  Raises `OSError`."""
+        count = len(self._directories)
+        shares: list[list[int]] = [[] for _ in self._directories]
+        for ledger in list(half.ledgers):
+            shares[ledger % count].append(ledger)
+        for ledger in deleted:  # before the half, which may hold a new ledger with the same id
+            self._directories[ledger % count].index.delete(ledger)
+        for directory, share in zip(self._directories, shares, strict=True):
+            try:
+                self.bytes_written += directory.flush(share, half)
+            except OSError:
+                directory.abandon()
+                raise
+        self.entries += half.entries
+
+
+def _succeed(result: None, waiter: "Deferred[None]") -> None:
+    waiter.callback(result)
+
+
+def _fail(failure: Failure, waiter: "Deferred[None]") -> Failure:
+    waiter.errback(failure)
+    return failure

@@ -1,0 +1,231 @@
+"""
+One ledger directory: its entry logs, its run index, its ledger table.
+
+Knows: how runs of the write cache become records and index rows, and how rows lead back to bodies that are checked.
+Does not know: the write cache's halves, the journal, when to flush.
+
+`flush` and `sync` are one thread's at a time; reads may come from any thread.
+Safety: an index row is written only after the system has the record it names; a body that differs from its sum is never given out.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from crc32c import crc32c
+
+from quire.bookie.entry_log import IDS, SIZE, EntryLogs, log_name
+from quire.bookie.files import Files, StorageError
+from quire.bookie.index import Run, RunIndex
+from quire.bookie.ledger_table import LedgerRow, LedgerTable
+from quire.bookie.rows import OpenRows
+from quire.bookie.write_cache import RUN_ENTRIES_MAX, Half
+
+# SPDX-License-Identifier: Apache-2.0
+
+RUNS = "runs"  # our index; Apache's is called `locations`
+LEDGERS = "ledgers"  # Apache's table
+BATCH_START, BATCH_ENTRY = 36, 4  # how a batch read's size is counted (spec wire-protocol.md 2.4)
+LAC_END = 24  # an entry body that is shorter carries no LAC
+
+
+class SyncFailed(StorageError):
+    """A sync failed: what was written before is unknown for ever, so it is never tried again."""
+
+
+class EntryDamaged(StorageError):
+    """An entry is indexed, but its bytes can't be read or are not those that were written."""
+
+
+def current(directory: str) -> str:
+    """Where the data of a configured directory lies."""
+    return os.path.join(directory, "current")
+
+
+def records_of(bodies: Sequence[bytes]) -> tuple[bytes, Sequence[int]]:
+    """Entry-log records of the bodies, joined; and the bodies' sizes."""
+    sizes = list(map(len, bodies))
+    if min(sizes) == max(sizes):
+        size = SIZE.pack(sizes[0])
+        return size + size.join(bodies), sizes
+    parts: list[bytes] = [b""] * (2 * len(bodies))
+    parts[::2] = map(SIZE.pack, sizes)
+    parts[1::2] = bodies
+    return b"".join(parts), sizes
+
+
+class LedgerDirectory:
+    """`ledger_path` holds the entry logs, `index_path` (often the same) the index and the table; both are configured directories."""
+
+    def __init__(self, files: Files, open_rows: OpenRows, ledger_path: str, index_path: str, log_bytes_max: int, pause: Callable[[], None]) -> None:
+        """Opens everything.  Raises `OSError`."""
+        self.path = current(ledger_path)
+        self.logs = EntryLogs(files, self.path, log_bytes_max)
+        self.index = RunIndex(open_rows(os.path.join(current(index_path), RUNS)))
+        self.table = LedgerTable(open_rows(os.path.join(current(index_path), LEDGERS)))
+        self._pause = pause
+
+    def flush(self, ledgers: Iterable[int], half: Half) -> int:
+        """Writes the runs of these ledgers to entry log and index, by ledger and entry; returns bytes written.  Not durable before `sync`.  `OSError`."""
+        logs, index, pause = self.logs, self.index, self._pause
+        written = 0
+        index.begin()
+        for ledger in sorted(ledgers):
+            runs = half.ledgers.get(ledger)
+            if runs is None:
+                continue  # deleted meanwhile
+            for first, bodies in zip(runs.firsts, runs.bodies, strict=True):
+                records, sizes = records_of(bodies)
+                sums = list(map(crc32c, bodies))
+                log, offset = logs.append(ledger, records)
+                written += len(records)
+                if index.above_all(ledger, first):
+                    if index.append(ledger, first, log, offset, sizes, sums):
+                        logs.write_out()
+                        index.commit()
+                else:
+                    logs.write_out()
+                    index.replace(ledger, first, log, offset, sizes, sums)
+                pause()
+        logs.write_out()
+        index.commit()
+        return written
+
+    def store_rows(self, rows: Mapping[int, LedgerRow | None]) -> None:
+        self.table.write(rows)
+
+    def sync(self) -> None:
+        """Entry logs, then index, then table.  Raises `SyncFailed`."""
+        try:
+            self.logs.sync()
+            self.index.sync()
+            self.table.sync()
+        except OSError as error:
+            raise SyncFailed(f"ledger directory {self.path}: {error}") from error
+
+    def abandon(self) -> None:
+        """A flush failed half-way; the next one writes everything again."""
+        self.logs.abandon()
+        self.index.abandon()
+
+    def read(self, ledger: int, entry: int) -> bytes | None:
+        """One body; None when it isn't indexed.  Raises `EntryDamaged`, `OSError`."""
+        run = self.index.find(ledger, entry)
+        if run is None:
+            return None
+        try:
+            return self._body(run, entry)
+        except FileNotFoundError:
+            run = self.index.find(ledger, entry)  # perhaps its log was compacted away between the two steps
+            return None if run is None else self._body(run, entry)
+
+    def _body(self, run: Run, entry: int) -> bytes:
+        offset, size, check = run.at(entry)
+        record = self.logs.read(run.log, offset, size + SIZE.size)
+        body = record[SIZE.size :]
+        if len(body) != size or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
+            raise self._damaged(run, entry, offset)
+        return body
+
+    def _damaged(self, run: Run, entry: int, offset: int) -> EntryDamaged:
+        return EntryDamaged(
+            f"{os.path.join(self.path, log_name(run.log))} at offset {offset}: entry {entry} of ledger {run.ledger} is cut off or differs from its checksum"
+        )
+
+    def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """
+        Consecutive bodies from `first` on: at least one if `first` is indexed, then as many as `count_max` (<= 0: no limit) and
+        `bytes_max` allow (spec wire-protocol.md 2.4).  Ends before the first that is missing or damaged; raises `EntryDamaged` if that is `first`.
+        """
+        bodies: list[bytes] = []
+        room = bytes_max - BATCH_START
+        entry = first
+        while count_max <= 0 or len(bodies) < count_max:
+            run = self.index.find(ledger, entry)
+            if run is None:
+                break
+            last = run.last if count_max <= 0 else min(run.last, first + count_max - 1)
+            try:
+                found = self._bodies(run, entry, last, room, bool(bodies))
+            except FileNotFoundError:
+                again = self.index.find(ledger, entry)
+                if again is None or again.log == run.log:
+                    raise
+                continue
+            except EntryDamaged:
+                if bodies:
+                    break
+                raise
+            bodies += found
+            entry += len(found)
+            room -= sum(map(len, found)) + BATCH_ENTRY * len(found)
+            if entry <= run.last:
+                break
+        return bodies
+
+    def _bodies(self, run: Run, first: int, last: int, room: int, begun: bool) -> list[bytes]:
+        """The bodies of first to last of one run that fit into `room`; at least one unless the batch has `begun`.  One read."""
+        offset = run.at(first)[0]
+        sizes = run.sizes()[first - run.first : last - run.first + 1]
+        equal = sizes[0] + SIZE.size if min(sizes) == max(sizes) else 0
+        if equal:
+            count = min(len(sizes), max(0, room // (sizes[0] + BATCH_ENTRY)))
+            total = 0
+        else:
+            count = total = 0
+            for size in sizes:
+                total += size + BATCH_ENTRY
+                if total > room:
+                    break
+                count += 1
+        if not count:
+            if begun:
+                return []
+            count = 1
+        sizes = sizes[:count]
+        data = self.logs.read(run.log, offset, sum(sizes) + SIZE.size * count)
+        if equal:
+            bodies = [data[at + SIZE.size : at + equal] for at in range(0, count * equal, equal)]
+        else:
+            bodies = []
+            at = 0
+            for size in sizes:
+                at += SIZE.size
+                bodies.append(data[at : at + size])
+                at += size
+        sums = run.sums()[first - run.first : first - run.first + count]
+        if tuple(map(crc32c, bodies)) != sums:
+            good = 0
+            while crc32c(bodies[good]) == sums[good]:
+                good += 1
+            if not good:
+                raise self._damaged(run, first, offset)
+            bodies = bodies[:good]
+        if IDS.unpack_from(bodies[0]) != (run.ledger, first) or IDS.unpack_from(bodies[-1]) != (run.ledger, first + len(bodies) - 1):
+            raise self._damaged(run, first, offset)
+        return bodies
+
+    def window(self, ledger: int, first: int, bytes_max: int) -> list[bytes]:
+        """What a sequential reader will want next: the rest of the run of `first`."""
+        run = self.index.find(ledger, first)
+        if run is None:
+            return []
+        return self.read_run(ledger, first, min(run.last - first + 1, RUN_ENTRIES_MAX), bytes_max)
+
+    def survey(self, ledger: int) -> tuple[int, int]:
+        """(highest indexed entry, the LAC in it); -1 for what there isn't.  Raises `EntryDamaged`, `OSError`."""
+        last = self.index.last(ledger)
+        if last < 0:
+            return -1, -1
+        body = self.read(ledger, last)
+        if body is None or len(body) < LAC_END:
+            return last, -1
+        return last, int.from_bytes(body[16:24], "big", signed=True)
+
+    def ranges(self, ledger: int) -> list[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending."""
+        return [(run.first, run.count) for run in self.index.runs(ledger)]
+
+    def close(self) -> None:
+        self.logs.close()
+        self.index.close()
+        self.table.close()

@@ -1,0 +1,291 @@
+"""
+Entry logs, in Apache BookKeeper's format byte for byte (spec bookie-storage.md 2), so that their tools read ours and we read theirs.
+
+File `<id, lower-case hex>.log`, big-endian:
+
+    offset  width  field
+    0       4      "BKLO"
+    4       4      version 1 (0: no ledgers map)
+    8       8      offset of the ledgers map; 0 while the log was never rotated
+    16      4      number of ledgers in the map
+    20      …      zeros up to 1024
+    1024    …      records: i32 size, then the entry body of that size (ledger and entry id are its first 16 bytes)
+
+Ledgers map, behind the last record of a rotated log, in records of at most 10,000 ledgers:
+i32 size, i64 -1, i64 -2, i32 count, then `count` times (i64 ledger, i64 bytes: sum of size + 4 of its records).
+`lastId` in the same directory: the highest id ever used, hex and a newline.
+
+Knows: files and offsets.  Does not know: which entries live (the index does), sums (the index holds them).
+Safety: a log that a process before this one began is never appended to; an id is never used twice while any trace of it stands.
+"""
+
+import os
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from quire.bookie.files import Files
+
+# SPDX-License-Identifier: Apache-2.0
+
+MAGIC = b"BKLO"
+HEADER = struct.Struct(">4siqi")  # magic, version, map offset, ledgers
+HEADER_BYTES = 1024
+SIZE = struct.Struct(">i")
+IDS = struct.Struct(">qq")
+MAP_HEAD = struct.Struct(">iqqi")  # size, -1, -2, count
+MAP_ROW = struct.Struct(">qq")
+MAP_LEDGERS_MAX = 10_000
+MAP_LEDGER, MAP_ENTRY = -1, -2
+ID_MAX = (1 << 31) - 1
+SUFFIX = ".log"
+LAST_ID = "lastId"
+WRITE_BYTES = 1 << 20  # so much is gathered before it is written
+OPEN_LOGS_MAX = 64  # logs kept open for reading
+
+
+def log_name(log: int) -> str:
+    return f"{log:x}{SUFFIX}"
+
+
+def log_id(name: str) -> int | None:
+    """The id in a log's file name; None for any other name."""
+    stem = name.removesuffix(SUFFIX)
+    if stem == name or not stem or not all(digit in "0123456789abcdef" for digit in stem):
+        return None
+    found = int(stem, 16)
+    return found if found <= ID_MAX else None
+
+
+def newest_id(ids: list[int], last_id: int | None) -> int:
+    """The id before the next one to use: the greater of `lastId` (or the highest) and the one in front of the largest gap; -1 for none."""
+    if not ids:
+        return last_id if last_id is not None else -1
+    ids = sorted(ids)
+    before_gap, gap = ids[-1], ids[0] + ID_MAX + 1 - ids[-1]  # the gap around the top
+    for low, high in pairwise(ids):
+        if high - low > gap:
+            before_gap, gap = low, high - low
+    return max(before_gap, last_id if last_id is not None and last_id > 0 else ids[-1])
+
+
+class Reader:
+    """One log open for reading, by `users` threads right now."""
+
+    __slots__ = ("handle", "users")
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.users = 0
+
+
+class EntryLogs:
+    """The entry logs of one ledger directory (`<dir>/current`).  One thread appends; any thread reads."""
+
+    def __init__(self, files: Files, directory: str, bytes_max: int) -> None:
+        """Raises `OSError`."""
+        self._files = files
+        self._directory = directory
+        self._bytes_max = bytes_max
+        self._ids = {found for name in files.names(directory) if (found := log_id(name)) is not None}
+        self._newest = newest_id(list(self._ids), self._read_last_id())
+        self._log = -1  # the log being written; -1: none yet
+        self._handle = -1
+        self._position = 0  # where the next record goes, gathered ones counted
+        self._gathered: list[bytes] = []
+        self._gathered_at = 0  # where they go
+        self._map: dict[int, int] = {}
+        self._unsynced: dict[int, int] = {}  # log -> handle; the current one among them
+        self._new_names = False
+        self._readers: OrderedDict[int, Reader] = OrderedDict()
+        self._reading = threading.Lock()
+
+    @property
+    def current(self) -> int:
+        """The id of the log being written; -1 when none is."""
+        return self._log
+
+    def _read_last_id(self) -> int | None:
+        text = self._files.read_file(os.path.join(self._directory, LAST_ID))
+        try:
+            return int(text or b"", 16)
+        except ValueError:
+            return None
+
+    # Writing
+
+    def append(self, ledger: int, records: bytes) -> tuple[int, int]:
+        """Takes records (size fields included) of one ledger; returns (log, offset of the first).  They can be read after `write_out`."""
+        size = len(records)
+        if self._handle < 0 or (self._position + size > self._bytes_max and self._position > HEADER_BYTES):
+            self.rotate()
+            self._begin()
+        offset = self._position
+        self._gathered.append(records)
+        self._position = offset + size
+        self._map[ledger] = self._map.get(ledger, 0) + size
+        if self._position - self._gathered_at >= WRITE_BYTES:
+            self.write_out()
+        return self._log, offset
+
+    def write_out(self) -> None:
+        """Hands what was gathered to the system."""
+        if self._gathered:
+            self._files.write(self._handle, self._gathered, self._gathered_at)
+            self._gathered = []
+            self._gathered_at = self._position
+
+    def abandon(self) -> None:
+        """A flush failed half-way: whatever it wrote is garbage, and the next flush begins a log of its own."""
+        self._gathered = []
+        self._log = -1
+        self._handle = -1
+        self._map = {}
+
+    def _begin(self) -> None:
+        log = self._newest
+        while True:
+            log = log + 1 if log < ID_MAX else 0
+            if log not in self._ids:
+                break
+        path = os.path.join(self._directory, log_name(log))
+        handle = self._files.open(path, create=True)
+        self._files.write(handle, [HEADER.pack(MAGIC, 1, 0, 0).ljust(HEADER_BYTES, b"\0")], 0)
+        self._files.replace(os.path.join(self._directory, LAST_ID), f"{log:x}\n".encode())
+        self._ids.add(log)
+        self._newest = self._log = log
+        self._handle = handle
+        self._unsynced[log] = handle
+        self._new_names = True
+        self._position = self._gathered_at = HEADER_BYTES
+        self._map = {}
+
+    def rotate(self) -> None:
+        """Ends the current log with its ledgers map; it is synced and closed at the next `sync`."""
+        if self._handle < 0:
+            return
+        self.write_out()
+        at = self._position
+        rows = sorted(self._map.items())
+        self._files.write(self._handle, ledgers_map(rows), at)
+        self._files.write(self._handle, [HEADER.pack(MAGIC, 1, at, len(rows))], 0)
+        self._unsynced[self._log] = self._handle
+        self._log = -1
+        self._handle = -1
+
+    def sync(self) -> None:
+        """All that was appended is on stable storage afterwards.  Raises `OSError`; then it may not be tried again."""
+        self.write_out()
+        for log, handle in list(self._unsynced.items()):
+            self._files.datasync(handle)
+            del self._unsynced[log]
+            if log != self._log:
+                self._files.close(handle)
+        if self._new_names:
+            self._files.sync_directory(self._directory)
+            self._new_names = False
+        if self._log >= 0:
+            self._unsynced[self._log] = self._handle
+
+    # Reading
+
+    def read(self, log: int, offset: int, count: int) -> bytes:
+        """`count` bytes of a log, fewer when it ends before.  `FileNotFoundError` when there is no such log."""
+        with self._reading:
+            reader = self._readers.get(log)
+            if reader is None:
+                reader = self._readers[log] = Reader(self._files.open(os.path.join(self._directory, log_name(log))))
+                if len(self._readers) > OPEN_LOGS_MAX:
+                    self._close_one()
+            self._readers.move_to_end(log)
+            reader.users += 1
+        try:
+            return self._files.read(reader.handle, count, offset)
+        finally:
+            with self._reading:
+                reader.users -= 1
+
+    def _close_one(self) -> None:
+        """Closes the longest unused reader that nobody uses right now."""
+        for log, reader in self._readers.items():
+            if not reader.users:
+                self._files.close(reader.handle)
+                del self._readers[log]
+                return
+
+    def ids(self) -> list[int]:
+        """The ids of all logs that stand, ascending."""
+        return sorted(self._ids)
+
+    def close(self) -> None:
+        handles = {reader.handle for reader in self._readers.values()} | set(self._unsynced.values()) | ({self._handle} if self._handle >= 0 else set())
+        for handle in handles:
+            self._files.close(handle)
+        self._readers.clear()
+        self._unsynced.clear()
+        self._handle = -1
+        self._log = -1
+
+
+def ledgers_map(rows: list[tuple[int, int]]) -> list[bytes]:
+    """The map's records for (ledger, bytes) rows."""
+    records = []
+    for start in range(0, len(rows), MAP_LEDGERS_MAX):
+        part = rows[start : start + MAP_LEDGERS_MAX]
+        size = MAP_HEAD.size - SIZE.size + MAP_ROW.size * len(part)
+        records.append(MAP_HEAD.pack(size, MAP_LEDGER, MAP_ENTRY, len(part)))
+        records += [MAP_ROW.pack(*row) for row in part]
+    return records
+
+
+def read_map(read: Callable[[int, int], bytes]) -> dict[int, int] | None:
+    """The ledgers map of a log; `read(offset, count)` reads it.  None when there is none, or any doubt: then scan."""
+    head = read(0, HEADER.size)
+    if len(head) < HEADER.size:
+        return None
+    magic, version, at, count = HEADER.unpack(head)
+    if magic != MAGIC or version < 1 or at <= 0 or count <= 0:
+        return None
+    found: dict[int, int] = {}
+    left = count
+    while left > 0:
+        head = read(at, MAP_HEAD.size)
+        if len(head) < MAP_HEAD.size:
+            return None
+        size, ledger, entry, rows = MAP_HEAD.unpack(head)
+        if ledger != MAP_LEDGER or entry != MAP_ENTRY or not 0 < rows <= left or size != MAP_HEAD.size - SIZE.size + MAP_ROW.size * rows:
+            return None
+        data = read(at + MAP_HEAD.size, MAP_ROW.size * rows)
+        if len(data) != MAP_ROW.size * rows:
+            return None
+        found.update(MAP_ROW.iter_unpack(data))
+        at += SIZE.size + size
+        left -= rows
+    return found if len(found) == count else None
+
+
+def scan(read: Callable[[int, int], bytes], frame_bytes_max: int) -> Iterator[tuple[int, int, int, bytes]]:
+    """
+    (ledger, entry, offset of the record, body) of every entry of a log, from its start up to the first record that is cut off or
+    larger than any frame.  Records of ledger -1 (maps, fillers) are passed over, zeros byte by byte, as Apache does.
+    """
+    at = HEADER_BYTES
+    while True:
+        head = read(at, SIZE.size + IDS.size)
+        if len(head) < SIZE.size + IDS.size:
+            return
+        (size,) = SIZE.unpack_from(head)
+        if size <= 0:
+            at += 1
+            continue
+        ledger, entry = IDS.unpack_from(head, SIZE.size)
+        if ledger != MAP_LEDGER:
+            if size > frame_bytes_max:
+                return
+            body = read(at + SIZE.size, size)
+            if len(body) < size:
+                return
+            yield ledger, entry, at, body
+        at += SIZE.size + size

@@ -1,0 +1,181 @@
+"""
+The file system, behind one object: the only caller of file system calls in a bookie's storage.
+
+Knows: how to make each call, that a write may be short, that one `pwritev` takes at most 1,024 buffers, that a rename or a
+new name is durable only once its directory was synced.
+Does not know: what the files hold.
+
+A simulated disk replaces the object by overriding the primitive calls; what stands below them is built from them alone.
+Every method raises `OSError` as the system gave it.  Safety: a failed sync is reported once and never tried again here,
+for after it nobody knows what the pages hold.
+"""
+
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# SPDX-License-Identifier: Apache-2.0
+
+BUFFERS_MAX = 1024  # IOV_MAX on Linux
+TEMPORARY = ".tmp"  # what a file is called until it is whole and synced
+
+Buffer = bytes | bytearray | memoryview
+
+
+class StorageError(Exception):
+    """The storage can't be used; the text names the file, and the offset where there is one."""
+
+
+class Usage(NamedTuple):
+    """One file system: an id that is equal for directories on the same one, and its bytes."""
+
+    device: int
+    total: int
+    free: int
+
+
+class Files:
+    """The real file system.  A file is a handle (an int) from `open` until `close`."""
+
+    def make_directories(self, path: str) -> None:
+        """Makes the directory and its parents, and syncs the names of those that it made."""
+        made = []
+        at = os.path.abspath(path)
+        while not os.path.isdir(at):
+            made.append(at)
+            at = os.path.dirname(at)
+        os.makedirs(path, exist_ok=True)
+        for directory in made:
+            self.sync_directory(os.path.dirname(directory))
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory, sorted; empty when there is no such directory."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def open(self, path: str, create: bool = False) -> int:
+        """Opens for reading and writing; `create` makes the file if it is missing."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """One system call with at most `BUFFERS_MAX` buffers; returns how many bytes were written, perhaps fewer than given."""
+        return os.pwritev(handle, buffers, offset)
+
+    def pread(self, handle: int, count: int, offset: int) -> bytes:
+        """One system call; fewer bytes at the end of the file, and perhaps elsewhere."""
+        return os.pread(handle, count, offset)
+
+    def datasync(self, handle: int) -> None:
+        """The file's bytes, and its length if that changed, are on stable storage afterwards."""
+        os.fdatasync(handle)
+
+    def sync(self, handle: int) -> None:
+        os.fsync(handle)
+
+    def sync_directory(self, path: str) -> None:
+        """The directory's names are on stable storage afterwards."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, old: str, new: str) -> None:
+        """Replaces `new` if it exists."""
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        """Removes a name; a missing one is fine."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def lock(self, path: str) -> int:
+        """Takes the lock file `path` until the handle is closed or the process ends; `BlockingIOError` when another process has it."""
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+    def usage(self, path: str) -> Usage:
+        found = os.statvfs(path)
+        return Usage(os.stat(path).st_dev, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    # What follows is made of the calls above.
+
+    def write(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Writes all buffers one behind the other; returns the offset behind the last byte."""
+        for start in range(0, len(buffers), BUFFERS_MAX):
+            part = buffers[start : start + BUFFERS_MAX] if len(buffers) > BUFFERS_MAX else buffers
+            wanted = sum(map(len, part))
+            done = self.pwritev(handle, part, offset)
+            if done < wanted:
+                self._write_rest(handle, part, offset, done)
+            offset += wanted
+        return offset
+
+    def _write_rest(self, handle: int, buffers: Sequence[Buffer], offset: int, done: int) -> None:
+        """The slow way after a short write: one piece at a time."""
+        for buffer in buffers:
+            size = len(buffer)
+            skip = min(done, size)
+            done -= skip
+            offset += skip
+            view = memoryview(buffer)[skip:]
+            while view:
+                written = self.pwritev(handle, [view], offset)
+                if written <= 0:
+                    raise OSError(f"a write at offset {offset} made no progress")
+                view = view[written:]
+                offset += written
+
+    def read(self, handle: int, count: int, offset: int) -> bytes:
+        """`count` bytes, or as many as the file has behind `offset`."""
+        data = self.pread(handle, count, offset)
+        if len(data) == count or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < count and (data := self.pread(handle, count - have, offset + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def read_file(self, path: str) -> bytes | None:
+        """A whole (small) file; None when there is none."""
+        if not self.exists(path):
+            return None
+        handle = self.open(path)
+        try:
+            return self.read(handle, self.size(handle), 0)
+        finally:
+            self.close(handle)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Puts a whole new file in place: after a crash there is the old one or the new one.  Durable on return."""
+        temporary = path + TEMPORARY
+        self.unlink(temporary)
+        handle = self.open(temporary, create=True)
+        try:
+            self.write(handle, [data], 0)
+            self.sync(handle)
+        finally:
+            self.close(handle)
+        self.rename(temporary, path)
+        self.sync_directory(os.path.dirname(path))

@@ -1,0 +1,214 @@
+"""
+Where each entry lies: one row per run of a ledger's consecutive entries, ours alone (architecture.md 3).
+
+    key     0   8   ledger
+            8   8   first entry
+    value   0   1   version and kind of sizes: 1 all equal, 2 two bytes each, 3 four bytes each
+            1   4   entry log
+            5   4   offset of the first entry's record in it (of its size field; Apache's locations are this + 4)
+            9   2   count, 1 to 256
+            11  …   sizes of the entry bodies: one u32 (kind 1), `count` u16 (kind 2), `count` u32 (kind 3)
+            …   …   CRC32C of each entry body, `count` u32
+
+All big-endian.  The runs of a ledger lie in the log as they are numbered: record i begins 4 + size bytes behind record i - 1.
+One more row, `BORN`, tells an index that was lost and made anew from one that is merely empty.
+
+Knows: how rows are coded and kept disjoint.  Does not know: entry logs' files, ledgers' states.
+Safety: the rows of a ledger are always disjoint, at every prefix of the writes: what overlaps an older row cuts that row in the same batch.
+One thread writes; any thread reads.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from quire.bookie.files import StorageError
+from quire.bookie.rows import BATCH_BYTES_MAX, Row, Rows
+
+# SPDX-License-Identifier: Apache-2.0
+
+KEY = struct.Struct(">QQ")
+HEAD = struct.Struct(">BIIH")
+SIZE = struct.Struct(">I")
+assert KEY.size == 16
+assert HEAD.size == 11
+
+EQUAL, SHORT, LONG = 1, 2, 3
+ENTRY_MAX = (1 << 63) - 1
+HIGHEST_KEPT_MAX = 100_000  # ledgers whose highest indexed entry is remembered
+BORN = (b"\xff" * 8, b"quire runs 1")
+FLAT: dict[int, struct.Struct] = {}  # count -> that many u32
+PAIRS: dict[int, struct.Struct] = {}  # count -> that many u16
+for _count in range(1, 257):
+    FLAT[_count] = struct.Struct(f">{_count}I")
+    PAIRS[_count] = struct.Struct(f">{_count}H")
+
+
+def encode_run(log: int, offset: int, sizes: Sequence[int], sums: Sequence[int]) -> bytes:
+    count = len(sizes)
+    low, high = min(sizes), max(sizes)
+    if low == high:
+        return b"".join((HEAD.pack(EQUAL, log, offset, count), SIZE.pack(low), FLAT[count].pack(*sums)))
+    kind, packed = (SHORT, PAIRS[count].pack(*sizes)) if high < 1 << 16 else (LONG, FLAT[count].pack(*sizes))
+    return b"".join((HEAD.pack(kind, log, offset, count), packed, FLAT[count].pack(*sums)))
+
+
+class Run:
+    """One decoded row; sizes and sums are taken out only when asked for."""
+
+    __slots__ = ("_kind", "_value", "count", "first", "ledger", "log", "offset")
+
+    def __init__(self, ledger: int, first: int, value: bytes) -> None:
+        """Raises `StorageError` when the value is not a run."""
+        self.ledger = ledger
+        self.first = first
+        self._value = value
+        if len(value) < HEAD.size:
+            raise StorageError(f"index row of ledger {ledger} entry {first}: {len(value)} bytes are too few")
+        self._kind, self.log, self.offset, self.count = HEAD.unpack_from(value)
+        width = {EQUAL: 4, SHORT: 2 * self.count, LONG: 4 * self.count}.get(self._kind)
+        if width is None or not 1 <= self.count <= 256 or len(value) != HEAD.size + width + 4 * self.count:
+            raise StorageError(f"index row of ledger {ledger} entry {first}: kind {self._kind}, count {self.count} and {len(value)} bytes do not fit")
+
+    @property
+    def last(self) -> int:
+        return self.first + int(self.count) - 1
+
+    def sizes(self) -> Sequence[int]:
+        if self._kind == EQUAL:
+            sizes: tuple[int, ...] = SIZE.unpack_from(self._value, HEAD.size) * self.count
+        else:
+            sizes = (PAIRS if self._kind == SHORT else FLAT)[self.count].unpack_from(self._value, HEAD.size)
+        return sizes
+
+    def sums(self) -> Sequence[int]:
+        return FLAT[self.count].unpack_from(self._value, len(self._value) - 4 * self.count)
+
+    def at(self, entry: int) -> tuple[int, int, int]:
+        """(offset of the record, size of the body, CRC32C) of one entry of this run."""
+        within = entry - self.first
+        (check,) = SIZE.unpack_from(self._value, len(self._value) - 4 * (self.count - within))
+        if self._kind == EQUAL:
+            (size,) = SIZE.unpack_from(self._value, HEAD.size)
+            return self.offset + within * (size + 4), size, check
+        sizes = self.sizes()
+        return self.offset + sum(sizes[:within]) + 4 * within, sizes[within], check
+
+    def part(self, first: int, last: int) -> Row:
+        """The row for the entries first to last of this run."""
+        low, high = first - self.first, last - self.first + 1
+        offset = self.at(first)[0]
+        return KEY.pack(self.ledger, first), encode_run(self.log, offset, self.sizes()[low:high], self.sums()[low:high])
+
+
+class RunIndex:
+    """The runs of one ledger directory, on some `Rows`."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._pending: list[Row] = []
+        self._pending_bytes = 0
+        self._highest: dict[int, int] = {}  # by the writing thread only
+
+    def born(self) -> bool:
+        """Whether this index was here before; if not, it is now (durable with the next sync)."""
+        if self._rows.get(BORN[0]) is not None:
+            return True
+        self._rows.write([BORN])
+        return False
+
+    # Reading (any thread)
+
+    def find(self, ledger: int, entry: int) -> Run | None:
+        """The run that holds the entry."""
+        row = self._rows.floor(KEY.pack(ledger, entry))
+        if row is None or len(row[0]) != KEY.size:
+            return None
+        found, first = KEY.unpack(row[0])
+        if found != ledger:
+            return None
+        run = Run(ledger, first, row[1])
+        return run if entry <= run.last else None
+
+    def last(self, ledger: int) -> int:
+        """The highest indexed entry of the ledger; -1 when there is none."""
+        row = self._rows.floor(KEY.pack(ledger, ENTRY_MAX))
+        if row is None or len(row[0]) != KEY.size or KEY.unpack(row[0])[0] != ledger:
+            return -1
+        return Run(ledger, KEY.unpack(row[0])[1], row[1]).last
+
+    def runs(self, ledger: int, first: int = 0) -> Iterator[Run]:
+        """The runs of the ledger that end at `first` or behind it, ascending."""
+        run = self.find(ledger, first) if first else None
+        if run is not None:
+            yield run
+            first = run.last + 1
+        for key, value in self._rows.scan(KEY.pack(ledger, first), KEY.pack(ledger + 1, 0)):
+            yield Run(ledger, KEY.unpack(key)[1], value)
+
+    def empty(self) -> bool:
+        return next(self._rows.scan(KEY.pack(0, 0), BORN[0]), None) is None
+
+    # Writing (one thread)
+
+    def begin(self) -> None:
+        """A flush begins; bounds what is remembered."""
+        if len(self._highest) > HIGHEST_KEPT_MAX:
+            self._highest.clear()
+
+    def above_all(self, ledger: int, first: int) -> bool:
+        """Whether `first` lies above every indexed or pending entry of the ledger: the usual case, in which `append` may be used."""
+        highest = self._highest.get(ledger)
+        if highest is None:
+            highest = self._highest[ledger] = self.last(ledger)
+        return first > highest
+
+    def append(self, ledger: int, first: int, log: int, offset: int, sizes: Sequence[int], sums: Sequence[int]) -> bool:
+        """Adds a run that lies above all of its ledger; true when enough is pending to `commit`."""
+        value = encode_run(log, offset, sizes, sums)
+        self._pending.append((KEY.pack(ledger, first), value))
+        self._pending_bytes += len(value) + 32
+        self._highest[ledger] = first + len(sizes) - 1
+        return self._pending_bytes >= BATCH_BYTES_MAX - 4096
+
+    def commit(self) -> None:
+        """Writes what is pending; the entry log must hold (not necessarily durably) what it names."""
+        if self._pending:
+            pending, self._pending, self._pending_bytes = self._pending, [], 0
+            self._rows.write(pending)
+
+    def replace(self, ledger: int, first: int, log: int, offset: int, sizes: Sequence[int], sums: Sequence[int]) -> None:
+        """Adds a run anywhere, at once: older runs lose the entries that it holds, in the same batch."""
+        self.commit()
+        last = first + len(sizes) - 1
+        puts = []
+        deletes = []
+        for run in list(self.runs(ledger, first)):
+            if run.first > last:
+                break
+            deletes.append(KEY.pack(ledger, run.first))
+            if run.first < first:
+                puts.append(run.part(run.first, first - 1))
+            if run.last > last:
+                puts.append(run.part(last + 1, run.last))
+        puts.append((KEY.pack(ledger, first), encode_run(log, offset, sizes, sums)))
+        self._rows.write(puts, deletes)
+        self._highest[ledger] = max(self._highest.get(ledger, -1), last)
+
+    def delete(self, ledger: int) -> None:
+        """Removes all of a ledger by one range delete."""
+        self.commit()
+        self._highest.pop(ledger, None)
+        self._rows.delete_range(KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0))
+
+    def abandon(self) -> None:
+        """A flush failed half-way: what was pending is given up, what is remembered is looked up again."""
+        self._pending = []
+        self._pending_bytes = 0
+        self._highest = {}
+
+    def sync(self) -> None:
+        self.commit()
+        self._rows.sync()
+
+    def close(self) -> None:
+        self._rows.close()

@@ -1,0 +1,426 @@
+"""
+The writer of one journal directory: gathers what is queued, writes it as one group, syncs once, hands the group back once.
+
+Knows: segments, the order of groups, the queue between the reactor and the journal thread.
+Does not know: ledgers; a queued item is bytes of blocks, a token that comes back, and perhaps a fence to be told.
+
+Two threads meet here.  The reactor calls `append`, `force`, `end`; the journal thread runs `_run`.  They share the queue, under one lock.
+With `threaded` false nothing runs by itself: each append asks the clock for one `step`, which does the same work (tests, simulation).
+
+Safety:
+* a group is handed back only after the sync that covers it; with `sync` off, after the write, except a forced one;
+* a group is begun only after the sync of the one before it, so at most one group is ever unsynced and a bad group with a good
+  later one behind it is damage, never a torn tail.  Hence the seal: an idle journal writes one empty group and syncs it;
+* any failed write or sync is final: nothing is handed back any more, nothing is tried again.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from quire.bookie.files import TEMPORARY, Files
+from quire.bookie.journal_format import ALIGNMENT, BLOCK, END, GROUP, SPARE, SUFFIX, Place, group_header, padded, segment_name
+
+# SPDX-License-Identifier: Apache-2.0
+
+SEAL_SECONDS = 0.010  # an idle journal is sealed after this time
+SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs while there is traffic
+FIRST_SEGMENT_BYTES = 4 << 20  # segments double from here to the configured size, so that a small bookie starts fast
+SPARES_MAX = 2  # freed segments kept for reuse; more are removed
+ZEROS = bytes(ALIGNMENT)
+ZERO_CHUNK = bytes(1 << 20)
+
+
+class Reactor(Protocol):
+    """What is used of Twisted's reactor; `Clock` has all but the last."""
+
+    def seconds(self) -> float: ...
+    def callLater(self, delay: float, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
+    def callFromThread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None: ...
+
+
+class Group:
+    """What is queued for one group."""
+
+    __slots__ = ("blocks", "bytes", "end", "fences", "sync", "tokens")
+
+    def __init__(self) -> None:
+        self.blocks: list[bytes] = []
+        self.bytes = 0
+        self.tokens: list[object] = []
+        self.fences: list[Any] = []  # whoever must hear that their fence is durable
+        self.sync = False
+        self.end = False
+
+
+class Segment:
+    """One segment file: positions start to start + size of the journal."""
+
+    __slots__ = ("path", "size", "start")
+
+    def __init__(self, path: str, start: int, size: int) -> None:
+        self.path = path
+        self.start = start
+        self.size = size
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.size
+
+
+class Journal:
+    """One journal directory (`<dir>/current`), open for appending at `place`, which lies in `segments[-1]` if there is one."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        reactor: Reactor,
+        segments: Sequence[Segment],
+        spares: Sequence[str],
+        place: Place,
+        *,
+        segment_bytes: int,
+        group_bytes_max: int,
+        queue_bytes_max: int,
+        group_wait: float = 0.0,
+        sync: bool = True,
+        threaded: bool = True,
+        spawn: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.place = place  # the next group's; only the writing side moves it
+        self.synced = place  # everything before it is on stable storage; one tuple, so any thread may read it
+        self.queued_bytes = 0  # reactor only: appended and not yet handed back
+        self.groups = self.seals = self.syncs = self.bytes_written = 0
+        self.failure: str | None = None
+        # The reactor side, set by the owner before `start`.
+        self.durable: Callable[[Group], None] = lambda group: None
+        self.failed: Callable[[str], None] = lambda reason: None
+        self._files = files
+        self._reactor = reactor
+        self._segments = list(segments)
+        self._spares = deque(spares)
+        self._spare_serial = 0
+        self._segment_bytes = padded(segment_bytes)
+        self._group_bytes_max = group_bytes_max
+        self._queue_bytes_max = queue_bytes_max
+        self._group_wait = group_wait
+        self._sync = sync
+        self._threaded = threaded
+        self._spawn = spawn
+        self._lock = threading.Lock()
+        self._full: deque[Group] = deque()
+        self._open = Group()
+        self._waiting = False  # the journal thread sleeps on _wake
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._stopped = False
+        self._stepping = False
+        self._unsealed = False
+        self._unsynced = False
+        self._synced_at = 0.0
+        self._handle = -1
+        self._growing = threading.Lock()  # held by whoever makes the next segment
+        self._next: Segment | None = None
+        self._asked_for_next = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def full(self) -> bool:
+        """No more should be appended until groups came back."""
+        return self.queued_bytes >= self._queue_bytes_max
+
+    @property
+    def relaxed(self) -> bool:
+        """At most half full: those who were sent away may try again."""
+        return self.queued_bytes <= self._queue_bytes_max // 2
+
+    # The reactor's side
+
+    def start(self) -> None:
+        """Opens the segment at `place`, making the first one if there is none, and begins to write.  Raises `OSError`."""
+        while len(self._spares) > SPARES_MAX:
+            self._files.unlink(self._spares.pop())
+        if not self._segments:
+            self._segments.append(self._make_segment(self.place.position, min(FIRST_SEGMENT_BYTES, self._segment_bytes)))
+        self._handle = self._files.open(self._segments[-1].path)
+        # What replay accepted may be in the page cache only; nothing may be built on it before it is durable.
+        self._files.datasync(self._handle)
+        if self._threaded:
+            self._thread = threading.Thread(target=self._run, name=f"journal {self.directory}", daemon=True)
+            self._thread.start()
+
+    def append(self, blocks: Sequence[bytes], size: int, token: object | None = None, fence: Any = None) -> None:
+        """Queues blocks of together `size` bytes; `token` (if not None) comes back by `durable`, in order."""
+        self.queued_bytes += size
+        with self._lock:
+            group = self._open
+            if group.bytes and group.bytes + size > self._group_bytes_max:
+                self._full.append(group)
+                group = self._open = Group()
+            group.blocks += blocks
+            group.bytes += size
+            if token is not None:
+                group.tokens.append(token)
+            if fence is not None:
+                group.fences.append(fence)
+                group.sync = True
+            if self._waiting:
+                self._waiting = False
+                self._wake.release()
+        if not self._threaded:
+            self._ask_step(0)
+
+    def force(self, token: object) -> None:
+        """`token` comes back once all that was appended before is synced, also with sync off."""
+        with self._lock:
+            self._open.sync = True
+            self._open.tokens.append(token)
+            if self._waiting:
+                self._waiting = False
+                self._wake.release()
+        if not self._threaded:
+            self._ask_step(0)
+
+    def end(self) -> None:
+        """The journal ends with a mark of a clean stop, synced; nothing may be appended after it.  Its group has `end` set."""
+        block = BLOCK.pack(END, 0, 0, 0)
+        with self._lock:
+            self._open.end = True
+            self._open.sync = True
+        self.append((block,), len(block))
+
+    def join(self) -> None:
+        """Waits for the thread after `end` was handed back, or after a failure; closes the segment."""
+        with self._lock:
+            self._stopped = True
+            if self._waiting:
+                self._waiting = False
+                self._wake.release()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        with self._growing:  # a next segment may just be in the making
+            if self._handle >= 0:
+                self._files.close(self._handle)
+                self._handle = -1
+
+    def free(self, position: int) -> None:
+        """Gives back the segments that end at or below `position` (any thread).  Raises `OSError`."""
+        with self._growing:
+            with self._lock:
+                freed = [segment for segment in self._segments[:-1] if segment.stop <= position]
+                self._segments = self._segments[len(freed) :]
+            for segment in freed:
+                if len(self._spares) >= SPARES_MAX or segment.size < self._segment_bytes:
+                    self._files.unlink(segment.path)
+                    continue
+                # Under another name, so that a replay that lost its mark does not begin with it.
+                spare = self._spare_path()
+                self._files.rename(segment.path, spare)
+                self._spares.append(spare)
+
+    @property
+    def segments(self) -> list[Segment]:
+        with self._lock:
+            return list(self._segments)
+
+    # The writing side
+
+    def step(self) -> None:
+        """Commits everything queued, then seals; what the thread does, one call at a time (not threaded)."""
+        self._stepping = False
+        while self.failure is None and not self._stopped:
+            group = self._take()
+            if group is None:
+                if self._unsealed:
+                    self._ask_step(SEAL_SECONDS, seal=True)
+                return
+            self._commit_or_fail(group)
+
+    def _ask_step(self, delay: float, seal: bool = False) -> None:
+        if seal:
+            self._reactor.callLater(delay, self._seal_step)
+        elif not self._stepping:
+            self._stepping = True
+            self._reactor.callLater(delay, self.step)
+
+    def _seal_step(self) -> None:
+        if self._unsealed and not self._stepping and not self._stopped and self.failure is None:
+            self._commit_or_fail(Group())
+
+    def _take(self) -> Group | None:
+        with self._lock:
+            if self._full:
+                return self._full.popleft()
+            group = self._open
+            if group.blocks or group.tokens:
+                self._open = Group()
+                return group
+            return None
+
+    def _run(self) -> None:
+        """The journal thread."""
+        while self.failure is None:
+            group = self._take()
+            if group is None:
+                with self._lock:
+                    if self._stopped:
+                        return
+                    if self._open.blocks or self._open.tokens:
+                        continue
+                    self._waiting = True
+                if not self._wake.acquire(timeout=SEAL_SECONDS if self._unsealed else -1):
+                    with self._lock:
+                        idle, self._waiting = self._waiting, False
+                    if idle:
+                        self._commit_or_fail(Group())
+                    else:
+                        self._wake.acquire()  # an append came between: take the release that it left
+                elif self._group_wait and not self._full:
+                    self._gather_longer()
+                continue
+            self._commit_or_fail(group)
+
+    def _gather_longer(self) -> None:
+        """Waits once for more to come, at most the configured time or until a whole group is full."""
+        threading.Event().wait(self._group_wait)
+
+    def _commit_or_fail(self, group: Group) -> None:
+        try:
+            self._commit(group)
+        except Exception as error:  # poisons the journal: whatever it was, nothing may be acknowledged after it
+            self.failure = f"journal {self.directory}: {type(error).__name__}: {error} (group {self.place.sequence} at position {self.place.position})"
+            self._hop(self.failed, self.failure)
+
+    def _hop(self, function: Callable[..., None], *args: Any) -> None:
+        if self._threaded:
+            self._reactor.callFromThread(function, *args)
+        else:
+            function(*args)
+
+    def _commit(self, group: Group) -> None:
+        files = self._files
+        seal = not group.blocks and not group.tokens
+        if group.blocks or seal:
+            length = GROUP.size + group.bytes
+            space = padded(length)
+            if self.place.position + space > self._segments[-1].stop:
+                self._roll(space)
+            place = self.place
+            segment = self._segments[-1]
+            buffers = [group_header(length, place, group.blocks), *group.blocks, ZEROS[: space - length]]
+            files.write(self._handle, buffers, place.position - segment.start)
+            self.place = Place(place.sequence + 1, place.position + space)
+            self.bytes_written += space
+            self._unsynced = True
+            if seal:
+                self.seals += 1
+            else:
+                self.groups += 1
+        if self._unsynced and (self._sync or seal or group.sync or self._sync_is_due()):
+            files.datasync(self._handle)
+            self.syncs += 1
+            self._unsynced = False
+            self._synced_at = self._reactor.seconds()
+            self.synced = self.place
+        self._unsealed = not seal and not group.end and (self._unsealed or bool(group.blocks))
+        if seal:
+            return
+        self._hop(self._hand_back, group)
+        if not self._asked_for_next and self._next is None and self._spawn is not None:
+            segment = self._segments[-1]
+            if self.place.position - segment.start > segment.size // 4:
+                self._asked_for_next = True
+                self._spawn(self._prepare)
+
+    def _sync_is_due(self) -> bool:
+        return self._reactor.seconds() - self._synced_at >= SYNC_OFF_SECONDS_MAX
+
+    def _hand_back(self, group: Group) -> None:
+        """On the reactor thread."""
+        self.queued_bytes -= group.bytes
+        self.durable(group)
+
+    # Segments
+
+    def _roll(self, space: int) -> None:
+        """Makes the next segment the current one."""
+        files = self._files
+        if self._unsynced:
+            files.datasync(self._handle)
+            self.syncs += 1
+            self._unsynced = False
+        with self._growing:
+            segment = self._next or self._make_next()
+            self._next = None
+        if space > segment.size:  # one group larger than a segment: this one is made larger before its first use
+            handle = files.open(segment.path)
+            try:
+                fill(files, handle, segment.size, space)
+                files.sync(handle)
+            finally:
+                files.close(handle)
+            segment.size = space
+        handle = files.open(segment.path)
+        files.close(self._handle)
+        self._handle = handle
+        with self._lock:
+            self._segments.append(segment)
+        self.place = Place(self.place.sequence, segment.start)
+        self._asked_for_next = False
+
+    def _prepare(self) -> None:
+        """Has the next segment ready before it is needed (storage pool)."""
+        with self._growing:
+            if self._next is None and self._handle >= 0:
+                try:
+                    self._next = self._make_next()
+                except OSError:
+                    # Not yet a fault: there is room in the current segment.  When that is used up the roll tries again, and its failure is final.
+                    self._next = None
+
+    def _make_next(self) -> Segment:
+        last = self._segments[-1]
+        return self._make_segment(last.stop, min(max(last.size * 2, FIRST_SEGMENT_BYTES), self._segment_bytes))
+
+    def _make_segment(self, start: int, size: int) -> Segment:
+        """A zero-filled or used-again file under its new name, durable, so that its first group needs nothing but a data sync."""
+        files = self._files
+        path = os.path.join(self.directory, segment_name(start))
+        if self._spares:
+            old = self._spares.popleft()
+            handle = files.open(old)
+            try:
+                size = files.size(handle) // ALIGNMENT * ALIGNMENT
+            finally:
+                files.close(handle)
+        else:
+            old = path + TEMPORARY
+            files.unlink(old)
+            handle = files.open(old, create=True)
+            try:
+                fill(files, handle, 0, size)
+                files.sync(handle)
+            finally:
+                files.close(handle)
+        files.rename(old, path)
+        files.sync_directory(self.directory)
+        return Segment(path, start, size)
+
+    def _spare_path(self) -> str:
+        while True:
+            path = os.path.join(self.directory, f"{SPARE}{self._spare_serial}{SUFFIX}")
+            self._spare_serial += 1
+            if not self._files.exists(path):
+                return path
+
+
+def fill(files: Files, handle: int, offset: int, end: int) -> None:
+    """Writes zeros from `offset` to `end`."""
+    while offset < end:
+        size = min(len(ZERO_CHUNK), end - offset)
+        offset = files.write(handle, [ZERO_CHUNK if size == len(ZERO_CHUNK) else ZERO_CHUNK[:size]], offset)

@@ -1,0 +1,189 @@
+"""
+The bytes of a journal, ours alone (architecture.md 3).
+
+A journal is an endless sequence of groups, cut into segment files `<start position, 16 hex digits>.qj`; a file's length is the segment's.
+A group lies whole in one segment, at a multiple of 512; one that does not fit in what is left begins the next segment.
+The next segment's start position is this one's start plus its length.
+
+Group, big-endian:
+
+    offset  width  field
+    0       4      length: bytes of this header and the blocks, without padding
+    4       4      CRC32C over bytes 0 to 3, then bytes 8 to length
+    8       8      sequence: previous group's + 1, for ever, also when a segment file is used again
+    16      8      position of this group in the journal: segment's start + offset in the file
+    24      …      blocks; then zeros up to a multiple of 512 (not summed)
+
+Block:
+
+    0       1      kind
+    1       4      count of entries (kinds 1 and 2, else 0)
+    5       8      ledger
+    13      4      length of the data
+    17      …      data
+
+Knows: these layouts and whether a group is whole.  Does not know: files, threads, what a block means to a ledger.
+Safety: stale groups of a reused file, and groups at a place where they were not written, never pass (`whole` compares sequence and position).
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+# SPDX-License-Identifier: Apache-2.0
+
+ALIGNMENT = 512
+GROUP = struct.Struct(">IIQQ")  # length, sum, sequence, position
+BLOCK = struct.Struct(">BIqI")  # kind, count, ledger, length
+LENGTH = struct.Struct(">I")
+PLACE = struct.Struct(">QQ")  # sequence, position: what the sum covers of the header besides the length
+BODY = struct.Struct(">I")  # length in front of each body of kind 2
+assert GROUP.size == 24
+assert BLOCK.size == 17
+
+FRAMES = 1  # accepted V2 add frames as they came; key and LAC are inside
+BODIES = 2  # entry bodies, each behind its u32 length
+KEY = 3  # the ledger's master key
+FENCE = 4  # no data
+EXPLICIT_LAC = 5  # the LAC body as it was written
+LIMBO = 6  # one byte: 1 on, 0 off
+DELETED = 7  # no data
+END = 8  # clean stop: no data, ledger 0
+
+FRAME_BODY = 28  # offset of an entry body in a V2 add frame: length 4, header 4, key 20
+SUFFIX = ".qj"
+SPARE = "spare-"
+
+
+class Place(NamedTuple):
+    """Where the next group goes: its sequence and its position."""
+
+    sequence: int
+    position: int
+
+
+START = Place(1, 0)
+
+
+def segment_name(start: int) -> str:
+    return f"{start:016x}{SUFFIX}"
+
+
+def segment_start(name: str) -> int | None:
+    """The start position in a segment's file name; None for any other name."""
+    stem = name.removesuffix(SUFFIX)
+    if len(name) != 16 + len(SUFFIX) or stem == name or not all(digit in "0123456789abcdef" for digit in stem):
+        return None
+    return int(stem, 16)
+
+
+def padded(length: int) -> int:
+    return -(-length // ALIGNMENT) * ALIGNMENT
+
+
+def group_header(length: int, place: Place, blocks: Iterable[bytes]) -> bytes:
+    """The 24 bytes in front of `blocks`, whose bytes together are `length` - 24."""
+    check = crc32c(PLACE.pack(*place), crc32c(LENGTH.pack(length)))
+    for block in blocks:
+        check = crc32c(block, check)
+    return GROUP.pack(length, check, *place)
+
+
+def whole(data: bytes, offset: int, start: int, sequence: int | None) -> int:
+    """
+    The length of the group at `offset` of a segment that begins at position `start`; 0 when there is no whole group
+    that belongs there.  `sequence` None accepts any sequence.
+    """
+    if offset + GROUP.size > len(data):
+        return 0
+    length, check, found, position = GROUP.unpack_from(data, offset)
+    if position != start + offset or (sequence is not None and found != sequence) or length < GROUP.size or offset + length > len(data):
+        return 0
+    view = memoryview(data)
+    if crc32c(view[offset + 8 : offset + length], crc32c(view[offset : offset + 4])) != check:
+        return 0
+    return int(length)
+
+
+def sequence_at(data: bytes, offset: int) -> int:
+    return int(GROUP.unpack_from(data, offset)[2])
+
+
+def later_group(data: bytes, offset: int, start: int, sequence: int) -> int | None:
+    """The offset of the first whole group from `offset` on with at least `sequence`; None when there is none."""
+    unpack = GROUP.unpack_from
+    for at in range(offset, len(data) - GROUP.size + 1, ALIGNMENT):
+        _length, _check, found, position = unpack(data, at)
+        if position == start + at and found >= sequence and whole(data, at, start, None):
+            return at
+    return None
+
+
+def blocks(data: bytes, offset: int, length: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """
+    (kind, count, ledger, begin, end) of each block of a whole group; the block's data is data[begin:end].
+    Raises `ValueError` when a block reaches past its group, which a whole group never holds.
+    """
+    at, end = offset + GROUP.size, offset + length
+    while at < end:
+        if at + BLOCK.size > end:
+            raise ValueError(f"a block's header at offset {at} reaches past its group's end {end}")
+        kind, count, ledger, size = BLOCK.unpack_from(data, at)
+        at += BLOCK.size
+        if at + size > end:
+            raise ValueError(f"a block of {size} bytes at offset {at} reaches past its group's end {end}")
+        yield kind, count, ledger, at, at + size
+        at += size
+
+
+def split_frames(data: bytes, begin: int, end: int, count: int) -> list[bytes]:
+    """The entry bodies of a block of kind 1.  Raises `ValueError` when the frames do not fill it exactly."""
+    size = (end - begin) // count if count else 0
+    if size >= FRAME_BODY and size * count == end - begin and LENGTH.unpack_from(data, begin)[0] == size - 4:
+        # The usual case: all frames equally long, seen by comparing the four columns of the length fields.
+        columns = (data[begin + at : end : size] == data[begin + at : begin + at + 1] * count for at in range(4))
+        if all(columns):
+            return [data[at + FRAME_BODY : at + size] for at in range(begin, end, size)]
+    bodies = []
+    at = begin
+    while at < end:
+        if at + FRAME_BODY > end:
+            break
+        step = 4 + LENGTH.unpack_from(data, at)[0]
+        if step < FRAME_BODY or at + step > end:
+            break
+        bodies.append(data[at + FRAME_BODY : at + step])
+        at += step
+    if at != end or len(bodies) != count:
+        raise ValueError(f"the add frames of the block at offset {begin} do not fill it: {len(bodies)} of {count} found")
+    return bodies
+
+
+def join_bodies(bodies: Sequence[bytes]) -> bytes:
+    """The data of a block of kind 2."""
+    sizes = set(map(len, bodies))
+    if len(sizes) == 1:  # the usual case, without work per entry
+        length = BODY.pack(sizes.pop())
+        return length + length.join(bodies)
+    parts: list[bytes] = []
+    for body in bodies:
+        parts += (BODY.pack(len(body)), body)
+    return b"".join(parts)
+
+
+def split_bodies(data: bytes, begin: int, end: int, count: int) -> list[bytes]:
+    """The entry bodies of a block of kind 2.  Raises `ValueError` when they do not fill it exactly."""
+    bodies = []
+    at = begin
+    while at + 4 <= end:
+        size = BODY.unpack_from(data, at)[0]
+        at += 4
+        if at + size > end:
+            break
+        bodies.append(data[at : at + size])
+        at += size
+    if at != end or len(bodies) != count:
+        raise ValueError(f"the bodies of the block at offset {begin} do not fill it: {len(bodies)} of {count} found")
+    return bodies

@@ -1,0 +1,154 @@
+"""
+The ledgers of this bookie in memory: key, fence, limbo, LAC, watchers.
+
+Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint.
+Does not know: entries, journal, disk; rows are loaded by a function given.
+
+All of it belongs to the reactor thread, save `rows_of`, which the storage pool calls on a set of changes that it was given.
+Safety: a dirty state is never evicted, and a deleted ledger never comes back from its old row.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from quire.bookie.ledger_table import LedgerRow
+
+# SPDX-License-Identifier: Apache-2.0
+
+STATES_MAX = 200_000  # above this, states that nobody uses are evicted at a checkpoint
+LAC_AT = struct.Struct(">q")
+
+
+class LedgerState:
+    """One ledger."""
+
+    __slots__ = (
+        "explicit_lac",
+        "fence_durable",
+        "fenced",
+        "id",
+        "index_stale",
+        "key",
+        "key_logged",
+        "lac",
+        "last",
+        "limbo",
+        "read_next",
+        "surveyed",
+        "watchers",
+    )
+
+    def __init__(self, ledger: int, key: bytes) -> None:
+        self.id = ledger
+        self.key = key
+        self.fenced = False
+        self.fence_durable = False  # nobody may be told of a fence before
+        self.limbo = False  # entries may be missing: never a "no"
+        self.explicit_lac: bytes | None = None  # as it was written last
+        self.lac = -1  # the highest LAC seen; what storage holds counts only once `surveyed`
+        self.last = -1  # the highest entry, likewise
+        self.surveyed = False
+        self.key_logged = False  # the key stands in the journal or in the table
+        self.index_stale = False  # the index still holds rows of a deleted ledger with this id
+        self.read_next = -1  # the entry that a sequential reader would ask for next
+        self.watchers: list[Callable[[], None]] | None = None  # called when LAC rises, an explicit LAC arrives, on fence and delete
+
+    @classmethod
+    def of_row(cls, ledger: int, row: LedgerRow) -> "LedgerState":
+        state = cls(ledger, row.key)
+        state.fenced = state.fence_durable = row.fenced
+        state.limbo = row.limbo
+        state.explicit_lac = row.explicit_lac
+        state.key_logged = True
+        if row.explicit_lac is not None and len(row.explicit_lac) >= 16:
+            (state.lac,) = LAC_AT.unpack_from(row.explicit_lac, 8)
+        return state
+
+    @property
+    def row(self) -> LedgerRow:
+        return LedgerRow(self.key, self.fenced, self.explicit_lac, self.limbo)
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        if self.watchers is None:
+            self.watchers = []
+        self.watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """Does nothing when it doesn't watch."""
+        if self.watchers is not None and watcher in self.watchers:
+            self.watchers.remove(watcher)
+            self.watchers = self.watchers or None
+
+    def wake(self) -> None:
+        for watcher in tuple(self.watchers or ()):
+            watcher()
+
+
+Changes = Mapping[int, LedgerState | None]
+
+
+class Ledgers:
+    """All ledgers of all directories."""
+
+    def __init__(self, load: Callable[[int], LedgerRow | None]) -> None:
+        self.states: dict[int, LedgerState] = {}
+        self.dirty: dict[int, LedgerState | None] = {}  # None: deleted
+        self._settling: Changes = {}  # taken by a checkpoint, perhaps not yet in the table
+        self._load = load
+
+    def get(self, ledger: int) -> LedgerState | None:
+        state = self.states.get(ledger)
+        if state is None and self.dirty.get(ledger, self) is not None and self._settling.get(ledger, self) is not None:
+            row = self._load(ledger)
+            if row is not None:
+                state = self.states[ledger] = LedgerState.of_row(ledger, row)
+        return state
+
+    def create(self, ledger: int, key: bytes) -> LedgerState:
+        """A ledger that `get` does not know; it has no entries."""
+        state = self.states[ledger] = self.dirty[ledger] = LedgerState(ledger, key)
+        state.surveyed = True
+        return state
+
+    def delete(self, ledger: int) -> LedgerState | None:
+        state = self.states.pop(ledger, None)
+        self.dirty[ledger] = None
+        return state
+
+    def take_dirty(self) -> Changes:
+        """What must reach the table now; `settled` says that it did, `restore` that it did not."""
+        self._settling, self.dirty = self.dirty, {}
+        return self._settling
+
+    def restore(self) -> None:
+        self.dirty = {**self._settling, **self.dirty}
+        self._settling = {}
+
+    def settled(self) -> None:
+        self._settling = {}
+
+    def evict(self, used: Callable[[int], bool]) -> None:
+        """Bounds the memory: forgets clean states without watchers that `used` doesn't claim."""
+        if len(self.states) <= STATES_MAX:
+            return
+        for ledger, state in list(self.states.items()):
+            if state.watchers is None and ledger not in self.dirty and not used(ledger) and not state.index_stale and state.fenced == state.fence_durable:
+                del self.states[ledger]
+
+    def ids(self, stored: Iterable[int]) -> Iterator[int]:
+        """Every ledger: those `stored` in tables and those only in memory, without deleted ones."""
+        changes = {**self._settling, **self.dirty}
+        for ledger in stored:
+            if ledger not in changes:
+                yield ledger
+        for ledger, state in changes.items():
+            if state is not None:
+                yield ledger
+
+
+def rows_of(changes: Changes) -> dict[int, LedgerRow | None]:
+    """
+    The rows to store.  A state may have moved on since the changes were taken: a row that is newer than the checkpoint needs is harmless,
+    for whatever changed will be replayed from the journal too.
+    """
+    return {ledger: None if state is None else state.row for ledger, state in changes.items()}

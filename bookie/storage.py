@@ -1,0 +1,568 @@
+"""
+The storage of one bookie: what the request service talks to.
+
+Knows: the order of checks, that an entry is put in the cache before it is queued for the journal, where a read looks first, what happens at
+start and stop.
+Does not know: connections, frames, metadata.
+
+All methods belong to the reactor thread; `start` blocks and is called before any port opens.  Tokens are opaque; they come back by `durable`, in
+order, once per journal group.
+
+Safety:
+* a token comes back only after the sync that covers what it stands for; after a journal fault none comes back;
+* a fence is durable before its token comes back, also when somebody else set it a moment ago;
+* "no such entry" is said only by a ledger that is not in limbo; an entry that can't be read or fails its checksum is EIO, never a "no".
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.bookie.checkpoint import Checkpoints, read_mark
+from quire.bookie.counters import Counters
+from quire.bookie.directory import LAC_END, LedgerDirectory, current
+from quire.bookie.files import Files, StorageError
+from quire.bookie.journal import Group, Journal
+from quire.bookie.journal_format import (
+    BLOCK,
+    BODIES,
+    DELETED,
+    END,
+    EXPLICIT_LAC,
+    FENCE,
+    FRAME_BODY,
+    FRAMES,
+    KEY,
+    LIMBO,
+    Place,
+    blocks,
+    join_bodies,
+    split_bodies,
+    split_frames,
+)
+from quire.bookie.ledger_table import LedgerRow
+from quire.bookie.ledgers import LAC_AT, Ledgers, LedgerState
+from quire.bookie.lookup import Lookup
+from quire.bookie.replay import Replay
+from quire.bookie.rows import OpenRows, RocksRows
+from quire.bookie.workers import PoolWorkers, Workers
+from quire.bookie.write_cache import ENTRY_OVERHEAD, WriteCache
+from quire.conf.bookie import BookieOptions
+from quire.protocol.errors import Status
+from quire.protocol.messages import AddRun
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+pack_block = BLOCK.pack
+lac_of = LAC_AT.unpack_from
+FRAME_EXTRA = ENTRY_OVERHEAD - FRAME_BODY  # a frame is its body and FRAME_BODY bytes
+MASTER_KEY = slice(8, 28)  # where a V2 add frame holds the key
+LOCK = "quire.lock"
+UNSET_KEY = bytes(20)
+
+
+class Storage:
+    def __init__(
+        self,
+        options: BookieOptions,
+        reactor: Any,
+        files: Files | None = None,
+        *,
+        open_rows: OpenRows = RocksRows,
+        workers: Workers | None = None,
+    ) -> None:
+        self.durable: Callable[[list[object]], None] = lambda tokens: None
+        self.relieved: Callable[[], None] = lambda: None
+        self.failed: Callable[[str], None] = lambda reason: None  # a fault that ends the bookie
+        self.read_only_changed: Callable[[str | None], None] = lambda reason: None
+        self.read_only: str | None = None  # why plain and recovery adds are refused: a ledger directory can't take more
+        self.fault: str | None = None  # why this storage is dead
+        self.counters = Counters()
+        self._options = options
+        self._reactor = reactor
+        self._files = files if files is not None else Files()
+        self._open_rows = open_rows
+        self._workers: Workers = workers if workers is not None else PoolWorkers(reactor)
+        self._locks: list[int] = []
+        self._directories: list[LedgerDirectory] = []
+        self._journals: list[Journal] = []
+        self._cache = WriteCache(options.write_cache_bytes_max)
+        self._ledgers = Ledgers(self._load_row)
+        self._checkpoints = Checkpoints(self._files, self._workers, self._journals, self._cache, self._ledgers, self._directories)
+        self._checkpoints.finished = self._on_checkpoint
+        self._lookup = Lookup(
+            self._ledgers,
+            self._cache,
+            self._directories,
+            self._workers,
+            self.counters,
+            ahead_bytes_max=options.read_cache_bytes_max,
+            batch_bytes_max=options.batch_read_bytes_max,
+        )
+        self.read, self.read_run = self._lookup.read, self._lookup.read_run
+        self.entries, self.lac = self._lookup.entries, self._lookup.lac
+        self._timer: Any = None
+        self._parked = False
+        self._ready: list[object] = []  # tokens that wait for nothing
+        self._ends: list[Deferred[None]] = []
+        self._closing = False
+        self._opened = False
+
+    # Start
+
+    def start(self) -> None:
+        """Makes and locks the directories, replays the journals, starts their threads.  Raises `StorageError` that names file and offset, `OSError`."""
+        try:
+            self._start()
+        except BaseException:
+            self._release()
+            raise
+        self._opened = True
+        self._timer = self._reactor.callLater(self._options.flush_interval_ms / 1000, self._on_timer)
+
+    def _start(self) -> None:
+        options, files = self._options, self._files
+        indexes = options.index_directories or options.ledger_directories
+        if len(indexes) != len(options.ledger_directories):
+            raise StorageError(f"{len(options.ledger_directories)} ledger directories need as many index directories, not {len(indexes)}")
+        for directory in dict.fromkeys((*options.journal_directories, *options.ledger_directories, *indexes)):
+            files.make_directories(current(directory))
+        self._lock_directories()
+        self._refuse_foreign(indexes)
+        marks = [read_mark(files, current(directory)) for directory in options.ledger_directories]
+        for ledger_path, index_path, mark in zip(options.ledger_directories, indexes, marks, strict=True):
+            opened = LedgerDirectory(files, self._open_rows, ledger_path, index_path, options.entry_log_bytes_max, self._workers.pause)
+            self._directories.append(opened)
+            born = opened.index.born()
+            if mark is not None and not born:
+                raise StorageError(f"the index in {current(index_path)} is gone, yet {opened.path} has a mark: its entries would seem never to have been here")
+            if mark is not None and not opened.index.empty() and next(opened.table.ids(), None) is None:
+                raise StorageError(f"the ledger table in {current(index_path)} is empty, yet its index holds entries: fences and keys would be forgotten")
+        lowest = self._lowest(marks)
+        self._checkpoints.marks = lowest
+        for number, path in enumerate(options.journal_directories):
+            self._open_journal(path, None if lowest is None else lowest[number])
+        for journal in self._journals:
+            journal.start()
+
+    def _load_row(self, ledger: int) -> LedgerRow | None:
+        return self._directories[ledger % len(self._directories)].table.get(ledger)
+
+    def _lock_directories(self) -> None:
+        options = self._options
+        for directory in dict.fromkeys((*options.journal_directories, *options.ledger_directories)):
+            path = os.path.join(current(directory), LOCK)
+            try:
+                self._locks.append(self._files.lock(path))
+            except BlockingIOError:
+                raise StorageError(f"{path} is locked: another bookie runs on this directory") from None
+
+    def _refuse_foreign(self, indexes: tuple[str, ...]) -> None:
+        """An Apache bookie's data would be ignored, hence denied to clients: refuse instead."""
+        foreign = [
+            os.path.join(current(directory), name)
+            for directory in (*self._options.journal_directories, *self._options.ledger_directories, *indexes)
+            for name in self._files.names(current(directory))
+            if name.endswith(".txn") or name == "locations" or name.startswith("lastMark")
+        ]
+        if foreign:
+            raise StorageError(f"{foreign[0]} was written by an Apache bookie; this version can't take over its directories")
+
+    def _lowest(self, marks: list[list[Place] | None]) -> list[Place] | None:
+        """For each journal where replay begins: the lowest of all directories' marks; None: with all that is there."""
+        wanted = len(self._options.journal_directories)
+        for mark, directory in zip(marks, self._options.ledger_directories, strict=True):
+            if mark is not None and len(mark) > wanted:
+                raise StorageError(f"{current(directory)}: the mark names {len(mark)} journals, but {wanted} are configured; give all of them")
+        known = [mark for mark in marks if mark is not None]
+        if len(known) < len(marks) or not known:
+            return None
+        places = []
+        for number in range(wanted):
+            have = [mark[number] for mark in known if number < len(mark)]
+            places.append(min(have) if len(have) == len(known) else Place(1, 0))
+        return places
+
+    def _open_journal(self, path: str, mark: Place | None) -> None:
+        options = self._options
+        replay = Replay(self._files, current(path), mark, synced=options.journal_sync_data)
+        for data, offset, length in replay.groups():
+            self.counters.replayed_groups += 1
+            try:
+                for block in blocks(data, offset, length):
+                    self._apply(data, *block)
+            except ValueError as error:
+                raise StorageError(f"journal {current(path)}: {error}") from error
+            if self._cache.full:
+                self._checkpoints.write(self._cache.swap())
+                self._cache.drop()
+        if replay.torn is not None:
+            log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=replay.torn)
+        journal = Journal(
+            self._files,
+            current(path),
+            self._reactor,
+            replay.segments,
+            replay.spares,
+            replay.place,
+            segment_bytes=options.journal_segment_bytes,
+            group_bytes_max=options.journal_group_bytes_max,
+            queue_bytes_max=options.journal_queue_bytes_max,
+            group_wait=options.journal_group_wait_ms_max / 1000,
+            sync=options.journal_sync_data,
+            threaded=self._workers.threaded,
+            spawn=self._workers.spawn,
+        )
+        journal.durable = self._on_group
+        journal.failed = self._on_journal_failed
+        self._journals.append(journal)
+
+    def _apply(self, data: bytes, kind: int, count: int, ledger: int, begin: int, end: int) -> None:
+        """One replayed block.  A block for a ledger that nobody knows belongs to one that was deleted."""
+        state = self._ledgers.get(ledger)
+        if kind in (FRAMES, BODIES):
+            bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
+            if state is None and kind == FRAMES and bodies:
+                state = self._create(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
+                state.key_logged = True
+            if state is not None and bodies:
+                self._insert(state, int.from_bytes(bodies[0][8:16], "big", signed=True), bodies, end - begin + FRAME_EXTRA * count)
+                self.counters.replayed_entries += count
+        elif kind == KEY:
+            if state is None:
+                state = self._create(ledger, data[begin:end])
+            state.key_logged = True
+        elif kind == FENCE and state is not None:
+            state.fenced = state.fence_durable = True
+            self._ledgers.dirty[ledger] = state
+        elif kind == EXPLICIT_LAC and state is not None:
+            self._keep_explicit_lac(state, data[begin:end])
+        elif kind == LIMBO and state is not None:
+            state.limbo = data[begin:end] == b"\1"
+            self._ledgers.dirty[ledger] = state
+        elif kind == DELETED:
+            self._drop(ledger)
+        elif kind not in (KEY, FENCE, EXPLICIT_LAC, LIMBO, DELETED, END):
+            raise StorageError(f"journal: block of unknown kind {kind} for ledger {ledger}; a newer version wrote it")
+
+    # Writing
+
+    def add(self, run: AddRun, token: object) -> Status | None:
+        """
+        EOK: taken, `token` comes back by `durable` after the sync.  None: no room now, nothing was taken, try again after `relieved`.
+        Otherwise refused: EUA for a wrong key, EREADONLY for a ledger in limbo or a full disk, EFENCED, EBADREQ for bodies under 24 bytes.
+        """
+        ledger = run.ledger
+        state = self._ledgers.states.get(ledger) or self._ledgers.get(ledger)
+        if state is not None and state.key != run.master_key and not self._adopt_key(state, run.master_key):
+            return Status.EUA
+        if not run.recovery and state is not None:
+            if state.limbo:
+                return Status.EREADONLY
+            if state.fenced:
+                return Status.EFENCED
+        if self.read_only is not None or self.fault is not None or self._closing:
+            return Status.EREADONLY
+        journals = self._journals
+        journal = journals[ledger % len(journals)]
+        cache = self._cache
+        if cache.full or journal.full:
+            self._parked = True
+            self.counters.parked += 1
+            return None
+        bodies = run.bodies
+        count = len(bodies)
+        if not count or len(bodies[-1]) < LAC_END:
+            return Status.EBADREQ
+        if state is None:
+            state = self._create(ledger, run.master_key)
+        frames = run.frames
+        if frames is not None:
+            size = len(frames)
+            header = pack_block(FRAMES, count, ledger, size)
+            cached = size + FRAME_EXTRA * count
+            state.key_logged = True
+        else:
+            if not state.key_logged:
+                self._log_key(state, journal)
+            frames = join_bodies(bodies)
+            size = len(frames)
+            header = pack_block(BODIES, count, ledger, size)
+            cached = size + ENTRY_OVERHEAD * count
+        self._insert(state, run.first, bodies, cached)
+        journal.append((header, frames), size + BLOCK.size, token)
+        counters = self.counters
+        counters.batches += 1
+        counters.adds += count
+        counters.add_bytes += size
+        if self._cache.full:
+            self._checkpoint_soon()
+        return Status.EOK
+
+    def _insert(self, state: LedgerState, first: int, bodies: list[bytes], size: int) -> None:
+        self._cache.put(state.id, first, bodies, size)
+        last = first + len(bodies) - 1
+        state.last = max(state.last, last)
+        # A writer's LAC only rises, so the last body of what came together has the highest.
+        body = bodies[-1]
+        if len(body) >= LAC_END:
+            (lac,) = lac_of(body, 16)
+            if lac > state.lac:
+                state.lac = lac
+                if state.watchers is not None:
+                    state.wake()
+
+    def _create(self, ledger: int, key: bytes) -> LedgerState:
+        state = self._ledgers.create(ledger, key)
+        state.index_stale = self._checkpoints.deleting(ledger)
+        return state
+
+    def _adopt_key(self, state: LedgerState, key: bytes) -> bool:
+        """A ledger made by an integrity check or a rebuilt table has no key yet: the first one given becomes its key."""
+        if state.key not in (b"", UNSET_KEY):
+            return False
+        state.key = key
+        state.key_logged = False
+        self._ledgers.dirty[state.id] = state
+        self._log_key(state, self._journal_of(state.id))
+        return True
+
+    def _log_key(self, state: LedgerState, journal: Journal) -> None:
+        journal.append((pack_block(KEY, 0, state.id, len(state.key)), state.key), BLOCK.size + len(state.key))
+        state.key_logged = True
+
+    def _journal_of(self, ledger: int) -> Journal:
+        return self._journals[ledger % len(self._journals)]
+
+    def _open_with_key(self, ledger: int, key: bytes) -> LedgerState | None:
+        """The ledger, made if it is unknown, its key in the journal; None when the key is wrong."""
+        state = self._ledgers.get(ledger)
+        if state is None:
+            state = self._create(ledger, key)
+        elif state.key != key and not self._adopt_key(state, key):
+            return None
+        if not state.key_logged:
+            self._log_key(state, self._journal_of(ledger))
+        return state
+
+    def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
+        """EOK: no plain add is taken from now on, and `token` comes back once that is durable.  Makes the ledger if it is unknown.  EUA: wrong key."""
+        if self.fault is not None:
+            return Status.EIO
+        state = self._open_with_key(ledger, master_key)
+        if state is None:
+            return Status.EUA
+        journal = self._journal_of(ledger)
+        if not state.fenced:
+            state.fenced = True
+            self._ledgers.dirty[ledger] = state
+            self.counters.fences += 1
+            journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state)
+            state.wake()
+        elif state.fence_durable:
+            self._give_back(token)
+        else:
+            journal.append((), 0, token)  # behind the fence that is on its way
+        return Status.EOK
+
+    def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status:
+        """Stores an explicit LAC as it is; EOK: `token` comes back once it is durable.  EUA: wrong key; EBADREQ: under 16 bytes."""
+        if self.fault is not None:
+            return Status.EIO
+        if len(body) < 16:
+            return Status.EBADREQ
+        state = self._open_with_key(ledger, master_key)
+        if state is None:
+            return Status.EUA
+        self._journal_of(ledger).append((pack_block(EXPLICIT_LAC, 0, ledger, len(body)), body), BLOCK.size + len(body), token)
+        self._keep_explicit_lac(state, body)
+        state.wake()
+        return Status.EOK
+
+    def _keep_explicit_lac(self, state: LedgerState, body: bytes) -> None:
+        state.explicit_lac = body
+        self._ledgers.dirty[state.id] = state
+        if len(body) >= 16:
+            (lac,) = lac_of(body, 8)
+            state.lac = max(state.lac, lac)
+
+    def force(self, ledger: int, token: object) -> None:
+        """`token` comes back after a sync that covers every add of the ledger that was acknowledged before."""
+        self._journal_of(ledger).force(token)
+
+    def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
+        """Turns limbo of a known ledger on or off, durably; ENOLEDGER for an unknown one."""
+        state = self._ledgers.get(ledger)
+        if state is None:
+            return Status.ENOLEDGER
+        if not state.key_logged:
+            self._log_key(state, self._journal_of(ledger))
+        state.limbo = limbo
+        self._ledgers.dirty[ledger] = state
+        self._journal_of(ledger).append((pack_block(LIMBO, 0, ledger, 1), b"\1" if limbo else b"\0"), BLOCK.size + 1, token)
+        return Status.EOK
+
+    def delete_ledger(self, ledger: int) -> None:
+        """Forgets the ledger and its entries; their bytes go when their entry log goes.  An unknown ledger is fine."""
+        if self._ledgers.get(ledger) is None:
+            return
+        self._journal_of(ledger).append((pack_block(DELETED, 0, ledger, 0),), BLOCK.size)
+        state = self._drop(ledger)
+        if state is not None:
+            state.wake()
+
+    def _drop(self, ledger: int) -> LedgerState | None:
+        self._cache.forget(ledger)
+        self._lookup.forget(ledger)
+        self._checkpoints.deleted.add(ledger)
+        return self._ledgers.delete(ledger)
+
+    # What comes back
+
+    def _give_back(self, token: object) -> None:
+        self._ready.append(token)
+        if len(self._ready) == 1:
+            self._reactor.callLater(0, self._give_ready)
+
+    def _give_ready(self) -> None:
+        tokens, self._ready = self._ready, []
+        if self.fault is None:
+            self.durable(tokens)
+
+    def _on_group(self, group: Group) -> None:
+        if self.fault is not None:
+            return
+        for state in group.fences:
+            state.fence_durable = True
+        self._count_journals()
+        if group.tokens:
+            self.durable(group.tokens)
+        if group.end and self._ends:
+            self._ends.pop().callback(None)
+        if self._parked:
+            self._relieve()
+
+    def _count_journals(self) -> None:
+        counters = self.counters
+        if len(self._journals) == 1:
+            (journal,) = self._journals
+            counters.journal_groups, counters.journal_syncs = journal.groups, journal.syncs
+            counters.journal_bytes, counters.journal_seals = journal.bytes_written, journal.seals
+            return
+        counters.journal_groups = sum(journal.groups for journal in self._journals)
+        counters.journal_syncs = sum(journal.syncs for journal in self._journals)
+        counters.journal_bytes = sum(journal.bytes_written for journal in self._journals)
+        counters.journal_seals = sum(journal.seals for journal in self._journals)
+
+    def _relieve(self) -> None:
+        if not self._cache.full and all(journal.relaxed for journal in self._journals):
+            self._parked = False
+            self.relieved()
+
+    def _on_journal_failed(self, reason: str) -> None:
+        if self.fault is None:
+            self.fault = reason
+            log.critical("storage: {reason}; nothing is acknowledged any more", reason=reason)
+            ends, self._ends = self._ends, []
+            for end in ends:
+                end.errback(StorageError(reason))
+            self.failed(reason)
+
+    # Checkpoints
+
+    def _checkpoint_soon(self) -> None:
+        if not self._checkpoints.running and self.read_only is None:
+            self._checkpoints.run().addErrback(lambda failure: None)  # `_on_checkpoint` sees and says it
+
+    def _on_timer(self) -> None:
+        self._timer = self._reactor.callLater(self._options.flush_interval_ms / 1000, self._on_timer)
+        self._count_journals()
+        if not self._checkpoints.running and self._checkpoints.failure is None and self.fault is None:
+            self._checkpoints.run().addErrback(lambda failure: None)
+
+    def _on_checkpoint(self) -> None:
+        done = self._checkpoints
+        counters = self.counters
+        counters.checkpoints = counters.flushes = done.done
+        counters.flushed_bytes, counters.flushed_entries = done.bytes_written, done.entries
+        reason = done.failure or done.blocked
+        if reason != self.read_only:
+            self.read_only = reason
+            if reason is None:
+                log.info("storage: writable again")
+            else:
+                log.error("storage: read-only: {reason}; the journal keeps what was acknowledged", reason=reason)
+            self.read_only_changed(reason)
+        if self._cache.full and reason is None and not self._closing:
+            self._checkpoint_soon()
+        if self._parked and not self._closing:
+            self._relieve()
+
+    def flush(self) -> "Deferred[None]":
+        """A checkpoint that covers all that came before.  Fails with `StorageError` or `OSError`."""
+        return self._checkpoints.run()
+
+    # Reading
+
+    def ledger(self, ledger: int) -> LedgerState | None:
+        """The state of a ledger that this bookie knows."""
+        return self._ledgers.get(ledger)
+
+    def ledgers(self) -> Iterator[int]:
+        """The ids of all ledgers, in no order."""
+        return self._ledgers.ids(chain.from_iterable(directory.table.ids() for directory in self._directories))
+
+    def explicit_lac(self, ledger: int) -> bytes | None:
+        """The explicit LAC as it was written last."""
+        state = self._ledgers.get(ledger)
+        return None if state is None else state.explicit_lac
+
+    def disk_usage(self) -> tuple[int, int]:
+        """(total, free) bytes of the file systems that hold ledger directories, each counted once."""
+        usages = {usage.device: usage for usage in map(self._files.usage, self._options.ledger_directories)}
+        return sum(usage.total for usage in usages.values()), sum(usage.free for usage in usages.values())
+
+    # Stop
+
+    def close(self) -> "Deferred[None]":
+        """
+        A clean stop: the journals end with a mark of it, everything is checkpointed, files are closed.  After a fault: closes only.
+        Fails with `StorageError` or `OSError` when the last checkpoint does; nothing acknowledged is lost then, the journal keeps it.
+        """
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        if self._closing or not self._opened:
+            return
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            if self.fault is None:
+                self._ends = [Deferred() for _ in self._journals]
+                ends = list(self._ends)
+                for journal in self._journals:
+                    journal.end()
+                for end in ends:
+                    await end
+                if self._checkpoints.failure is None:
+                    await self._checkpoints.run()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._workers.stop()
+        for journal in self._journals:
+            journal.join()
+        for directory in self._directories:
+            directory.close()
+        for lock in self._locks:
+            self._files.close(lock)
+        self._locks = []
+        self._journals.clear()
+        self._directories.clear()

@@ -1,0 +1,84 @@
+"""
+Who does the storage's slow work: a small pool of threads, or, in tests and simulation, the caller itself.
+
+Knows: how a job gets a Deferred, and how a long job leaves the interpreter to the reactor every half millisecond.
+Does not know: what the jobs do.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+SLICE_SECONDS = 0.0004  # a job computes so long, then rests
+REST_SECONDS = 0.0001
+THREADS_MAX = 4  # one flush, one segment in the making, the rest for reads
+
+
+class Workers(Protocol):
+    """`threaded`: jobs run beside the reactor, so a journal has a thread of its own too."""
+
+    threaded: bool
+
+    def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]": ...
+    def spawn(self, job: Callable[[], None]) -> None: ...
+    def pause(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class PoolWorkers:
+    """Threads.  `run`'s Deferred fires on the reactor thread."""
+
+    threaded = True
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._pool = ThreadPool(0, THREADS_MAX, name="storage")
+        self._pool.start()
+        self._rested = threading.local()
+        self._never = threading.Event()
+
+    def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]":
+        return deferToThreadPool(self._reactor, self._pool, job, *args)
+
+    def spawn(self, job: Callable[[], None]) -> None:
+        self._pool.callInThread(job)
+
+    def pause(self) -> None:
+        """A long job calls it between pieces of work: sleeps when its slice is used up, so that reactor and journal get the interpreter."""
+        seconds = self._reactor.seconds
+        now = seconds()
+        since = getattr(self._rested, "at", None)
+        if since is None:
+            self._rested.at = now
+        elif not 0 <= now - since < SLICE_SECONDS:
+            self._never.wait(REST_SECONDS)
+            self._rested.at = seconds()
+
+    def stop(self) -> None:
+        """Waits for the jobs that run."""
+        self._pool.stop()
+
+
+class InlineWorkers:
+    """Does each job at once, in the caller; a Deferred has fired when it is returned."""
+
+    threaded = False
+
+    def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]":
+        return maybeDeferred(job, *args)
+
+    def spawn(self, job: Callable[[], None]) -> None:
+        job()
+
+    def pause(self) -> None:
+        """There is nobody to make room for."""
+
+    def stop(self) -> None:
+        """Nothing runs."""

@@ -1,0 +1,251 @@
+"""
+Entries in memory: the write cache (two halves) and the windows read ahead.
+
+Knows: for each ledger disjoint runs in ascending order, each a list of bodies of at most `RUN_ENTRIES_MAX` entries and about
+`RUN_BYTES_MAX` bytes, so that one run becomes one index record when it is flushed.  A later copy of an entry wins.
+Does not know: journals, files, who may write.
+
+Work is per batch: a batch that continues its ledger costs one list concatenation.
+Safety: a half is dropped only by its owner, after what it holds is durable elsewhere; only the reactor thread changes the active half,
+and the flushing half is changed by nobody save `forget` (a deleted ledger), which a flush tolerates.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+
+# SPDX-License-Identifier: Apache-2.0
+
+RUN_ENTRIES_MAX = 256
+RUN_BYTES_MAX = 1 << 20
+ENTRY_OVERHEAD = 48  # bytes that one entry takes in memory beside its own: object header, list slot
+LEDGER_OVERHEAD = 400  # the same for a ledger's first run
+WINDOWS_PER_LEDGER = 4
+
+
+class Runs:
+    """The entries of one ledger in one half."""
+
+    __slots__ = ("bodies", "end", "firsts", "tail_bytes")
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []
+        self.bodies: list[list[bytes]] = []
+        self.end = -1  # last entry + 1; -1 without entries
+        self.tail_bytes = 0  # size of the last run, roughly
+
+    def put(self, first: int, bodies: list[bytes], size: int) -> None:
+        """`size`: about how many bytes the bodies have together.  The list stays the caller's."""
+        count = len(bodies)
+        end = self.end
+        if first == end and self.tail_bytes + size <= RUN_BYTES_MAX and first - self.firsts[-1] + count <= RUN_ENTRIES_MAX:
+            self.bodies[-1] += bodies
+            self.tail_bytes += size
+            self.end = end + count
+        elif first >= end:
+            self._extend(first, bodies, size)
+        else:
+            self._replace(first, bodies, size)
+
+    def _extend(self, first: int, bodies: list[bytes], size: int) -> None:
+        count = len(bodies)
+        if count <= RUN_ENTRIES_MAX and size <= RUN_BYTES_MAX:
+            self.firsts.append(first)
+            self.bodies.append(list(bodies))
+            self.tail_bytes = size
+        else:
+            for start, piece, piece_size in pieces(bodies):
+                self.firsts.append(first + start)
+                self.bodies.append(piece)
+                self.tail_bytes = piece_size
+        self.end = first + count
+
+    def _replace(self, first: int, bodies: list[bytes], _size: int) -> None:
+        """The slow way: entries that lie before or over those we have.  What they overlap is cut."""
+        end = first + len(bodies)
+        firsts, runs = self.firsts, self.bodies
+        low = max(bisect_right(firsts, first) - 1, 0)
+        if firsts[low] + len(runs[low]) <= first:
+            low += 1
+        high = low
+        while high < len(firsts) and firsts[high] < end:
+            high += 1
+        new_firsts: list[int] = []
+        new_runs: list[list[bytes]] = []
+        if low < high and firsts[low] < first:
+            new_firsts.append(firsts[low])
+            new_runs.append(runs[low][: first - firsts[low]])
+        for start, piece, _piece_size in pieces(bodies):
+            new_firsts.append(first + start)
+            new_runs.append(piece)
+        if low < high and firsts[high - 1] + len(runs[high - 1]) > end:
+            new_firsts.append(end)
+            new_runs.append(runs[high - 1][end - firsts[high - 1] :])
+        firsts[low:high] = new_firsts
+        runs[low:high] = new_runs
+        self.end = firsts[-1] + len(runs[-1])
+        self.tail_bytes = sum(map(len, runs[-1]))
+
+    def get(self, entry: int) -> bytes | None:
+        at = bisect_right(self.firsts, entry) - 1
+        if at < 0:
+            return None
+        run = self.bodies[at]
+        within = entry - self.firsts[at]
+        return run[within] if within < len(run) else None
+
+    def following(self, entry: int) -> list[bytes]:
+        """The bodies of `entry` and those behind it in the same run; empty when it isn't here."""
+        at = bisect_right(self.firsts, entry) - 1
+        return self.bodies[at][entry - self.firsts[at] :] if at >= 0 else []
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """(first, count) of each run."""
+        return [(first, len(run)) for first, run in zip(self.firsts, self.bodies, strict=True)]
+
+
+def pieces(bodies: list[bytes]) -> Iterator[tuple[int, list[bytes], int]]:
+    """(index of the first, bodies, bytes) of consecutive parts that each respect the limits of a run."""
+    start = 0
+    while start < len(bodies):
+        part = bodies[start : start + RUN_ENTRIES_MAX]
+        size = sum(map(len, part))
+        if size > RUN_BYTES_MAX and len(part) > 1:
+            size = taken = 0
+            for body in part:
+                if taken and size + len(body) > RUN_BYTES_MAX:
+                    break
+                size += len(body)
+                taken += 1
+            part = part[:taken]
+        yield start, part, size
+        start += len(part)
+
+
+class Half:
+    """One half of the write cache."""
+
+    __slots__ = ("bytes", "entries", "ledgers")
+
+    def __init__(self) -> None:
+        self.ledgers: dict[int, Runs] = {}
+        self.bytes = 0
+        self.entries = 0
+
+
+class WriteCache:
+    """What was added and is not yet in entry log and index.  `bytes_max`: both halves together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._half_bytes_max = max(bytes_max // 2, 1)
+        self.active = Half()
+        self.flushing: Half | None = None
+
+    @property
+    def full(self) -> bool:
+        """No more may be put until the halves were swapped."""
+        return self.active.bytes >= self._half_bytes_max
+
+    def put(self, ledger: int, first: int, bodies: list[bytes], size: int) -> None:
+        """`size`: the bodies' bytes plus `ENTRY_OVERHEAD` each, roughly."""
+        active = self.active
+        runs = active.ledgers.get(ledger)
+        if runs is None:
+            runs = active.ledgers[ledger] = Runs()
+            active.bytes += LEDGER_OVERHEAD
+        runs.put(first, bodies, size)
+        active.bytes += size
+        active.entries += len(bodies)
+
+    def get(self, ledger: int, entry: int) -> bytes | None:
+        runs = self.active.ledgers.get(ledger)
+        if runs is not None and (body := runs.get(entry)) is not None:
+            return body
+        if self.flushing is not None and (runs := self.flushing.ledgers.get(ledger)) is not None:
+            return runs.get(entry)
+        return None
+
+    def following(self, ledger: int, entry: int) -> list[bytes]:
+        """Consecutive bodies from `entry` on, as far as one run reaches; empty when `entry` isn't cached."""
+        runs = self.active.ledgers.get(ledger)
+        if runs is not None and (found := runs.following(entry)):
+            return found
+        if self.flushing is not None and (runs := self.flushing.ledgers.get(ledger)) is not None:
+            found = runs.following(entry)
+            active = self.active.ledgers.get(ledger)
+            if found and active is not None and active.firsts[0] < entry + len(found):
+                # The active half overlaps this run and its copies win: give out what certainly lies before them.
+                return found[: max(1, active.firsts[0] - entry)]
+            return found
+        return []
+
+    def last(self, ledger: int) -> int:
+        """The highest cached entry; -1 when there is none."""
+        runs = self.active.ledgers.get(ledger)
+        last = runs.end - 1 if runs is not None else -1
+        if self.flushing is not None and (runs := self.flushing.ledgers.get(ledger)) is not None:
+            last = max(last, runs.end - 1)
+        return last
+
+    def ranges(self, ledger: int) -> list[tuple[int, int]]:
+        """(first, count) of all cached runs; those of the two halves may overlap."""
+        found = []
+        for half in (self.active, self.flushing):
+            if half is not None and (runs := half.ledgers.get(ledger)) is not None:
+                found += runs.ranges()
+        return found
+
+    def holds(self, ledger: int) -> bool:
+        return ledger in self.active.ledgers or (self.flushing is not None and ledger in self.flushing.ledgers)
+
+    def forget(self, ledger: int) -> None:
+        """The ledger was deleted."""
+        self.active.ledgers.pop(ledger, None)
+        if self.flushing is not None:
+            self.flushing.ledgers.pop(ledger, None)
+
+    def swap(self) -> Half:
+        """The active half becomes the flushing one, which must be gone."""
+        assert self.flushing is None, "a half that was not flushed may not be replaced"
+        self.flushing = self.active
+        self.active = Half()
+        return self.flushing
+
+    def drop(self) -> None:
+        """What the flushing half holds is durable elsewhere."""
+        self.flushing = None
+
+
+class ReadAhead:
+    """Windows of entries read from entry logs before they are asked for; the longest unused ledger's go first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._ledgers: OrderedDict[int, list[tuple[int, list[bytes], int]]] = OrderedDict()
+        self.bytes = 0
+
+    def get(self, ledger: int, entry: int) -> bytes | None:
+        windows = self._ledgers.get(ledger)
+        if windows is None:
+            return None
+        for first, bodies, _size in windows:
+            if first <= entry < first + len(bodies):
+                return bodies[entry - first]
+        return None
+
+    def put(self, ledger: int, first: int, bodies: list[bytes]) -> None:
+        size = sum(map(len, bodies)) + ENTRY_OVERHEAD * len(bodies)
+        if size > self._bytes_max:
+            return
+        windows = self._ledgers.setdefault(ledger, [])
+        self._ledgers.move_to_end(ledger)
+        windows.insert(0, (first, bodies, size))
+        self.bytes += size
+        while len(windows) > WINDOWS_PER_LEDGER:
+            self.bytes -= windows.pop()[2]
+        while self.bytes > self._bytes_max:
+            _ledger, oldest = self._ledgers.popitem(last=False)
+            self.bytes -= sum(window[2] for window in oldest)
+
+    def forget(self, ledger: int) -> None:
+        self.bytes -= sum(window[2] for window in self._ledgers.pop(ledger, ()))
