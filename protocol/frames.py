@@ -9,7 +9,7 @@ Safety: N = 0 and N + 4 above the limit are refused as soon as the 4 length byte
 so a peer can make us hold at most one frame of the limit.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from struct import Struct
 from typing import Final, Generic, TypeVar
 
@@ -69,6 +69,7 @@ class Inflow:
 
     def keep(self, chunk: bytes, at: int) -> None:
         """Holds what follows the last whole frame of `chunk`.  Raises `WireError` when its length field is refused."""
+        self._needed = LENGTH_BYTES  # not that of a frame that has ended: the next one may be shorter
         if at == len(chunk):
             return
         self._held += memoryview(chunk)[at:]
@@ -76,25 +77,20 @@ class Inflow:
             (length,) = LENGTH.unpack_from(chunk, at)
             check_length(length, self.payload_bytes_max)
             self._needed = LENGTH_BYTES + length
-        else:
-            self._needed = LENGTH_BYTES
 
 
-class Receiver(ABC, Generic[T]):
-    """The receiving end of one connection.  What a frame means is the subclass's `decode`."""
+class Receiver(Generic[T]):
+    """
+    The receiving end of one connection.  `decode(chunk, payload_bytes_max, out)` appends the messages of all whole frames
+    of a chunk to `out`, returns where the first unfinished one starts, and raises `WireError` when the connection must close.
+    """
 
-    __slots__ = ("_inflow", "failure")
+    __slots__ = ("_decode", "_inflow", "failure")
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, decode: Callable[[bytes, int, list[T]], int], frame_bytes_max: int) -> None:
+        self._decode = decode
         self._inflow = Inflow(frame_bytes_max)
         self.failure: WireError | None = None
-
-    @abstractmethod
-    def decode(self, chunk: bytes, payload_bytes_max: int, out: list[T]) -> int:
-        """
-        Appends the messages of all whole frames of a chunk to `out`; returns where the first unfinished one starts.
-        Raises `WireError` when the connection must close; `out` then holds what came before.
-        """
 
     @property
     def held(self) -> int:
@@ -113,7 +109,7 @@ class Receiver(ABC, Generic[T]):
         try:
             chunk = inflow.take(data)
             if chunk:
-                inflow.keep(chunk, self.decode(chunk, inflow.payload_bytes_max, out))
+                inflow.keep(chunk, self._decode(chunk, inflow.payload_bytes_max, out))
         except WireError as problem:
             self.failure = problem
         except BaseException:
