@@ -1,0 +1,258 @@
+"""
+One bookie, assembled: identity, storage, service, ports, registration; how it starts, turns read-only, fails and stops.
+
+Order of start: the cluster is there, the port is ours, the cookies fit, the journal is replayed, the ports open, the bookie
+is listed.  Clients find it only when it can serve.  Order of a stop: it leaves the list, the ports close, the storage writes
+a checkpoint.
+
+Knows: that order.  Does not know: processes, signals, files of configuration.  The store is its caller's, who closes it.
+
+Safety: a bookie that can't do what it is listed for does not linger.  `ended` then fails, and its process must end with a
+non-zero status.
+"""
+
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from quire.bookie import disks, identity
+from quire.bookie.admin import Admin
+from quire.bookie.contract import LedgerStorage
+from quire.bookie.files import Files, StorageError
+from quire.bookie.http import HttpServer
+from quire.bookie.listener import Listener
+from quire.bookie.metrics import BookieCollector, Metrics
+from quire.bookie.registration import Registration
+from quire.bookie.service import Service
+from quire.conf.bookie import BookieOptions
+from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
+
+# SPDX-License-Identifier: Apache-2.0
+
+BACKLOG = 1024  # connections that the kernel holds until they are accepted
+FORCED, OPERATOR, DISK = "forceReadOnlyBookie", "operator", "disk"
+
+
+class BookieFailed(Exception):
+    """The bookie can't go on, or could not start.  The text says what to do where anything can be done."""
+
+
+class OpenableStorage(LedgerStorage, Protocol):
+    """A storage as the bookie opens and closes it."""
+
+    counters: Any
+
+    def start(self) -> None:
+        """Blocks: replays the journal.  Raises `StorageError`."""
+        ...
+
+    def close(self) -> Deferred[None]: ...
+
+
+OpenStorage = Callable[[BookieOptions, Any, Files], OpenableStorage]
+
+
+def open_storage(options: BookieOptions, reactor: Any, files: Files) -> OpenableStorage:
+    """The real storage."""
+    from quire.bookie.storage import Storage
+
+    return Storage(options, reactor, files)
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A TCP socket that has its port and refuses connections until it listens.  `BookieFailed` names the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except OSError as failure:
+        made.close()
+        raise BookieFailed(f"{host}:{port} can't be listened on: {failure.strerror or failure}") from failure
+    return made
+
+
+class Bookie:
+    """
+    `start` and `stop` give Deferreds; `start` fails with `BookieFailed`, `IdentityError`, `StorageError` or what the store says,
+    and then leaves nothing open.  `ended` fires once: with None after a clean stop, with `BookieFailed` when the bookie had to give up.
+    """
+
+    log = Logger()
+
+    def __init__(self, reactor: Any, options: BookieOptions, store: MetadataStore, files: Files | None = None, storage: OpenStorage = open_storage) -> None:
+        self.options = options
+        self.ended: Deferred[None] = Deferred()
+        self.id = ""  # known once started
+        self.host = ""
+        self.port = 0
+        self.http_port = 0
+        self.serving = False
+        self.stopping = False
+        self._reactor = reactor
+        self._clock = cast(Reactor, reactor)
+        self._store = store
+        self._files = files or Files()
+        self._open_storage = storage
+        self._reasons: dict[str, str] = {}  # kind -> why the bookie is read-only
+        self._storage: OpenableStorage | None = None
+        self._closers: list[Callable[[], object]] = []  # what a stop undoes, latest first
+        self._disk_watch: LoopingCall | None = None
+        self._nearly_full: frozenset[str] = frozenset()
+
+    def start(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._start())
+
+    def stop(self) -> Deferred[None]:
+        """Stops cleanly; may be called once, whether or not the start came to its end."""
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _start(self) -> None:
+        try:
+            await self._prepare()
+            await self._open()
+        except BaseException:
+            await self._undo()
+            raise
+        self.log.info("{bookie} serves at {host}:{port}", bookie=self.id, host=self.host, port=self.port)
+
+    async def _prepare(self) -> None:
+        """Everything that must hold before a port opens."""
+        options = self.options
+        cluster = await self._store.cluster()
+        self._socket = bound_socket(identity.listening_address(options), options.port)
+        self._closers.append(self._socket.close)
+        self.port = self._socket.getsockname()[1]
+        self.host = identity.own_host(options)
+        self.id = identity.derive_id(options, self.host, self.port)
+        new = await identity.check(self._store, options, self.id, cluster.instance_id, self._files)
+        if new:
+            self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
+        storage = self._storage = self._open_storage(options, self._reactor, self._files)
+        storage.failed = self._fail
+        self._service = Service(self._clock, options, storage)
+        self._listener = Listener(self._clock, options, self._service)
+        self._closers.append(storage.close)
+        storage.start()
+
+    async def _open(self) -> None:
+        """The ports, then the list."""
+        options = self.options
+        if options.force_read_only:
+            self._reasons[FORCED] = "forceReadOnlyBookie is set"
+        self._look_at_disks()
+        self.registration = Registration(self._store, self.id, self._fail)
+        assert self._storage is not None
+        self._metrics = Metrics(BookieCollector(self._service, self._listener, self.registration, self._storage.counters))
+        server = HttpServer(self._clock, Admin(self).serve)
+        http = bound_socket(options.metrics_host, options.metrics_port)
+        self.http_port = http.getsockname()[1]
+        self._listen(http, server, server.abort_all)
+        self._listen(self._socket, self._listener, self._listener.close_all)
+        http_host = self.host if options.metrics_host in identity.ANY_ADDRESS else options.metrics_host
+        info = ServiceInfo.of(self.host, self.port, http=(http_host, self.http_port))
+        self.serving = True
+        self._closers.append(lambda: Deferred.fromCoroutine(self.registration.stop()))
+        await self.registration.start(info, self.read_only)
+        self._disk_watch = LoopingCall(self._look_at_disks)
+        self._disk_watch.clock = self._reactor
+        self._disk_watch.start(options.disk_check_interval_ms / 1000, now=False)
+        self._closers.append(self._stop_disk_watch)
+
+    def _listen(self, bound: socket.socket, factory: Any, end: Callable[[], object]) -> None:
+        bound.listen(BACKLOG)
+        port = self._reactor.adoptStreamPort(bound.fileno(), bound.family, factory)
+        bound.close()  # the reactor has its own handle of it
+        self._closers.append(end)
+        self._closers.append(port.stopListening)
+
+    async def _stop(self) -> None:
+        if self.stopping:
+            return
+        self.stopping = True
+        self.serving = False
+        await self._undo()
+        if not self.ended.called:
+            self.ended.callback(None)
+        self.log.info("{bookie} has stopped", bookie=self.id)
+
+    async def _undo(self) -> None:
+        """Closes what was opened, latest first; a part that can't be closed doesn't keep the others open."""
+        self.serving = False
+        while self._closers:
+            close = self._closers.pop()
+            try:
+                await maybeDeferred(close)
+            except (OSError, StorageError) as failure:
+                self.log.error("closing {bookie}: {reason}", bookie=self.id or "the bookie", reason=str(failure))
+
+    def _fail(self, reason: str) -> None:
+        """A fault that ends the bookie.  Nothing more is acknowledged: the connections end at once."""
+        if self.stopping:
+            self.log.error("while stopping: {reason}", reason=reason)
+            return
+        self.log.critical("{bookie} gives up: {reason}", bookie=self.id, reason=reason)
+        self.stopping = True
+        self.serving = False
+        for connection in list(self._listener.connections):
+            connection.abort()
+        undone = Deferred.fromCoroutine(self._undo())
+        undone.addBoth(lambda _: self.ended.errback(BookieFailed(reason)))
+
+    # -- read-only
+
+    @property
+    def read_only(self) -> bool:
+        return bool(self._reasons)
+
+    @property
+    def read_only_reasons(self) -> list[str]:
+        return list(self._reasons.values())
+
+    @property
+    def high_priority_writes(self) -> bool:
+        return self._service.high_priority_writes
+
+    def metrics_text(self) -> bytes:
+        return self._metrics.text()
+
+    def operator_read_only(self, on: bool) -> str | None:
+        """An operator's wish; it stays until the operator takes it back or the bookie restarts."""
+        if not on and FORCED in self._reasons:
+            return "forceReadOnlyBookie is set in the configuration; take it out and restart the bookie"
+        self._set_read_only(OPERATOR, "an operator said so" if on else None)
+        return None
+
+    def _set_read_only(self, kind: str, reason: str | None) -> None:
+        before = self.read_only
+        if reason is None:
+            self._reasons.pop(kind, None)
+        else:
+            self._reasons[kind] = reason
+        self._service.read_only = self.read_only
+        if before == self.read_only:
+            return
+        if self.read_only:
+            self.log.warn("{bookie} is read-only now: {reason}", bookie=self.id, reason="; ".join(self._reasons.values()))
+        else:
+            self.log.info("{bookie} is writable again", bookie=self.id)
+        if self.serving:
+            self.registration.switch(self.read_only)
+
+    def _look_at_disks(self) -> None:
+        found = disks.look(self._files, self.options)
+        nearly_full = frozenset(directory for directory, _ in found.nearly_full)
+        for directory, used in found.nearly_full:
+            if directory not in self._nearly_full:
+                self.log.warn("{directory} is {used:.1%} full (diskUsageWarnThreshold)", directory=directory, used=used)
+        self._nearly_full = nearly_full
+        self._service.high_priority_writes = found.room_for_recovery
+        self._set_read_only(DISK, found.reason)
+
+    def _stop_disk_watch(self) -> None:
+        if self._disk_watch is not None and self._disk_watch.running:
+            self._disk_watch.stop()
