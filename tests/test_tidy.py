@@ -22,6 +22,7 @@ CLOCK_OWNERS = {
     "client/background.py": "a blocking call waits with a deadline of the caller's clock",
 }
 CHANCE_OWNERS = {
+    "client/api.py": "a client that was given no generator takes the operating system's",
     "metadata/uri.py": "seeds the generator of each store that it opens: instance ids differ between processes",
     "tools/": "commands seed the generators",
 }
