@@ -70,14 +70,14 @@ def mac_key(password: bytes) -> bytes:
 class Digest:
     """Makes and checks the entries of one password and digest type."""
 
-    __slots__ = ("_mac", "kind", "master_key", "overhead", "size")
+    __slots__ = ("_keyed", "kind", "master_key", "overhead", "size")
 
     def __init__(self, kind: DigestType, password: bytes) -> None:
         self.kind = kind
         self.size = SIZES[kind]
         self.overhead = HEADER.size + self.size  # bytes before the payload
         self.master_key = master_key(password)
-        self._mac = mac_key(password)
+        self._keyed = hmac.new(mac_key(password), digestmod=hashlib.sha1)
 
     def of(self, header: bytes, payload: bytes | memoryview = b"") -> bytes:
         """The digest field for these header bytes and this payload."""
@@ -87,7 +87,10 @@ class Digest:
         if kind is DigestType.CRC32:
             return zlib.crc32(payload, zlib.crc32(header)).to_bytes(8, "big")
         if kind is DigestType.MAC:
-            return hmac.digest(self._mac, header + payload, "sha1")
+            made = self._keyed.copy()  # half the time of a new one
+            made.update(header)
+            made.update(payload)
+            return made.digest()
         return b""
 
     def entry(self, ledger: int, entry: int, lac: int, length: int, payload: bytes) -> bytes:

@@ -22,7 +22,7 @@ from struct import Struct
 from quire.protocol import packets, schema
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import MalformedFrame, Status, UnknownOperation
-from quire.protocol.frames import LENGTH, Receiver, check_length
+from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_length
 from quire.protocol.messages import HIGH_PRIORITY, AddAcks, AddRun, Auth, AuthReply, BatchRead, BatchReply, Read, ReadReply, Reply, Request
 
 # SPDX-License-Identifier: Apache-2.0
@@ -253,8 +253,8 @@ class Replies(Receiver[Reply]):
 
     __slots__ = ()
 
-    def decode(self, chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
-        return decode_replies(chunk, payload_bytes_max, out)
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        super().__init__(decode_replies, frame_bytes_max)
 
 
 def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:

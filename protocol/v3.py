@@ -8,14 +8,13 @@ Does not know: connections, V2, what an operation means.
 Safety: an answer carries the transaction id and the operation of its request; inner and outer status are equal.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from quire.protocol import schema, v3_adds, v3_reads, varint
+from quire.protocol import schema, v3_adds, varint
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import STATUS_OF_V3, MalformedFrame, Status
-from quire.protocol.frames import LENGTH, Receiver, check_length
+from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_length
 from quire.protocol.messages import (
     AddAcks,
     AddRun,
@@ -60,8 +59,6 @@ BODIES: dict[int, tuple[str, str]] = {
     FORCE_LEDGER: ("forceLedgerRequest", "forceLedgerResponse"),
     GET_LIST_OF_ENTRIES: ("getListOfEntriesOfLedgerRequest", "getListOfEntriesOfLedgerResponse"),
 }
-
-HEADER = re.compile(rb"\x0a[\x06-\x1f]\x08[\x01-\x03]\x10" + varint.PATTERN + rb"\x18")  # group: operation
 
 Control = Read | WriteLac | ReadLac | ListEntries | Force | BookieInfo | Auth | StartTls | Unserved
 
@@ -193,7 +190,7 @@ def reply(request: Request, reply: Reply) -> bytes:
             assert isinstance(request, AddRun)
             return add_acks(request, reply.status)
         case ReadReply():
-            return v3_reads.pack_reply(_txn(request), reply)
+            return _read_reply(_txn(request), reply)
         case AuthReply():
             return _auth_reply(request, reply)
         case _:
@@ -239,6 +236,19 @@ def _tags() -> dict[int, bytes]:
 TAGS: dict[int, bytes] = _tags()  # operation -> the key of its sub-message in a Response
 
 
+def _read_reply(txn: int, reply: ReadReply) -> bytes:
+    encode = varint.encode
+    body = b"" if reply.body is None else reply.body
+    said, one = encode(reply.status.v3), encode(txn)
+    inner = b"\x08%b\x10%b\x18%b" % (said, encode(reply.ledger), encode(reply.entry))
+    if reply.body is not None:
+        inner += b"\x22" + encode(len(body))
+    behind = _number(0x28, reply.lac) + _number(0x30, reply.lac_time_ms)
+    size = len(inner) + len(body) + len(behind)
+    head = b"\x0a%c\x08\x03\x10\x01\x18%b\x10%b\xa2\x06%b%b" % (5 + len(one), one, said, encode(size), inner)
+    return b"".join((LENGTH.pack(len(head) - len(inner) + size), head, body, behind))
+
+
 def _auth_reply(request: Request, reply: AuthReply) -> bytes:
     message: bytes = schema.AuthMessage(authPluginName=reply.plugin, payload=reply.payload).SerializeToString()
     head = _copied_header(request, _txn(request)) + b"\x10" + varint.encode(reply.status.v3)
@@ -260,17 +270,16 @@ def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request]) ->
         stop = at + 4 + length
         if stop > end:
             break
-        after = v3_adds.take_adds(chunk, at, stop, end, payload_bytes_max, out)
-        if after == at:
-            request = v3_reads.take_read(chunk, at, stop) or decode_request(chunk[at + 4 : stop])
-            if request is None:
-                return at, True
-            if isinstance(request, v3_adds.Add):
-                v3_adds.append_add(out, request)
-            else:
-                out.append(request)
-            after = stop
-        at = after
+        request = decode_request(chunk[at + 4 : stop])
+        if request is None:
+            return at, True
+        at = stop
+        if isinstance(request, v3_adds.Add):
+            run = v3_adds.append_add(out, request)
+            if run is not None and at < end:
+                at = v3_adds.follow(chunk, at, end, payload_bytes_max, run)
+        else:
+            out.append(request)
     return at, False
 
 
@@ -327,10 +336,14 @@ def _unknown_operation(payload: bytes, message: Any) -> Unserved | None:
     header = message.header
     if header.HasField("operation") or not (header.HasField("version") and header.HasField("txnId")):
         return None
-    found = HEADER.match(payload)
-    if found is None:
+    if not (payload.startswith(b"\x0a") and payload[2:5:2] == b"\x08\x10"):
         return None
-    operation = varint.number(found[1])
+    operation = shift = 0
+    for byte in payload[5:10]:  # protobuf does not show a number outside the enum
+        operation |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
     return Unserved(operation, header.txnId, header.priority, header.version) if OPERATION_MAX < operation < 1 << 31 else None
 
 
@@ -342,25 +355,27 @@ class Replies(Receiver[Reply]):
 
     __slots__ = ()
 
-    def decode(self, chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
-        """Appends the answers of all whole frames; returns where the first unfinished one starts.  Raises `WireError`."""
-        at, end = 0, len(chunk)
-        while end - at >= 4:
-            (length,) = LENGTH.unpack_from(chunk, at)
-            check_length(length, payload_bytes_max)
-            stop = at + 4 + length
-            if stop > end:
-                break
-            after = v3_adds.take_acks(chunk, at, stop, end, out)
-            if after == at:
-                reply = v3_reads.take_found(chunk, at, stop) or decode_reply(chunk[at + 4 : stop])
-                if isinstance(reply, AddAcks):
-                    v3_adds.append_acks(out, reply)
-                else:
-                    out.append(reply)
-                after = stop
-            at = after
-        return at
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        super().__init__(decode_replies, frame_bytes_max)
+
+
+def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> int:
+    """Appends the answers of all whole frames; returns where the first unfinished one starts.  Raises `WireError`."""
+    at, end = 0, len(chunk)
+    while end - at >= 4:
+        (length,) = LENGTH.unpack_from(chunk, at)
+        check_length(length, payload_bytes_max)
+        stop = at + 4 + length
+        if stop > end:
+            break
+        reply = decode_reply(chunk[at + 4 : stop])
+        if isinstance(reply, AddAcks):
+            at = v3_adds.follow_acks(chunk, stop, end, stop - at, reply)
+            v3_adds.append_acks(out, reply)
+        else:
+            out.append(reply)
+            at = stop
+    return at
 
 
 def decode_reply(payload: bytes) -> Reply:

@@ -1,20 +1,20 @@
 """
 Protobuf's variable-length integers, by hand: 7 bits a byte, low bits first, the top bit set on all but the last.
 
-Knows: encoding and decoding of signed and unsigned 64-bit numbers, and a pattern that finds one.  Does not know: fields.
-Safety: the pattern matches exactly what a 64-bit number can be: at most 10 bytes, the tenth 0 or 1.
+Knows: encoding of signed and unsigned 64-bit numbers, and of many ascending ones.  Does not know: fields, decoding (which is
+protobuf's).
 """
 
-from functools import lru_cache
 from typing import Final
 
 # SPDX-License-Identifier: Apache-2.0
 
 MASK: Final = (1 << 64) - 1
-SIGN: Final = 1 << 63
+SIZES_KEPT: Final = 4096
 LOW: list[bytes] = [bytes([value | 128]) for value in range(128)]  # the first byte of a longer number
 ONE: list[bytes] = [bytes([value]) for value in range(128)]
-PATTERN: Final = rb"([\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])"
+LOW_BYTES = bytes(range(128, 256))
+PLAIN_BYTES = bytes(range(128))
 
 
 def encode(value: int) -> bytes:
@@ -34,31 +34,44 @@ def encode(value: int) -> bytes:
     return bytes(out)
 
 
-size = lru_cache(maxsize=4096)(encode)  # for lengths, which repeat
+class Sizes(dict[int, bytes]):
+    """Encodings of lengths, which repeat."""
+
+    def __missing__(self, value: int) -> bytes:
+        if len(self) >= SIZES_KEPT:
+            self.clear()
+        made = self[value] = encode(value)
+        return made
 
 
-def number(data: bytes) -> int:
-    """The unsigned value of what `PATTERN` found."""
-    width = len(data)
-    if width == 1:
-        return data[0]
-    if width == 2:
-        return data[0] & 127 | data[1] << 7
-    if width == 3:
-        return data[0] & 127 | (data[1] & 127) << 7 | data[2] << 14
-    value = 0
-    for byte in reversed(data):
-        value = value << 7 | byte & 127
-    return value
+SIZES = Sizes()
 
 
-def signed(data: bytes) -> int:
-    """The signed value of what `PATTERN` found."""
-    value = number(data)
-    return value - (SIGN << 1) if value & SIGN else value
-
-
-def length_within(total: int, width: int) -> bytes:
+def size_within(total: int, width: int) -> bytes:
     """The length field that, together with what it counts, takes `total` bytes; `width` is a guess at its own width."""
-    made = size(total - width)
-    return made if len(made) == width else size(total - len(made))
+    made = SIZES[total - width]
+    return made if len(made) == width else SIZES[total - len(made)]
+
+
+def low_bytes(value: int, count: int) -> bytes:
+    """The first bytes of `count` numbers from `value` on, which lie within one block of 128."""
+    at = value & 127
+    return (LOW_BYTES if value >> 7 else PLAIN_BYTES)[at : at + count]
+
+
+class Ascending:
+    """Encodes numbers that mostly ascend: what lies above the low 7 bits is encoded once per block of 128."""
+
+    __slots__ = ("_upper", "_upper_bytes")
+
+    def __init__(self) -> None:
+        self._upper = -1
+        self._upper_bytes = b""
+
+    def encode(self, value: int) -> bytes:
+        if value < 128:
+            return encode(value)
+        if value >> 7 != self._upper:
+            self._upper = value >> 7
+            self._upper_bytes = encode(self._upper)
+        return LOW[value & 127] + self._upper_bytes

@@ -37,20 +37,35 @@ from quire.protocol.messages import (
 # SPDX-License-Identifier: Apache-2.0
 
 
-class Requests(Receiver[Request]):
-    """A bookie's receiving end of a connection."""
+class Generation:
+    """What a connection speaks: V3 until its first frame that is not V3, then V2."""
 
     __slots__ = ("is_v2",)
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        super().__init__(frame_bytes_max)
+    def __init__(self) -> None:
         self.is_v2 = False
 
     def decode(self, chunk: bytes, payload_bytes_max: int, out: list[Request]) -> int:
+        """The requests of all whole frames of a chunk (see `Receiver`)."""
         at = 0
         if not self.is_v2:
             at, self.is_v2 = v3.decode_requests(chunk, payload_bytes_max, out)
         return v2.decode_requests(chunk, payload_bytes_max, out, at) if self.is_v2 else at
+
+
+class Requests(Receiver[Request]):
+    """A bookie's receiving end of a connection."""
+
+    __slots__ = ("_generation",)
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._generation = Generation()
+        super().__init__(self._generation.decode, frame_bytes_max)
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether the connection has turned V2."""
+        return self._generation.is_v2
 
 
 def came_by_v2(request: Request) -> bool:
