@@ -77,16 +77,16 @@ def write(
     options = client_options(protocol)
     options = options.model_copy(update={"window_entries_max": max(window, options.window_entries_max)})
 
-    async def story(client: "Client") -> tuple[dict[str, Any], Latencies]:
+    async def story(reactor: Any, client: "Client") -> tuple[dict[str, Any], Latencies]:
         writer = await new_writer(client, ensemble, write_quorum, ack_quorum, digest)
         operate = appending(writer, size)
         await operate(batch)  # connects; not measured
         load: Load
         if rate is None:
-            load = ClosedLoop(client.reactor, operate, entries, window, batch)
+            load = ClosedLoop(reactor, operate, entries, window, batch)
         else:
-            load = OpenLoop(client.reactor, operate, entries, rate)
-        before, seconds, after = await measured(client, load, processes, f"append to ledger {writer.id}", entries)
+            load = OpenLoop(reactor, operate, entries, rate)
+        before, seconds, after = await measured(reactor, client, load, processes, f"append to ledger {writer.id}", entries)
         await writer.close()
         if not keep:
             await client.delete_ledger(writer.id)
@@ -129,11 +129,11 @@ def read(
     if rate is not None and not random_places:
         raise Usage("--rate is for reads from random places: add --random")
 
-    async def story(client: "Client") -> tuple[dict[str, Any], Latencies]:
+    async def story(reactor: Any, client: "Client") -> tuple[dict[str, Any], Latencies]:
         target = ledger
         if target is None:
             writer = await new_writer(client, ensemble, write_quorum, ack_quorum, digest)
-            await ClosedLoop(client.reactor, appending(writer, size), entries, 10_000, 500).run()
+            await ClosedLoop(reactor, appending(writer, size), entries, 10_000, 500).run()
             await writer.close()
             target = writer.id
         reader = await client.open_ledger(target, recover=False)
@@ -142,12 +142,12 @@ def read(
             raise Usage(f"ledger {target} is empty; give another --ledger")
         load: Load
         if not random_places:
-            load = Streaming(client.reactor, reader, min(entries, last + 1))
+            load = Streaming(reactor, reader, min(entries, last + 1))
         elif rate is None:
-            load = ClosedLoop(client.reactor, random_reads(reader, last, random.Random(1)), entries, window, batch)
+            load = ClosedLoop(reactor, random_reads(reader, last, random.Random(1)), entries, window, batch)
         else:
-            load = OpenLoop(client.reactor, random_reads(reader, last, random.Random(1)), entries, rate, single=True)
-        before, seconds, after = await measured(client, load, processes, f"read ledger {target}", entries)
+            load = OpenLoop(reactor, random_reads(reader, last, random.Random(1)), entries, rate, single=True)
+        before, seconds, after = await measured(reactor, client, load, processes, f"read ledger {target}", entries)
         mean = reader.length / (last + 1)
         await reader.close()
         if ledger is None and not keep:
@@ -164,9 +164,8 @@ async def new_writer(client: "Client", ensemble: int, write_quorum: int, ack_quo
     )
 
 
-async def measured(client: "Client", load: Load, pids: list[int], title: str, entries: int) -> tuple[Counters, float, Counters]:
+async def measured(reactor: Any, client: "Client", load: Load, pids: list[int], title: str, entries: int) -> tuple[Counters, float, Counters]:
     """Runs the load between two looks at the counters, with a progress bar; (before, seconds, after)."""
-    reactor = client.reactor
     urls = endpoints(await client.store.bookies())
     with output.Progress(title, entries) as progress:
 

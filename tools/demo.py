@@ -68,8 +68,8 @@ def demo(
         output.note(f"starting {BOOKIES} bookies and a metadata store ({kind or 'sqlite'}) in {place}")
         with LocalCluster(place, BOOKIES, kind) as cluster:
 
-            async def story(client: "Client") -> dict[str, Any]:
-                return await Tour(client, cluster, files, entries).tell()
+            async def story(reactor: Any, client: "Client") -> dict[str, Any]:
+                return await Tour(reactor, client, cluster, files, entries).tell()
 
             done = with_client(cluster.uri, story, options)
     done["protocol"] = options.protocol
@@ -84,7 +84,8 @@ def demo(
 class Tour:
     """One telling: append, kill, append, close, read, compare."""
 
-    def __init__(self, client: "Client", cluster: LocalCluster, files: Sequence[Path], entries: int) -> None:
+    def __init__(self, reactor: Any, client: "Client", cluster: LocalCluster, files: Sequence[Path], entries: int) -> None:
+        self.reactor = reactor
         self.client = client
         self.cluster = cluster
         self.files = files
@@ -130,7 +131,7 @@ class Tour:
                 await appender.send(batch)
                 progress.advance(len(batch))
             await appender.flush()
-            await appender.ensemble_changed(self.client.reactor, CHANGE_WAIT_S)
+            await appender.ensemble_changed(self.reactor, CHANGE_WAIT_S)
             await writer.close()
             seconds = progress.elapsed
         return digest.hexdigest(), seconds

@@ -22,6 +22,7 @@ from quire.metadata.store import MetadataStore
 from quire.protocol.errors import NoSuchLedger
 from quire.tools import output
 from quire.tools.appending import Appender
+from quire.tools.checking import Check
 from quire.tools.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines
 from quire.tools.options import Json, Metadata, PasswordFile, Protocol, Usage, client_options, group, metadata_uri, password_of
 from quire.tools.running import with_client, with_store
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from quire.client.api import Client, Entry
 
 # SPDX-License-Identifier: Apache-2.0
+
+FOREVER_S = 1e9
 
 app = group("Write, read, follow, show, list, delete, recover and check ledgers.", "quire ledger write --lines -f access.log")
 
@@ -71,8 +74,8 @@ def write(
     descriptor = sys.stdin.fileno() if file is None or str(file) == "-" else os.open(file, os.O_RDONLY)
     cutter = Lines() if lines else Blocks(size or BLOCK_BYTES)
 
-    async def story(client: "Client") -> dict[str, Any]:
-        source = Input(client.reactor, descriptor)
+    async def story(reactor: Any, client: "Client") -> dict[str, Any]:
+        source = Input(reactor, descriptor)
         writer = await client.create_ledger(
             ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest
         )
@@ -132,7 +135,7 @@ def read(
     if last is not None and last < first:
         raise Usage(f"--to {last} is before --from {first}")
 
-    async def story(client: "Client") -> None:
+    async def story(reactor: Any, client: "Client") -> None:
         reader = await client.open_ledger(ledger, password, recover=False)
         end = reader.last_entry_id
         if last is not None and last > end:
@@ -166,10 +169,10 @@ def tail(
     show = Printer(raw, hexadecimal, json_wanted)
     password = password_of(password_file)
 
-    async def story(client: "Client") -> None:
+    async def story(reactor: Any, client: "Client") -> None:
         reader = await client.open_ledger(ledger, password, recover=False)
         start = reader.last_entry_id + 1 if first is None else first
-        async for entries in reader.tail(timeout or None, first=start):
+        async for entries in reader.tail(timeout or FOREVER_S, start):
             show.entries(entries)
         await reader.close()
 
@@ -251,7 +254,7 @@ def delete(
 
 
 @app.command()
-def recover(ledger: LedgerId, password_file: PasswordFile = None, protocol: Protocol = None, metadata: Metadata = None, json_wanted: Json = False) -> None:
+def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Fences a ledger, finds its end and closes it there. Its writer, if one lives, loses it.
 
@@ -259,16 +262,70 @@ def recover(ledger: LedgerId, password_file: PasswordFile = None, protocol: Prot
     Example:
       quire ledger recover 7
     """
-    password = password_of(password_file)
 
-    async def story(client: "Client") -> dict[str, Any]:
-        reader = await client.open_ledger(ledger, password, recover=True)
-        found = {"ledger": ledger, "last_entry": reader.last_entry_id, "bytes": reader.length, "closed": reader.closed}
+    async def story(_reactor: Any, client: "Client") -> LedgerMetadata:
+        return await client.recover_ledger(ledger)
+
+    found = with_client(metadata_uri(metadata), story, client_options(protocol))
+    value = {"ledger": ledger, "state": found.state.name, "last_entry": found.last_entry, "bytes": found.length}
+    output.document(json_wanted, value, f"ledger {ledger} is closed at entry {found.last_entry}, {output.size_text(found.length)}")
+
+
+@app.command()
+def check(
+    ledgers: Annotated[list[int], typer.Argument(metavar="ID…", help="the ledgers' ids")],
+    protocol: Protocol = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Reads every copy of every entry, verifies the digests, and prints which copies are missing or damaged. Never fences.
+
+    Exit status 1 when any is. `quire recover BOOKIE` makes good what a lost bookie held.
+
+    \b
+    Example:
+      quire ledger check 7
+    """
+    faulty: list[int] = []
+
+    async def story(_reactor: Any, client: "Client") -> None:
+        for ledger in ledgers:
+            found = await checked(client, ledger)
+            output.document(json_wanted, found, check_lines(found))
+            if found["missing"]:
+                faulty.append(ledger)
+
+    with_client(metadata_uri(metadata), story, client_options(protocol))
+    if faulty:
+        output.note(f"quire: copies are missing in ledger {', '.join(map(str, faulty))}; `quire recover BOOKIE` makes good what a lost bookie held")
+        raise typer.Exit(1)
+
+
+async def checked(client: "Client", ledger: int) -> dict[str, Any]:
+    """A ledger's copies, counted by reading them."""
+    metadata = await client.metadata(ledger)
+    end = metadata.last_entry
+    if not metadata.is_closed:
+        reader = await client.open_ledger(ledger, metadata.password or b"", recover=False)
+        end = reader.last_entry_id
         await reader.close()
-        return found
+    with output.Progress(f"check ledger {ledger}", (end + 1) * metadata.write_quorum, "copies") as progress:
+        checking = Check(client.pool, ledger, metadata, end, progress.advance)
+        missing = await checking.run()
+    return {
+        "ledger": ledger,
+        "state": metadata.state.name,
+        "entries": end + 1,
+        "copies": checking.copies,
+        "good": progress.done,
+        "missing": [part._asdict() for part in missing],
+    }
 
-    done = with_client(metadata_uri(metadata), story, client_options(protocol))
-    output.document(json_wanted, done, f"ledger {ledger} is closed at entry {done['last_entry']}, {output.size_text(done['bytes'])}")
+
+def check_lines(found: dict[str, Any]) -> list[str]:
+    lines = [f"ledger {found['ledger']} ({found['state']}): {found['entries']:,} entries, {found['good']:,} of {found['copies']:,} copies are good"]
+    return lines + [f"  {part['bookie']} misses {part['first']} to {part['last']}: {part['why']}" for part in found["missing"]]
 
 
 class Printer:

@@ -82,15 +82,15 @@ def run(story: Callable[[Any], Awaitable[T]]) -> T:
     return result
 
 
-def with_client(uri: str, story: "Callable[[Client], Awaitable[T]]", options: "ClientOptions | None" = None) -> T:
-    """Runs `story(client)` with a client of the cluster at `uri`, closed afterwards."""
+def with_client(uri: str, story: "Callable[[Any, Client], Awaitable[T]]", options: "ClientOptions | None" = None) -> T:
+    """Runs `story(reactor, client)` with a client of the cluster at `uri`, closed afterwards."""
 
     async def whole(reactor: Any) -> T:
         from quire.client.api import connect
 
         client = await bounded(reactor, connect(reactor, uri, options), uri)
         try:
-            return await story(client)
+            return await story(reactor, client)
         finally:
             await client.close()
 
