@@ -27,6 +27,18 @@ from quire.protocol.messages import LAST_ENTRY
 
 log = Logger()
 T = TypeVar("T")
+PIPELINED_MAX = 8 * RUN_ENTRIES_MAX  # a reader that asks so far ahead of a window being read is taken to be sequential
+
+
+class Window:
+    """Entries of one ledger that are being read ahead, from `first` on."""
+
+    __slots__ = ("first", "old", "waiters")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.waiters: list[Deferred[None]] = []
+        self.old = False
 
 
 class Lookup:
@@ -50,11 +62,14 @@ class Lookup:
         self._counters = counters
         self._batch_bytes_max = batch_bytes_max
         self._ahead = ReadAhead(ahead_bytes_max)
-        self._windows: dict[int, tuple[int, list[Deferred[None]]]] = {}  # ledger -> first entry of the window being read, who waits for it
+        self._windows: dict[int, Window] = {}
 
     def forget(self, ledger: int) -> None:
-        """The ledger was deleted."""
+        """The ledger was deleted, or entries of it were written again: what was read ahead is old, also what is just being read."""
         self._ahead.forget(ledger)
+        window = self._windows.get(ledger)
+        if window is not None:
+            window.old = True
 
     def read(self, ledger: int, entry: int) -> "bytes | Status | Deferred[bytes | Status]":
         """One entry body; `entry` -1: the highest stored one.  ENOLEDGER, ENOENTRY, EUNKNOWNLEDGERSTATE, EIO."""
@@ -151,10 +166,10 @@ class Lookup:
     async def _read_stored(self, state: LedgerState, entry: int) -> bytes | Status:
         ledger = state.id
         window = self._windows.get(ledger)
-        if window is not None and window[0] <= entry < window[0] + RUN_ENTRIES_MAX:
-            # A window that probably holds it is being read: wait, then look again.
+        if window is not None and window.first <= entry < window.first + PIPELINED_MAX:
+            # This window or one of the next will hold it: wait, then look again.
             waiter: Deferred[None] = Deferred()
-            window[1].append(waiter)
+            window.waiters.append(waiter)
             await waiter
             found = self.read(ledger, entry)
             return await found if isinstance(found, Deferred) else found
@@ -173,17 +188,16 @@ class Lookup:
     async def _read_window(self, state: LedgerState, entry: int) -> bytes | Status | None:
         """A sequential reader: fetches what it will ask for next, too."""
         ledger = state.id
-        waiters: list[Deferred[None]] = []
-        self._windows[ledger] = (entry, waiters)
+        window = self._windows[ledger] = Window(entry)
         bodies = await self._stored(self._directory_of(ledger).window, ledger, entry, RUN_BYTES_MAX)
         del self._windows[ledger]
         if isinstance(bodies, Status):
             state.read_next = -1
         elif bodies:
             state.read_next = entry + len(bodies)
-            if self._ledgers.states.get(ledger) is state:  # not deleted meanwhile
-                self._ahead.put(ledger, entry, bodies)
-        for waiter in waiters:
+            if not window.old:
+                self._ahead.put(ledger, entry, bodies[: self._cache.free_of(ledger, entry, len(bodies))])
+        for waiter in window.waiters:
             waiter.callback(None)
         return bodies if isinstance(bodies, Status) else (bodies[0] if bodies else None)
 
@@ -192,6 +206,8 @@ class Lookup:
         bodies = await self._stored(self._directory_of(state.id).read_run, state.id, first, count_max, room + BATCH_START)
         if isinstance(bodies, Status):
             return bodies
+        if bodies:
+            bodies = bodies[: max(1, self._cache.free_of(state.id, first, len(bodies)))]  # newer copies are in memory
         room -= sum(map(len, bodies)) + BATCH_ENTRY * len(bodies)
         if room > 0 or not bodies:
             self._take_cached(state.id, first, count_max, room, bodies)  # it may go on in memory

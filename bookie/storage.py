@@ -307,6 +307,8 @@ class Storage:
     def _insert(self, state: LedgerState, first: int, bodies: list[bytes], size: int) -> None:
         self._cache.put(state.id, first, bodies, size)
         last = first + len(bodies) - 1
+        if first <= state.last or not state.surveyed:
+            self._lookup.forget(state.id)  # older copies may have been read ahead
         state.last = max(state.last, last)
         # A writer's LAC only rises, so the last body of what came together has the highest.
         body = bodies[-1]

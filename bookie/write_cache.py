@@ -99,6 +99,13 @@ class Runs:
         at = bisect_right(self.firsts, entry) - 1
         return self.bodies[at][entry - self.firsts[at] :] if at >= 0 else []
 
+    def next_from(self, entry: int) -> int:
+        """The lowest entry here that is not below `entry`; `end` or less when there is none."""
+        at = bisect_right(self.firsts, entry) - 1
+        if at >= 0 and entry < self.firsts[at] + len(self.bodies[at]):
+            return entry
+        return self.firsts[at + 1] if at + 1 < len(self.firsts) else self.end
+
     def ranges(self) -> list[tuple[int, int]]:
         """(first, count) of each run."""
         return [(first, len(run)) for first, run in zip(self.firsts, self.bodies, strict=True)]
@@ -187,6 +194,13 @@ class WriteCache:
             last = max(last, runs.end - 1)
         return last
 
+    def free_of(self, ledger: int, first: int, count: int) -> int:
+        """How many of the `count` entries from `first` on lie before the first of them that is cached."""
+        for half in (self.active, self.flushing):
+            if half is not None and (runs := half.ledgers.get(ledger)) is not None and runs.end > first:
+                count = min(count, runs.next_from(first) - first)
+        return count
+
     def ranges(self, ledger: int) -> list[tuple[int, int]]:
         """(first, count) of all cached runs; those of the two halves may overlap."""
         found = []
@@ -235,7 +249,7 @@ class ReadAhead:
 
     def put(self, ledger: int, first: int, bodies: list[bytes]) -> None:
         size = sum(map(len, bodies)) + ENTRY_OVERHEAD * len(bodies)
-        if size > self._bytes_max:
+        if not bodies or size > self._bytes_max:
             return
         windows = self._ledgers.setdefault(ledger, [])
         self._ledgers.move_to_end(ledger)

@@ -1,0 +1,256 @@
+"""
+A disk in memory for the storage's tests: it remembers what was synced, and a crash keeps any part of the rest.
+
+Also the shapes that the tests write: runs of adds in both protocol generations, and storages that stand on such a disk.
+"""
+
+import os
+import random
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.task import Clock
+
+from quire.bookie.files import Buffer, Files, Usage
+from quire.bookie.rows import DictRows
+from quire.bookie.storage import Storage
+from quire.bookie.workers import InlineWorkers
+from quire.conf.bookie import BookieOptions
+from quire.protocol.digest import Digest, DigestType
+from quire.protocol.messages import AddRun
+
+SECTOR = 512
+DIGEST = Digest(DigestType.CRC32C, b"secret")
+KEY = DIGEST.master_key
+OTHER_KEY = Digest(DigestType.CRC32C, b"wrong").master_key
+ADD_V2 = 0x02010000
+
+
+class Inode:
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable = bytes(data)
+        self.pending: list[tuple[int, bytes]] = []
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.pending.append((offset, data))
+        put(self.data, offset, data)
+
+    def sync(self) -> None:
+        self.durable = bytes(self.data)
+        self.pending = []
+
+    def after_crash(self, rng: random.Random | None) -> "Inode":
+        """Each unsynced sector is kept or lost by itself (None: all are lost)."""
+        data = bytearray(self.durable)
+        for offset, written in self.pending if rng is not None else ():
+            assert rng is not None
+            for at in range(0, len(written), SECTOR):
+                if rng.random() < 0.5:
+                    put(data, offset + at, written[at : at + SECTOR])
+        return Inode(bytes(data))
+
+
+def put(target: bytearray, offset: int, data: bytes) -> None:
+    if len(target) < offset:
+        target.extend(bytes(offset - len(target)))
+    target[offset : offset + len(data)] = data
+
+
+class Disk(Files):
+    """`before(call, path)` is told of each changing call and may raise `OSError`.  `short`: writes take only a part."""
+
+    def __init__(self) -> None:
+        self.inodes: dict[str, Inode] = {}  # names as the process sees them
+        self.durable: dict[str, Inode] = {}  # names as a crash leaves them
+        self.rows: dict[str, DictRows] = {}
+        self.calls: list[tuple[str, str]] = []
+        self.before: Callable[[str, str], None] = lambda call, path: None
+        self.short = False
+        self._handles: dict[int, tuple[str, Inode]] = {}
+        self._next = 3
+        self._locked: dict[str, int] = {}
+
+    def _call(self, call: str, path: str) -> None:
+        self.calls.append((call, path))
+        self.before(call, path)
+
+    def make_directories(self, path: str) -> None:
+        """Directories are implied by names."""
+
+    def names(self, path: str) -> list[str]:
+        return sorted(os.path.basename(name) for name in self.inodes if os.path.dirname(name) == path)
+
+    def exists(self, path: str) -> bool:
+        return path in self.inodes
+
+    def open(self, path: str, create: bool = False) -> int:
+        if path not in self.inodes:
+            if not create:
+                raise FileNotFoundError(path)
+            self.inodes[path] = Inode()
+        self._next += 1
+        self._handles[self._next] = (path, self.inodes[path])
+        return self._next
+
+    def close(self, handle: int) -> None:
+        del self._handles[handle]
+        self._locked = {path: held for path, held in self._locked.items() if held != handle}
+
+    def size(self, handle: int) -> int:
+        return len(self._handles[handle][1].data)
+
+    def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        assert len(buffers) <= 1024
+        path, inode = self._handles[handle]
+        self._call("write", path)
+        data = b"".join(bytes(buffer) for buffer in buffers)
+        if self.short and len(data) > 1:
+            data = data[: len(data) * 2 // 3]
+        inode.write(offset, data)
+        return len(data)
+
+    def pread(self, handle: int, count: int, offset: int) -> bytes:
+        return bytes(self._handles[handle][1].data[offset : offset + count])
+
+    def datasync(self, handle: int) -> None:
+        path, inode = self._handles[handle]
+        self._call("sync", path)
+        inode.sync()
+
+    def sync(self, handle: int) -> None:
+        self.datasync(handle)
+
+    def sync_directory(self, path: str) -> None:
+        self._call("sync directory", path)
+        for name in [name for name in self.durable if os.path.dirname(name) == path]:
+            del self.durable[name]
+        self.durable.update({name: inode for name, inode in self.inodes.items() if os.path.dirname(name) == path})
+
+    def rename(self, old: str, new: str) -> None:
+        self._call("rename", new)
+        self.inodes[new] = self.inodes.pop(old)
+
+    def unlink(self, path: str) -> None:
+        if path in self.inodes:
+            self._call("unlink", path)
+            del self.inodes[path]
+
+    def lock(self, path: str) -> int:
+        if path in self._locked:
+            raise BlockingIOError(path)
+        handle = self.open(path, create=True)
+        self._locked[path] = handle
+        return handle
+
+    def usage(self, path: str) -> Usage:
+        return Usage(1, 1000, 400)
+
+    def open_rows(self, path: str) -> DictRows:
+        return self.rows.setdefault(path, DictRows())
+
+    @property
+    def open_files(self) -> int:
+        return len(self._handles)
+
+    def flip(self, path: str, offset: int, mask: int = 1) -> None:
+        """Bit rot."""
+        inode = self.inodes[path]
+        inode.data[offset] ^= mask
+        inode.sync()
+
+    def find(self, suffix: str) -> list[str]:
+        return sorted(name for name in self.inodes if name.endswith(suffix))
+
+    def killed(self) -> "Disk":
+        """What a process finds after kill -9: all that was handed to the system."""
+        after = Disk()
+        after.inodes = {name: Inode(bytes(inode.data)) for name, inode in self.inodes.items()}
+        after.durable = dict(after.inodes)
+        after.rows = {path: DictRows(rows.as_dict()) for path, rows in self.rows.items()}
+        return after
+
+    def crashed(self, rng: random.Random | None) -> "Disk":
+        """What a process finds after a power loss: all that was synced, and of the rest what chance kept (None: nothing)."""
+        after = Disk()
+        for name in {**self.durable, **self.inodes}:
+            inode = self.durable.get(name)
+            if self.inodes.get(name) is not inode and rng is not None and rng.random() < 0.5:
+                inode = self.inodes.get(name)  # a change of names that was not synced came through all the same
+            if inode is not None:
+                after.inodes[name] = inode.after_crash(rng)
+        after.durable = dict(after.inodes)
+        after.rows = {path: rows.crash(rng.randint(0, rows.unsynced) if rng is not None else 0) for path, rows in self.rows.items()}
+        return after
+
+
+def body_of(ledger: int, entry: int, size: int = 20, lac: int | None = None) -> bytes:
+    payload = random.Random(ledger * 1_000_003 + entry).randbytes(size)
+    return DIGEST.entry(ledger, entry, entry - 1 if lac is None else lac, size * (entry + 1), payload)
+
+
+def frame_of(body: bytes, key: bytes = KEY, flags: int = 0) -> bytes:
+    return struct.pack(">ii20s", 24 + len(body), ADD_V2 | flags, key) + body
+
+
+def run_of(ledger: int, first: int, count: int = 1, *, size: int = 20, v3: bool = False, key: bytes = KEY, recovery: bool = False) -> AddRun:
+    """Adds of entries first … first + count - 1 as they come from a writer; entry e's body is `body_of(ledger, e, size)`."""
+    bodies = [body_of(ledger, entry, size) for entry in range(first, first + count)]
+    if v3:
+        return AddRun(ledger, first, bodies, key, recovery=recovery, txns=list(range(count)), version=3)
+    return AddRun(ledger, first, bodies, key, recovery=recovery, frames=b"".join(frame_of(body, key, 2 if recovery else 0) for body in bodies))
+
+
+def options_of(root: str = "/disk", journals: int = 1, ledgers: int = 1, **changes: Any) -> BookieOptions:
+    values: dict[str, Any] = {
+        "metadata_uri": "memory://tests",
+        "journal_directories": tuple(f"{root}/journal{number}" for number in range(journals)),
+        "ledger_directories": tuple(f"{root}/ledgers{number}" for number in range(ledgers)),
+        "journal_segment_bytes": 1 << 20,
+        "write_cache_bytes_max": 2 << 20,
+    }
+    return BookieOptions(**{**values, **changes})
+
+
+class Bookie:
+    """A storage on a simulated disk, with a clock, and what came back from it."""
+
+    def __init__(self, disk: Disk | None = None, **changes: Any) -> None:
+        self.disk = disk if disk is not None else Disk()
+        self.clock = Clock()
+        self.options = options_of(**changes)
+        self.tokens: list[object] = []
+        self.failures: list[str] = []
+        self.relieved = 0
+        self.storage = Storage(self.options, self.clock, self.disk, open_rows=self.disk.open_rows, workers=InlineWorkers())
+        self.storage.durable = self.tokens.extend
+        self.storage.failed = self.failures.append
+        self.storage.relieved = self._relieved
+        self.storage.start()
+
+    def _relieved(self) -> None:
+        self.relieved += 1
+
+    def commit(self) -> None:
+        """Lets the journal write and sync what is queued."""
+        self.clock.advance(0)
+        self.clock.advance(0)
+
+    def close(self) -> None:
+        done: list[object] = []
+        self.storage.close().addBoth(done.append)
+        self.commit()
+        assert done == [None], done
+
+    def now(self, result: Any) -> Any:
+        """The value of a result that may be a Deferred, which has fired."""
+        if not hasattr(result, "addBoth"):
+            return result
+        found: list[Any] = []
+        result.addCallbacks(found.append, found.append)
+        assert found, "not fired"
+        return found[0]
+
+    def read(self, ledger: int, entry: int) -> Any:
+        return self.now(self.storage.read(ledger, entry))

@@ -1,0 +1,615 @@
+"""The storage of one bookie: checks, durability, reads, restarts; on a simulated disk, and once on a real one."""
+
+import errno
+import os
+import random
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.bookie.files import Files, StorageError
+from quire.bookie.storage import Storage
+from quire.protocol.errors import Status
+from quire.protocol.messages import AddRun
+from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, Disk, body_of, options_of, run_of
+from tests.reactor import reactor, run
+
+
+@pytest.mark.parametrize("v3", [False, True])
+def test_add_comes_back_after_the_sync_only(v3: bool) -> None:
+    """A token comes back once its group is synced, not before; the entry can be read at once."""
+    bookie = Bookie()
+    assert bookie.storage.add(run_of(1, 0, 5, v3=v3), "a") is Status.EOK
+    assert bookie.tokens == []
+    assert bookie.read(1, 4) == body_of(1, 4)
+    synced = bookie.storage.counters.journal_syncs
+    bookie.commit()
+    assert bookie.tokens == ["a"]
+    assert bookie.storage.counters.journal_syncs == synced + 1
+    assert bookie.storage.counters.adds == 5
+
+
+def test_many_adds_share_one_sync() -> None:
+    """All that is queued becomes one group, one write, one sync; tokens come back in order."""
+    bookie = Bookie()
+    for number in range(100):
+        assert bookie.storage.add(run_of(number % 7, number), number) is Status.EOK
+    bookie.disk.calls.clear()
+    bookie.commit()
+    assert bookie.tokens == list(range(100))
+    assert [call for call, path in bookie.disk.calls if path.endswith(".qj")] == ["write", "sync"]
+
+
+def test_wrong_key_is_refused_first() -> None:
+    """The first key given is the ledger's; another gets EUA, also on a fenced ledger, for adds, fences and LAC writes alike."""
+    bookie = Bookie()
+    assert bookie.storage.add(run_of(1, 0), "a") is Status.EOK
+    assert bookie.storage.add(run_of(1, 1, key=OTHER_KEY), "b") is Status.EUA
+    assert bookie.storage.fence(1, OTHER_KEY, "c") is Status.EUA
+    assert bookie.storage.write_lac(1, OTHER_KEY, DIGEST.lac_body(1, 0), "d") is Status.EUA
+    assert bookie.storage.fence(1, KEY, "e") is Status.EOK
+    assert bookie.storage.add(run_of(1, 1, key=OTHER_KEY), "f") is Status.EUA
+    bookie.commit()
+    assert bookie.tokens == ["a", "e"]
+    assert bookie.read(1, 1) is Status.ENOENTRY
+
+
+def test_fence_stops_plain_adds_and_lets_recovery_pass() -> None:
+    """After a fence plain adds get EFENCED from that moment; recovery adds are taken."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0), "a")
+    assert bookie.storage.fence(1, KEY, "f") is Status.EOK
+    assert bookie.storage.add(run_of(1, 1), "b") is Status.EFENCED
+    assert bookie.storage.add(run_of(1, 1, recovery=True), "r") is Status.EOK
+    bookie.commit()
+    assert bookie.tokens == ["a", "f", "r"]
+
+
+def test_second_fence_waits_for_the_first() -> None:
+    """A fence that another caller set a moment ago is answered only once it is durable; later ones are answered without a sync."""
+    bookie = Bookie()
+    bookie.storage.fence(1, KEY, "first")
+    bookie.storage.fence(1, KEY, "second")
+    assert bookie.tokens == []
+    bookie.commit()
+    assert bookie.tokens == ["first", "second"]
+    syncs = bookie.storage.counters.journal_syncs
+    assert bookie.storage.fence(1, KEY, "third") is Status.EOK
+    assert bookie.tokens == ["first", "second"]
+    bookie.commit()
+    assert bookie.tokens == ["first", "second", "third"]
+    assert bookie.storage.counters.journal_syncs == syncs
+
+
+def test_fence_of_an_unknown_ledger_survives() -> None:
+    """Its key goes to the journal before the fence, so the fence holds after a power loss; the ledger has no entry."""
+    bookie = Bookie()
+    bookie.storage.fence(9, KEY, "f")
+    bookie.commit()
+    assert bookie.read(9, -1) is Status.ENOENTRY
+    again = Bookie(bookie.disk.crashed(None))
+    assert again.storage.add(run_of(9, 0), "a") is Status.EFENCED
+    assert again.storage.add(run_of(9, 0, key=OTHER_KEY), "a") is Status.EUA
+    assert again.storage.fence(9, KEY, "g") is Status.EOK
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_everything_survives_power_loss(flushed: bool) -> None:
+    """Entries, fence, key and explicit LAC are there after a crash, from the journal or from the checkpoint."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 300), "a")
+    bookie.storage.add(run_of(2, 5, 3, v3=True), "b")
+    lac = DIGEST.lac_body(2, 6)
+    bookie.storage.write_lac(2, KEY, lac, "c")
+    bookie.storage.fence(2, KEY, "d")
+    bookie.commit()
+    if flushed:
+        bookie.storage.flush()
+    again = Bookie(bookie.disk.crashed(None))
+    assert (again.storage.counters.replayed_entries == 0) == flushed
+    assert all(again.read(1, entry) == body_of(1, entry) for entry in range(300))
+    assert [again.read(2, entry) for entry in range(4, 9)] == [Status.ENOENTRY, body_of(2, 5), body_of(2, 6), body_of(2, 7), Status.ENOENTRY]
+    assert again.storage.explicit_lac(2) == lac
+    assert again.storage.add(run_of(2, 8), "e") is Status.EFENCED
+    assert again.storage.add(run_of(1, 300, key=OTHER_KEY), "e") is Status.EUA
+    assert sorted(again.storage.ledgers()) == [1, 2]
+
+
+def test_unacknowledged_fence_in_an_earlier_half_is_kept_by_the_checkpoint() -> None:
+    """A checkpoint without any new entry still stores fences, keys and LACs (the reference loses them)."""
+    bookie = Bookie()
+    bookie.storage.fence(4, KEY, "f")
+    bookie.commit()
+    bookie.storage.flush()
+    again = Bookie(bookie.disk.crashed(None))
+    assert again.storage.counters.replayed_groups == 0
+    assert again.storage.add(run_of(4, 0), "a") is Status.EFENCED
+
+
+def test_reads_look_in_every_place() -> None:
+    """Active half, flushing half, index: the same answers wherever the entries are."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(3, 0, 400), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    bookie.storage.add(run_of(3, 400, 10), "b")
+    for entry in (0, 255, 256, 399, 400, 409):
+        assert bookie.read(3, entry) == body_of(3, entry)
+    assert bookie.read(3, 410) is Status.ENOENTRY
+    assert bookie.read(3, -1) == body_of(3, 409)
+    assert bookie.read(77, 0) is Status.ENOLEDGER
+    assert bookie.now(bookie.storage.entries(3)) == [(0, 410)]
+    assert bookie.storage.entries(77) is Status.ENOLEDGER
+
+
+def test_last_entry_and_lac_after_restart() -> None:
+    """Both are found from the highest stored entry, lazily; the explicit LAC counts too."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(3, 0, 50), "a")
+    bookie.commit()
+    bookie.close()
+    again = Bookie(bookie.disk.killed())
+    state = again.storage.ledger(3)
+    assert state is not None and state.lac == -1
+    assert again.now(again.storage.lac(3)) == 48
+    assert again.storage.lac(3) == 48
+    assert again.read(3, -1) == body_of(3, 49)
+    again.storage.write_lac(3, KEY, DIGEST.lac_body(3, 49), "x")
+    assert again.storage.lac(3) == 49
+    again.storage.write_lac(3, KEY, DIGEST.lac_body(3, 10), "y")
+    assert again.storage.lac(3) == 49
+    assert again.storage.explicit_lac(3) == DIGEST.lac_body(3, 10)
+    again.commit()
+    third = Bookie(again.disk.crashed(None))
+    assert third.now(third.storage.lac(3)) == 49, "both explicit LACs were replayed"
+    assert third.storage.explicit_lac(3) == DIGEST.lac_body(3, 10)
+    assert third.storage.lac(404) == -1
+
+
+def test_read_run_follows_the_batch_rules() -> None:
+    """Count and size limits, the first entry always, gaps end a batch, and a batch may go on from the disk into memory."""
+    bookie = Bookie()
+    storage = bookie.storage
+    storage.add(run_of(1, 0, 300, size=10), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    storage.add(run_of(1, 300, 20, size=10), "b")
+    storage.add(run_of(1, 330, 5, size=10), "c")
+
+    def batch(first: int, count: int, size: int) -> Any:
+        return bookie.now(storage.read_run(1, first, count, size))
+
+    bodies = [body_of(1, entry, 10) for entry in range(335)]
+    one = len(bodies[0]) + 4
+    assert batch(0, 10, 1 << 20) == bodies[:10]
+    assert batch(250, 0, 1 << 20) == bodies[250:320], "index, then memory, up to the gap"
+    assert batch(310, 1000, 1 << 20) == bodies[310:320]
+    assert batch(325, 5, 1 << 20) is Status.ENOENTRY
+    assert batch(330, 100, 1 << 20) == bodies[330:335]
+    for first in (0, 310):
+        assert batch(first, 9, 0) == bodies[first : first + 1]
+        assert batch(first, 9, 36 + one * 3) == bodies[first : first + 3]
+        assert batch(first, 9, 36 + one * 3 - 1) == bodies[first : first + 2]
+    assert storage.read_run(5, 0, 1, 1) is Status.ENOLEDGER
+    capped = Bookie(batch_read_bytes_max=4096)
+    capped.storage.add(run_of(1, 0, 200, size=10), "a")
+    assert len(capped.now(capped.storage.read_run(1, 0, 0, 1 << 30))) == (4096 - 36) // one
+
+
+def test_later_copies_win_everywhere() -> None:
+    """An entry written again (recovery) is served in its newest form from memory and from disk."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 10, size=10), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    bookie.storage.add(run_of(1, 4, 3, size=30, recovery=True), "b")
+    wanted = [body_of(1, entry, 30 if 4 <= entry < 7 else 10) for entry in range(10)]
+    assert [bookie.read(1, entry) for entry in range(10)] == wanted
+    bookie.commit()
+    bookie.storage.flush()
+    assert [bookie.read(1, entry) for entry in range(10)] == wanted
+    again = Bookie(bookie.disk.crashed(None))
+    assert [again.read(1, entry) for entry in range(10)] == wanted
+
+
+def test_limbo_never_says_no() -> None:
+    """A ledger in limbo serves what it has, says "unknown" instead of "no", and sends plain writers away; all of it durable."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    assert bookie.storage.set_limbo(1, True, "l") is Status.EOK
+    assert bookie.storage.set_limbo(2, True) is Status.ENOLEDGER
+    bookie.commit()
+    assert bookie.tokens == ["a", "l"]
+    for storage in (bookie, Bookie(bookie.disk.crashed(None))):
+        assert storage.read(1, 2) == body_of(1, 2)
+        assert storage.read(1, 3) is Status.EUNKNOWNLEDGERSTATE
+        assert storage.read(1, -1) is Status.EUNKNOWNLEDGERSTATE
+        assert storage.now(storage.storage.read_run(1, 9, 1, 100)) is Status.EUNKNOWNLEDGERSTATE
+        assert storage.storage.entries(1) is Status.EUNKNOWNLEDGERSTATE
+        assert storage.storage.add(run_of(1, 3), "b") is Status.EREADONLY
+    assert bookie.storage.add(run_of(1, 3, recovery=True), "r") is Status.EOK
+    bookie.storage.set_limbo(1, False, "off")
+    bookie.commit()
+    assert Bookie(bookie.disk.crashed(None)).read(1, 4) is Status.ENOENTRY
+
+
+def test_delete_takes_everything() -> None:
+    """Rows, cached and indexed entries go, durably; a new ledger with the same id starts empty and keeps its own entries."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 300), "a")
+    bookie.storage.add(run_of(2, 0, 3), "b")
+    bookie.commit()
+    bookie.storage.flush()
+    bookie.storage.add(run_of(1, 300, 3), "c")
+    woken: list[int] = []
+    state = bookie.storage.ledger(1)
+    assert state is not None
+    state.watch(lambda: woken.append(1))
+    bookie.storage.delete_ledger(1)
+    bookie.storage.delete_ledger(404)
+    assert woken == [1]
+    assert bookie.read(1, 0) is Status.ENOLEDGER
+    assert list(bookie.storage.ledgers()) == [2]
+    bookie.commit()
+    gone = Bookie(bookie.disk.crashed(None))
+    assert gone.read(1, 0) is Status.ENOLEDGER
+    assert bookie.storage.add(run_of(1, 10, 2, key=OTHER_KEY), "d") is Status.EOK
+    assert [bookie.read(1, entry) for entry in (0, 9, 10, 11, 12)] == [Status.ENOENTRY, Status.ENOENTRY, body_of(1, 10), body_of(1, 11), Status.ENOENTRY]
+    bookie.commit()
+    for disk in (bookie.disk.crashed(None), None):
+        if disk is None:
+            bookie.storage.flush()
+            disk = bookie.disk.crashed(None)
+        again = Bookie(disk)
+        again.storage.flush()
+        assert [again.read(1, entry) for entry in (0, 299, 10, 301)] == [Status.ENOENTRY, Status.ENOENTRY, body_of(1, 10), Status.ENOENTRY]
+        assert again.read(2, 2) == body_of(2, 2)
+
+
+def test_full_cache_parks_and_relieves() -> None:
+    """When both halves are full nothing is taken until a flush has made room; `relieved` says so."""
+    bookie = Bookie(write_cache_bytes_max=2 << 20)
+    held: list[tuple[Deferred[Any], Any, tuple[Any, ...]]] = []
+
+    def later(job: Any, *args: Any) -> Deferred[Any]:
+        held.append((Deferred(), job, args))
+        return held[-1][0]
+
+    storage = bookie.storage
+    storage._workers.run = later  # type: ignore[method-assign]  # the pool is made to wait
+    entry = 0
+    while storage.add(run_of(1, entry, 20, size=5000), entry) is Status.EOK:
+        entry += 20
+        bookie.commit()
+    assert len(held) == 1
+    assert storage.counters.parked == 1
+    assert bookie.relieved == 0
+    assert storage.add(run_of(1, entry, 20, size=5000), "again") is None
+    deferred, job, args = held.pop()
+    deferred.callback(job(*args))
+    assert bookie.relieved == 1
+    assert storage.add(run_of(1, entry, 20, size=5000), "now") is Status.EOK
+
+
+def test_full_journal_queue_parks() -> None:
+    """Adds are not taken while too many bytes wait for the journal; they may come again once half of that is synced."""
+    bookie = Bookie(journal_queue_bytes_max=1 << 20, write_cache_bytes_max=64 << 20)
+    number = 0
+    while bookie.storage.add(run_of(1, number, size=50_000), number) is Status.EOK:
+        number += 1
+    assert number == 21
+    bookie.commit()
+    assert bookie.tokens == list(range(21))
+    assert bookie.relieved >= 1
+    assert bookie.storage.add(run_of(1, number, size=50_000), number) is Status.EOK
+
+
+def test_journal_sync_failure_is_final() -> None:
+    """EIO from one fdatasync: no token comes back, now or later, though later syncs would succeed; the owner is told once."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    failing = [True]
+
+    def before(call: str, path: str) -> None:
+        if call == "sync" and path.endswith(".qj") and failing.pop():
+            raise OSError(errno.EIO, "injected")
+
+    bookie.disk.before = before
+    bookie.storage.add(run_of(1, 1), "b")
+    bookie.storage.fence(1, KEY, "f")
+    bookie.commit()
+    bookie.disk.before = lambda call, path: None
+    bookie.clock.advance(1)
+    assert bookie.tokens == ["a"]
+    assert len(bookie.failures) == 1
+    assert "journal" in bookie.failures[0] and "injected" in bookie.failures[0]
+    assert bookie.storage.add(run_of(1, 2, recovery=True), "c") is Status.EREADONLY
+    assert bookie.storage.fence(2, KEY, "g") is Status.EIO
+    assert bookie.storage.write_lac(2, KEY, bytes(20), "h") is Status.EIO
+    bookie.storage.close()
+    bookie.clock.advance(1)
+    assert bookie.tokens == ["a"]
+
+
+def test_no_space_for_the_journal_stops_the_bookie() -> None:
+    """ENOSPC at a journal write ends the storage; what was acknowledged before is there after a restart."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and ".qj" in path:
+            raise OSError(errno.ENOSPC, "no space")
+
+    bookie.disk.before = before
+    bookie.storage.add(run_of(1, 1), "b")
+    bookie.commit()
+    assert bookie.tokens == ["a"]
+    assert len(bookie.failures) == 1
+    assert Bookie(bookie.disk.crashed(None)).read(1, 0) == body_of(1, 0)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_failed_flush_makes_read_only(number: int) -> None:
+    """A failed sync of an entry log is final: read-only, the journal is kept.  A full disk is tried again, and passes."""
+    bookie = Bookie()
+    reasons: list[str | None] = []
+    bookie.storage.read_only_changed = reasons.append
+    bookie.storage.add(run_of(1, 0, 10), "a")
+    bookie.commit()
+    failing = "sync" if number == errno.EIO else "write"
+
+    def before(call: str, path: str) -> None:
+        if call == failing and path.endswith(".log"):
+            raise OSError(number, "injected")
+
+    bookie.disk.before = before
+    bookie.clock.advance(10)
+    assert len(reasons) == 1 and reasons[0]
+    assert bookie.storage.add(run_of(1, 10), "b") is Status.EREADONLY
+    assert bookie.read(1, 9) == body_of(1, 9)
+    assert bookie.storage.fence(1, KEY, "f") is Status.EOK
+    bookie.commit()
+    assert bookie.tokens == ["a", "f"]
+    again = Bookie(bookie.disk.crashed(None))
+    assert again.read(1, 9) == body_of(1, 9)
+    assert again.storage.add(run_of(1, 10), "b") is Status.EFENCED
+    bookie.disk.before = lambda call, path: None
+    bookie.clock.advance(10)
+    if number == errno.ENOSPC:
+        assert reasons[1:] == [None]
+        assert bookie.storage.add(run_of(2, 0), "b") is Status.EOK
+        assert all(bookie.read(1, entry) == body_of(1, entry) for entry in range(10))
+    else:
+        assert reasons[1:] == []
+        assert bookie.storage.add(run_of(2, 0), "b") is Status.EREADONLY
+
+
+def test_several_directories() -> None:
+    """Ledgers are spread by id over journals and ledger directories; all of it comes back after a crash."""
+    bookie = Bookie(journals=2, ledgers=3)
+    for ledger in range(12):
+        bookie.storage.add(run_of(ledger, 0, 4), ledger)
+    bookie.storage.fence(5, KEY, "f")
+    bookie.commit()
+    assert sorted(map(str, bookie.tokens)) == sorted([*map(str, range(12)), "f"])
+    for step in range(2):
+        again = Bookie(bookie.disk.crashed(None), journals=2, ledgers=3)
+        assert all(again.read(ledger, entry) == body_of(ledger, entry) for ledger in range(12) for entry in range(4))
+        assert again.storage.add(run_of(5, 4), "x") is Status.EFENCED
+        assert sorted(again.storage.ledgers()) == list(range(12))
+        if not step:
+            bookie.storage.flush()
+    assert len([path for path in bookie.disk.find(".log")]) == 3
+    assert bookie.storage.disk_usage() == (1000, 400)
+    with pytest.raises(StorageError, match="2 journals"):
+        Bookie(bookie.disk.crashed(None), journals=1, ledgers=3)
+
+
+def test_clean_stop_leaves_nothing_to_replay() -> None:
+    """After `close` a start replays nothing, files are closed, and the next group continues the sequence."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    bookie.close()
+    assert bookie.disk.open_files == 0
+    assert bookie.storage.add(run_of(1, 3), "late") in (Status.EREADONLY, Status.EUA)
+    again = Bookie(bookie.disk.crashed(None))
+    assert again.storage.counters.replayed_groups == 0
+    assert again.read(1, 2) == body_of(1, 2)
+    again.storage.add(run_of(1, 3), "b")
+    again.commit()
+    third = Bookie(again.disk.crashed(None))
+    assert third.read(1, 3) == body_of(1, 3)
+    assert third.storage.counters.replayed_entries == 1
+
+
+def test_a_directory_is_for_one_bookie() -> None:
+    """A second storage on the same directory is refused with the lock file's name; so is an Apache bookie's directory."""
+    bookie = Bookie()
+    with pytest.raises(StorageError, match="quire.lock is locked"):
+        Bookie(bookie.disk)
+    foreign = Disk()
+    foreign.close(foreign.open("/disk/journal0/current/1a1fd7c1618.txn", create=True))
+    with pytest.raises(StorageError, match="Apache"):
+        Bookie(foreign)
+    assert foreign.open_files == 0
+
+
+def test_a_lost_index_or_table_is_noticed() -> None:
+    """An index or ledger table that vanished would turn every entry into a "no": the start refuses instead."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    bookie.close()
+    for name, text in (("runs", "index"), ("ledgers", "ledger table")):
+        disk = bookie.disk.crashed(None)
+        del disk.rows[f"/disk/ledgers0/current/{name}"]
+        with pytest.raises(StorageError, match=text):
+            Bookie(disk)
+
+
+def test_bit_rot_is_eio_never_no() -> None:
+    """A flipped bit in an entry log gives EIO for that entry alone; a missing log gives EIO too."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 10), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    (path,) = bookie.disk.find(".log")
+    size = len(body_of(1, 0)) + 4
+    bookie.disk.flip(path, 1024 + 3 * size + 40)
+    assert [bookie.read(1, entry) for entry in range(10)] == [body_of(1, entry) if entry != 3 else Status.EIO for entry in range(10)]
+    assert bookie.now(bookie.storage.read_run(1, 0, 10, 1 << 20)) == [body_of(1, entry) for entry in range(3)]
+    assert bookie.now(bookie.storage.read_run(1, 3, 10, 1 << 20)) is Status.EIO
+    assert bookie.storage.counters.read_errors >= 2
+    lost = bookie.disk.killed()
+    del lost.inodes[path]
+    again = Bookie(lost)
+    assert again.read(1, 0) is Status.EIO
+    assert again.now(again.storage.read_run(1, 0, 10, 1 << 20)) is Status.EIO
+    assert again.read(1, -1) is Status.EIO
+
+
+def test_watchers_hear_of_lac_fence_and_explicit_lac() -> None:
+    """They are called on each rise, on an explicit LAC, on a fence; not when the LAC stays."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 5), "a")
+    state = bookie.storage.ledger(1)
+    assert state is not None
+    heard: list[int] = []
+
+    def watcher() -> None:
+        heard.append(state.lac)
+
+    state.watch(watcher)
+    bookie.storage.add(run_of(1, 3), "b")
+    assert heard == []
+    bookie.storage.add(run_of(1, 6), "c")
+    bookie.storage.write_lac(1, KEY, DIGEST.lac_body(1, 8), "d")
+    bookie.storage.fence(1, KEY, "e")
+    assert heard == [5, 8, 8]
+    state.unwatch(watcher)
+    state.unwatch(watcher)
+    bookie.storage.add(run_of(1, 20, recovery=True), "f")
+    assert len(heard) == 3
+
+
+def test_bad_bodies_and_lacs_are_refused() -> None:
+    """A body without room for a LAC and a LAC body under 16 bytes are bad requests; nothing is kept of them."""
+    bookie = Bookie()
+    assert bookie.storage.add(AddRun(1, 0, [bytes(23)], KEY), "a") is Status.EBADREQ
+    assert bookie.storage.add(AddRun(1, 0, [], KEY), "a") is Status.EBADREQ
+    assert bookie.storage.write_lac(1, KEY, bytes(15), "a") is Status.EBADREQ
+    assert bookie.storage.ledger(1) is None
+
+
+def test_force_covers_all_before_even_with_sync_off() -> None:
+    """With journal_sync_data off adds come back after the write; a force and a fence come back after a sync."""
+    bookie = Bookie(journal_sync_data=False)
+    bookie.storage.add(run_of(1, 0), "first")
+    bookie.commit()
+    bookie.disk.calls.clear()
+    bookie.storage.add(run_of(1, 1), "a")
+    bookie.commit()
+    assert bookie.tokens == ["first", "a"]
+    assert "sync" not in [call for call, _path in bookie.disk.calls]
+    bookie.storage.force(1, "b")
+    bookie.commit()
+    assert bookie.tokens == ["first", "a", "b"]
+    assert [call for call, _path in bookie.disk.calls].count("sync") == 1
+    assert Bookie(bookie.disk.crashed(None), journal_sync_data=False).read(1, 1) == body_of(1, 1)
+    synced = Bookie()
+    synced.storage.force(8, "x")
+    synced.commit()
+    assert synced.tokens == ["x"]
+
+
+def test_small_writes_in_any_order_against_a_model() -> None:
+    """Adds in any order, overlaps, gaps, flushes, restarts: every read equals a plain dict's."""
+    rng = random.Random(7)
+    bookie = Bookie(entry_log_bytes_max=1 << 20)
+    model: dict[tuple[int, int], bytes] = {}
+    for step in range(300):
+        ledger, first, count, size = rng.randrange(3), rng.randrange(60), rng.randrange(1, 20), rng.choice([10, 10, 33])
+        bookie.storage.add(run_of(ledger, first, count, size=size, v3=rng.random() < 0.5), step)
+        model.update({(ledger, entry): body_of(ledger, entry, size) for entry in range(first, first + count)})
+        if rng.random() < 0.2:
+            bookie.commit()
+            bookie.storage.flush()
+        if rng.random() < 0.03:
+            bookie.commit()
+            bookie = Bookie(bookie.disk.crashed(rng), entry_log_bytes_max=1 << 20)
+        entry = rng.randrange(80)
+        assert bookie.read(ledger, entry) == model.get((ledger, entry), Status.ENOENTRY)
+    for ledger in range(3):
+        have = bookie.now(bookie.storage.entries(ledger))
+        assert [entry for first, count in have for entry in range(first, first + count)] == sorted(entry for known, entry in model if known == ledger)
+
+
+def test_on_a_real_disk_with_threads(tmp_path: Any) -> None:
+    """The same with RocksDB, a journal thread, the storage pool and a real reactor: adds, flushes, sequential reads, restart."""
+    options = options_of(str(tmp_path), flush_interval_ms=10, write_cache_bytes_max=2 << 20)
+
+    async def story() -> None:
+        storage = Storage(options, reactor)
+        tokens: list[object] = []
+        waiting: list[Deferred[None]] = []
+
+        def durable(group: list[object]) -> None:
+            tokens.extend(group)
+            for waiter in waiting[:]:
+                waiting.remove(waiter)
+                waiter.callback(None)
+
+        storage.durable = durable
+        storage.relieved = lambda: durable([])
+        storage.start()
+        entry = 0
+        while entry < 20_000:
+            status = storage.add(run_of(1, entry, 50, size=200, v3=entry % 100 == 0), entry)
+            if status is None:
+                waiter: Deferred[None] = Deferred()
+                waiting.append(waiter)
+                await waiter
+                continue
+            assert status is Status.EOK
+            entry += 50
+        while len(tokens) < 400:
+            waiter = Deferred()
+            waiting.append(waiter)
+            await waiter
+        assert tokens == list(range(0, 20_000, 50))
+        await storage.flush()
+        assert storage.counters.flushed_entries == 20_000
+        assert storage.counters.journal_syncs >= storage.counters.journal_groups >= 1
+        entry = 0
+        while entry < 20_000:
+            bodies = storage.read_run(1, entry, 700, 1 << 20)
+            bodies = await bodies if isinstance(bodies, Deferred) else bodies
+            assert isinstance(bodies, list)
+            assert bodies[0] == body_of(1, entry, 200)
+            assert bodies[-1] == body_of(1, entry + len(bodies) - 1, 200)
+            entry += len(bodies)
+        found = [storage.read(1, number) for number in range(1000, 1600)]  # pipelined
+        bodies = [await body if isinstance(body, Deferred) else body for body in found]
+        assert bodies == [body_of(1, number, 200) for number in range(1000, 1600)]
+        assert storage.counters.reads_stored < 250, "a sequential reader's entries come in windows"
+        await storage.close()
+        again = Storage(options, reactor)
+        again.start()
+        assert again.counters.replayed_groups == 0
+        body = again.read(1, -1)
+        assert isinstance(body, Deferred)
+        assert await body == body_of(1, 19_999, 200)
+        await again.close()
+        assert again.fault is None
+
+    run(story)
+    assert not [name for name in os.listdir(tmp_path / "journal0" / "current") if name.endswith(".tmp")]
+
+
+def test_files_default_is_the_real_one(tmp_path: Any) -> None:
+    """Without a disk given the storage stands on the real file system."""
+    assert Files().names(str(tmp_path / "none")) == []
