@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.python import threadable
 from twisted.python.failure import Failure
-from twisted.python.threadable import isInIOThread
 
 from quire.client.network import Reactor
 
@@ -101,7 +101,7 @@ class ReactorThread:
 
     def check_may_wait(self) -> None:
         """`RuntimeError` on the reactor's own thread."""
-        if isInIOThread():
+        if threadable.ioThread == threading.get_ident():
             raise RuntimeError("a blocking call of quire.client on the reactor's own thread would wait for itself: use quire.client.api there")
 
 

@@ -4,17 +4,19 @@ Many single appends become few batches: what several callers append between two 
 Knows: payloads in the order they came, who waits for each, and how many may be under way before a caller has to wait.
 Does not know: ledgers, threads' event loops; `done` is called on the reactor's thread.
 
-Safety: ids are handed out in the order of the calls, since turns take everything that has come and keep its order.
+Safety: ids are handed out in the order of the calls, since a turn takes everything that has come and keeps its order, and the
+next one does not overtake it.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from quire.client.background import ReactorThread
+from quire.protocol.errors import TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,73 +24,106 @@ Done = Callable[[int | Failure], None]
 
 
 class Appends(Protocol):
-    """What takes the batches (`api.Writer` is one)."""
+    """What takes the batches (`writer.Writer` is one)."""
 
-    def append_many(self, payloads: list[bytes], /) -> Deferred[range]: ...
+    def append(self, payload: bytes, /) -> Deferred[int]: ...
+
+    def append_many(self, payloads: Sequence[bytes], /) -> Deferred[range]: ...
+
+    def ready(self) -> Deferred[None]: ...
+
+
+async def append_when_ready(writer: Appends, payloads: list[bytes]) -> range:
+    """One batch, as soon as the writer's window has room for it."""
+    while True:
+        await writer.ready()
+        try:
+            return await writer.append_many(payloads)
+        except TooManyRequests:  # others were quicker; nothing was appended
+            continue
 
 
 class Gathering:
-    """The single appends of one writer, from any thread."""
+    """
+    The single appends of one writer, from any thread.  `entries_max` and `bytes_max`: under way before callers wait;
+    `payload_bytes_max`: what may travel with others (a larger one is refused by itself, so that it fails nobody else).
+    """
 
-    def __init__(self, thread: ReactorThread, writer: Appends, entries_max: int, bytes_max: int) -> None:
+    def __init__(self, thread: ReactorThread, writer: Appends, entries_max: int, bytes_max: int, payload_bytes_max: int) -> None:
         self._thread = thread
         self._writer = writer
         self._entries_max = entries_max
         self._bytes_max = bytes_max
-        self._lock = threading.Condition()
+        self._payload_bytes_max = payload_bytes_max
+        self._lock = threading.Lock()
         self._payloads: list[bytes] = []
         self._waiters: list[Done] = []
         self._entries = 0  # under way, those of `_payloads` included
         self._bytes = 0
-        self._scheduled = False
+        self._flushing = False
+        self._wants_room: list[Callable[[], object]] = []
+        self._wants_idle: list[Callable[[], object]] = []
 
     def put(self, payload: bytes, done: Done) -> None:
-        """
-        Appends soon; `done` gets the entry's id or the failure.  Never waits: whoever can wait asks `wait_for_room` first.
-        """
+        """Appends soon; `done` gets the entry's id or the failure.  Never waits: whoever can wait uses `when_room` first."""
+        if len(payload) > self._payload_bytes_max:
+            self._thread.begin(lambda: self._writer.append(payload), done)
+            return
         with self._lock:
             self._payloads.append(payload)
             self._waiters.append(done)
             self._entries += 1
             self._bytes += len(payload)
-            if self._scheduled:
+            if self._flushing:
                 return
-            self._scheduled = True
-        self._thread.call(self._flush)
+            self._flushing = True
+        self._thread.call(lambda: ensureDeferred(self._flush()))
 
     def has_room(self) -> bool:
         return self._entries < self._entries_max and self._bytes < self._bytes_max
 
-    def wait_for_room(self) -> None:
-        """This thread waits while more than the bounds is under way."""
-        if self.has_room():
-            return
-        self._thread.check_may_wait()
+    def when_room(self, fn: Callable[[], object]) -> None:
+        """Calls `fn` when less than the bounds is under way: now, or on the reactor's thread."""
         with self._lock:
-            self._lock.wait_for(self.has_room)
+            if not self.has_room():
+                self._wants_room.append(fn)
+                return
+        fn()
 
-    def wait_until_idle(self) -> None:
-        """This thread waits until everything that was put has its answer."""
+    def when_idle(self, fn: Callable[[], object]) -> None:
+        """Calls `fn` when everything that was put has its answer: now, or on the reactor's thread."""
         with self._lock:
-            self._lock.wait_for(lambda: not self._entries)
+            if self._entries:
+                self._wants_idle.append(fn)
+                return
+        fn()
 
-    def _flush(self) -> None:
-        with self._lock:
-            payloads, self._payloads = self._payloads, []
-            waiters, self._waiters = self._waiters, []
-            self._scheduled = False
-        size = sum(map(len, payloads))
-
-        def answered(result: range | Failure) -> None:
+    async def _flush(self) -> None:
+        while True:
+            await self._writer.ready()
             with self._lock:
-                self._entries -= len(payloads)
-                self._bytes -= size
-                self._lock.notify_all()
-            if isinstance(result, Failure):
-                for done in waiters:
-                    done(result)
-            else:
-                for entry, done in zip(result, waiters, strict=True):
-                    done(entry)
+                payloads, self._payloads = self._payloads, []
+                waiters, self._waiters = self._waiters, []
+                if not payloads:
+                    self._flushing = False
+                    return
+            ensureDeferred(append_when_ready(self._writer, payloads)).addBoth(self._answered, waiters, sum(map(len, payloads)))
 
-        maybeDeferred(self._writer.append_many, payloads).addBoth(answered)
+    def _answered(self, result: range | Failure, waiters: list[Done], size: int) -> None:
+        woken: list[Callable[[], object]] = []
+        with self._lock:
+            self._entries -= len(waiters)
+            self._bytes -= size
+            if self._wants_room and self.has_room():
+                woken, self._wants_room = self._wants_room, []
+            if not self._entries:
+                woken += self._wants_idle
+                self._wants_idle = []
+        if isinstance(result, Failure):
+            for done in waiters:
+                done(result)
+        else:
+            for entry, done in zip(result, waiters, strict=True):
+                done(entry)
+        for fn in woken:
+            fn()

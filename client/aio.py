@@ -1,0 +1,295 @@
+"""
+The asyncio face: the same names as the blocking one with `async with`, `await` and `async for`.
+
+    async with connect("sqlite:///var/lib/quire/metadata.db") as bk:
+        async with await bk.create_ledger() as writer:
+            first = await writer.append(b"one")
+        async with await bk.open_ledger(writer.id) as reader:
+            async for entry in reader: ...
+
+Knows: how to carry results from the reactor's thread to an asyncio loop, once per batch.
+Does not know: the protocol; every decision is the core's (`api`).
+
+Cancelling a task cancels the operation it waits for; an append that was sent stays sent.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+from twisted.python.failure import Failure
+
+from quire.client.api import Client as LedgerClient
+from quire.client.api import Entry
+from quire.client.api import Reader as LedgerReader
+from quire.client.api import Writer as LedgerWriter
+from quire.client.api import connect as open_cluster
+from quire.client.background import ReactorThread, reactor_thread
+from quire.client.blocking import LEDGER_IDS_PER_PAGE, Batches, gathering, payload_of
+from quire.client.gathering import append_when_ready
+from quire.conf.client import ClientOptions
+from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.digest import DigestType
+from quire.protocol.errors import LedgerError
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+
+
+def _settle(future: "asyncio.Future[T]", value: T | Failure) -> None:
+    if future.done():  # cancelled meanwhile
+        return
+    if isinstance(value, Failure):
+        assert value.value is not None
+        future.set_exception(value.value)
+    else:
+        future.set_result(value)
+
+
+def _hand(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", value: T | Failure) -> None:
+    """From the reactor's thread to the loop's; a loop that was closed meanwhile has nobody left to tell."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_settle, future, value)
+
+
+async def _wait(thread: ReactorThread, story: Callable[[], Awaitable[T]]) -> T:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    running = thread.begin(story, lambda value: _hand(loop, future, value))
+    try:
+        return await future
+    except asyncio.CancelledError:
+        running.cancel()
+        raise
+
+
+async def _told(ask: Callable[[Callable[[], object]], None]) -> None:
+    """Waits until what was asked for calls back."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    ask(lambda: _hand(loop, future, None))
+    await future
+
+
+class Connecting:
+    """What `connect` answers: `async with` it, or `await` it and close the client yourself."""
+
+    def __init__(self, uri: str, options: ClientOptions | None) -> None:
+        self._uri = uri
+        self._options = options or ClientOptions()
+        self._client: Client | None = None
+
+    def __await__(self) -> Generator[object, None, "Client"]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> "Client":
+        self._client = await self._connect()
+        return self._client
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._client is not None:
+            await self._client.__aexit__(kind, error, trace)
+
+    async def _connect(self) -> "Client":
+        thread = reactor_thread()
+        return Client(thread, await _wait(thread, lambda: open_cluster(thread.reactor, self._uri, self._options)), self._options)
+
+
+def connect(uri: str, options: ClientOptions | None = None) -> Connecting:
+    """Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be used."""
+    return Connecting(uri, options)
+
+
+class Handle:
+    """Something that `async with` closes.  When its block failed, a failure to close does not hide that."""
+
+    async def close(self) -> None:
+        raise AssertionError("every handle closes in its own way")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            await self.close()
+        except LedgerError:
+            if error is None:
+                raise
+
+
+class Client(Handle):
+    """A cluster's ledgers; see `quire.client.blocking.Client` for each operation."""
+
+    def __init__(self, thread: ReactorThread, client: LedgerClient, options: ClientOptions) -> None:
+        self._thread = thread
+        self._client = client
+        self._options = options
+
+    async def create_ledger(
+        self,
+        *,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        password: bytes = b"",
+        digest: str | DigestType = "CRC32C",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        write_flags: str | Iterable[str] = (),
+        advanced: bool = False,
+    ) -> "Writer":
+        writer = await _wait(
+            self._thread,
+            lambda: self._client.create_ledger(
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                password=password,
+                digest=digest,
+                custom_metadata=custom_metadata,
+                ledger_id=ledger_id,
+                write_flags=write_flags,
+                advanced=advanced,
+            ),
+        )
+        return Writer(self._thread, writer, self._options)
+
+    async def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> "Reader":
+        return Reader(self._thread, await _wait(self._thread, lambda: self._client.open_ledger(ledger_id, password, recover)))
+
+    async def delete_ledger(self, ledger_id: int) -> None:
+        await _wait(self._thread, lambda: self._client.delete_ledger(ledger_id))
+
+    async def ledgers(self) -> AsyncIterator[int]:
+        """The ids of all ledgers, ascending, fetched page by page."""
+        after = -1
+        while True:
+            page = await _wait(self._thread, partial(self._client.ledger_ids, after, LEDGER_IDS_PER_PAGE))
+            if not page:
+                return
+            for ledger in page:
+                yield ledger
+            after = page[-1]
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        return await _wait(self._thread, lambda: self._client.metadata(ledger_id))
+
+    async def close(self) -> None:
+        await _wait(self._thread, self._client.close)
+
+
+class Writer(Handle):
+    """The one writer of a new ledger; see `quire.client.blocking.Writer`."""
+
+    def __init__(self, thread: ReactorThread, writer: LedgerWriter, options: ClientOptions) -> None:
+        self._thread = thread
+        self._writer = writer
+        self._gathering = gathering(thread, writer, options)
+
+    @property
+    def id(self) -> int:
+        return self._writer.id
+
+    @property
+    def last_add_confirmed(self) -> int:
+        return self._writer.last_add_confirmed
+
+    @property
+    def last_add_pushed(self) -> int:
+        return self._writer.last_add_pushed
+
+    @property
+    def length(self) -> int:
+        return self._writer.length
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._writer.metadata
+
+    async def append(self, data: bytes) -> int:
+        """The entry's id, once it is durable.  Appends of tasks that run at the same time travel as one batch."""
+        if not self._gathering.has_room():
+            await _told(self._gathering.when_room)
+        return await self.append_async(data)
+
+    def append_async(self, data: bytes) -> "asyncio.Future[int]":
+        """
+        The id later.  Never waits: `append` does, when more than the options' window is under way.
+        """
+        payload = payload_of(data)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+        self._gathering.put(payload, lambda result: _hand(loop, future, result))
+        return future
+
+    async def append_many(self, entries: Iterable[bytes]) -> range:
+        payloads = [payload_of(data) for data in entries]
+        return await _wait(self._thread, lambda: append_when_ready(self._writer, payloads))
+
+    async def append_at(self, entry_id: int, data: bytes) -> int:
+        payload = payload_of(data)
+        return await _wait(self._thread, lambda: self._writer.append_at(entry_id, payload))
+
+    async def force(self) -> None:
+        await _wait(self._thread, self._writer.force)
+
+    async def write_lac(self) -> None:
+        await _wait(self._thread, self._writer.write_lac)
+
+    async def close(self) -> None:
+        await _told(self._gathering.when_idle)
+        await _wait(self._thread, self._writer.close)
+
+
+class Reader(Handle):
+    """A ledger open for reading; see `quire.client.blocking.Reader`."""
+
+    def __init__(self, thread: ReactorThread, reader: LedgerReader) -> None:
+        self._thread = thread
+        self._reader = reader
+
+    @property
+    def id(self) -> int:
+        return self._reader.id
+
+    @property
+    def last_entry_id(self) -> int:
+        return self._reader.last_entry_id
+
+    @property
+    def length(self) -> int:
+        return self._reader.length
+
+    @property
+    def closed(self) -> bool:
+        return self._reader.closed
+
+    async def read(self, first: int, last: int) -> list[Entry]:
+        return await _wait(self._thread, lambda: self._reader.read(first, last))
+
+    async def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
+        return await _wait(self._thread, lambda: self._reader.read_unconfirmed(first, last))
+
+    async def read_last_confirmed(self) -> int:
+        return await _wait(self._thread, self._reader.read_last_confirmed)
+
+    def __aiter__(self) -> AsyncIterator[Entry]:
+        return self._pull(self._reader.stream)
+
+    def tail(self, timeout: float) -> AsyncIterator[Entry]:
+        return self._pull(lambda: self._reader.tail(timeout))
+
+    async def close(self) -> None:
+        await _wait(self._thread, self._reader.close)
+
+    async def _pull(self, begin: Callable[[], AsyncIterator[list[Entry]]]) -> AsyncIterator[Entry]:
+        batches = Batches(begin)
+        try:
+            while (batch := await _wait(self._thread, batches.following)) is not None:
+                for entry in batch:
+                    yield entry
+        finally:
+            self._thread.future(batches.end)

@@ -1,0 +1,102 @@
+"""
+Real bookies in this process: sockets on loopback, files in a test's directory, metadata in memory, on the tests' reactor.
+
+    with RealCluster(tmp_path, 3) as cluster:
+        with connect(cluster.uri) as bk: ...
+        cluster.kill(0)
+"""
+
+import itertools
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from quire.bookie.bookie import Bookie
+from quire.conf.bookie import BookieOptions
+from quire.metadata.memory_store import CLUSTERS, MemoryStore, open_memory
+from tests.reactor import reactor, run
+
+NUMBERS = itertools.count()
+MIB = 1 << 20
+
+
+class RealCluster:
+    """`bookies` by number; a killed one is None.  `ids` keeps the id of every bookie that was ever started."""
+
+    def __init__(self, directory: Path, count: int, **options: object) -> None:
+        self.name = f"real-{next(NUMBERS)}"
+        self.uri = f"memory://{self.name}"
+        self.bookies: list[Bookie | None] = []
+        self.ids: list[str] = []
+        self._directory = directory
+        self._options = options
+        self._stores: list[MemoryStore] = []
+        self._count = count
+
+    def __enter__(self) -> Self:
+        run(self._init)
+        for _ in range(self._count):
+            self.add()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, bookie in enumerate(self.bookies):
+            if bookie is not None:
+                self.kill(number)
+        del CLUSTERS[self.name]
+
+    async def _init(self) -> None:
+        store = open_memory(reactor, self.uri)
+        await store.init_cluster()
+        await store.close()
+
+    def add(self) -> str:
+        """One more bookie; its id."""
+        self.bookies.append(None)
+        self.ids.append("")
+        return self.start(len(self.bookies) - 1)
+
+    def start(self, number: int) -> str:
+        """Starts a bookie on its old files and, if it ran before, its old port."""
+        where = self._directory / f"bookie-{number}"
+        port = int(self.ids[number].rpartition(":")[2]) if self.ids[number] else 0
+        options = BookieOptions(
+            metadata_uri=self.uri,
+            advertised_address="127.0.0.1",
+            listen="127.0.0.1",
+            allow_loopback=True,
+            port=port,
+            journal_directories=(str(where / "journal"),),
+            ledger_directories=(str(where / "ledgers"),),
+            **{"journal_segment_bytes": MIB, "write_cache_bytes_max": 16 * MIB, "disk_usage_threshold": 0.999, "disk_usage_warn_threshold": 0.999, **self._options},  # type: ignore[arg-type]  # whatever the test gives
+        )
+
+        async def begin() -> Bookie:
+            store = open_memory(reactor, self.uri)
+            bookie = Bookie(reactor, options, store)
+            bookie.ended.addErrback(lambda _failure: None)
+            await bookie.start()
+            self._stores += [store] if number == len(self._stores) else []
+            self._stores[number] = store
+            return bookie
+
+        bookie = run(begin)
+        self.bookies[number] = bookie
+        self.ids[number] = bookie.id
+        return bookie.id
+
+    def kill(self, number: int) -> str:
+        """Stops a bookie: its connections drop and its registration goes; its id."""
+        bookie = self.bookies[number]
+        assert bookie is not None
+        self.bookies[number] = None
+
+        async def end() -> None:
+            await bookie.stop()
+            await self._stores[number].close()
+
+        run(end)
+        return bookie.id
+
+    def number_of(self, bookie: str) -> int:
+        return self.ids.index(bookie)
