@@ -475,6 +475,7 @@ class AppendMachine:
             )
             return
         self.state = State.OPEN
+        self._live = None
         for replica in self._replicas:
             if replica.standing is Standing.FRESH:
                 replica.standing = Standing.LIVE
