@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.files import Buffer, Files, Usage
@@ -213,17 +214,38 @@ def options_of(root: str = "/disk", journals: int = 1, ledgers: int = 1, **chang
     return BookieOptions(**{**values, **changes})
 
 
+class HeldWorkers(InlineWorkers):
+    """A storage pool whose jobs wait for `release`."""
+
+    def __init__(self) -> None:
+        self._jobs: list[tuple[Deferred[Any], Callable[..., Any], tuple[Any, ...]]] = []
+
+    def run(self, job: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        self._jobs.append((Deferred(), job, args))
+        return self._jobs[-1][0]
+
+    @property
+    def held(self) -> int:
+        return len(self._jobs)
+
+    def release(self) -> None:
+        """Does the jobs that wait now, in order."""
+        jobs, self._jobs = self._jobs, []
+        for deferred, job, args in jobs:
+            deferred.callback(job(*args))
+
+
 class Bookie:
     """A storage on a simulated disk, with a clock, and what came back from it."""
 
-    def __init__(self, disk: Disk | None = None, **changes: Any) -> None:
+    def __init__(self, disk: Disk | None = None, workers: InlineWorkers | None = None, **changes: Any) -> None:
         self.disk = disk if disk is not None else Disk()
         self.clock = Clock()
         self.options = options_of(**changes)
         self.tokens: list[object] = []
         self.failures: list[str] = []
         self.relieved = 0
-        self.storage = Storage(self.options, self.clock, self.disk, open_rows=self.disk.open_rows, workers=InlineWorkers())
+        self.storage = Storage(self.options, self.clock, self.disk, open_rows=self.disk.open_rows, workers=workers or InlineWorkers())
         self.storage.durable = self.tokens.extend
         self.storage.failed = self.failures.append
         self.storage.relieved = self._relieved

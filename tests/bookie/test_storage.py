@@ -12,7 +12,7 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.storage import Storage
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, Disk, body_of, options_of, run_of
+from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, Disk, HeldWorkers, body_of, options_of, run_of
 from tests.reactor import reactor, run
 
 
@@ -151,7 +151,8 @@ def test_last_entry_and_lac_after_restart() -> None:
     bookie.close()
     again = Bookie(bookie.disk.killed())
     state = again.storage.ledger(3)
-    assert state is not None and state.lac == -1
+    assert state is not None
+    assert state.lac == -1
     assert again.now(again.storage.lac(3)) == 48
     assert again.storage.lac(3) == 48
     assert again.read(3, -1) == body_of(3, 49)
@@ -269,25 +270,18 @@ def test_delete_takes_everything() -> None:
 
 def test_full_cache_parks_and_relieves() -> None:
     """When both halves are full nothing is taken until a flush has made room; `relieved` says so."""
-    bookie = Bookie(write_cache_bytes_max=2 << 20)
-    held: list[tuple[Deferred[Any], Any, tuple[Any, ...]]] = []
-
-    def later(job: Any, *args: Any) -> Deferred[Any]:
-        held.append((Deferred(), job, args))
-        return held[-1][0]
-
+    pool = HeldWorkers()
+    bookie = Bookie(workers=pool, write_cache_bytes_max=2 << 20)
     storage = bookie.storage
-    storage._workers.run = later  # type: ignore[method-assign]  # the pool is made to wait
     entry = 0
     while storage.add(run_of(1, entry, 20, size=5000), entry) is Status.EOK:
         entry += 20
         bookie.commit()
-    assert len(held) == 1
+    assert pool.held == 1
     assert storage.counters.parked == 1
     assert bookie.relieved == 0
     assert storage.add(run_of(1, entry, 20, size=5000), "again") is None
-    deferred, job, args = held.pop()
-    deferred.callback(job(*args))
+    pool.release()
     assert bookie.relieved == 1
     assert storage.add(run_of(1, entry, 20, size=5000), "now") is Status.EOK
 
@@ -324,7 +318,8 @@ def test_journal_sync_failure_is_final() -> None:
     bookie.clock.advance(1)
     assert bookie.tokens == ["a"]
     assert len(bookie.failures) == 1
-    assert "journal" in bookie.failures[0] and "injected" in bookie.failures[0]
+    assert "journal" in bookie.failures[0]
+    assert "injected" in bookie.failures[0]
     assert bookie.storage.add(run_of(1, 2, recovery=True), "c") is Status.EREADONLY
     assert bookie.storage.fence(2, KEY, "g") is Status.EIO
     assert bookie.storage.write_lac(2, KEY, bytes(20), "h") is Status.EIO
@@ -367,7 +362,8 @@ def test_failed_flush_makes_read_only(number: int) -> None:
 
     bookie.disk.before = before
     bookie.clock.advance(10)
-    assert len(reasons) == 1 and reasons[0]
+    assert len(reasons) == 1
+    assert reasons[0]
     assert bookie.storage.add(run_of(1, 10), "b") is Status.EREADONLY
     assert bookie.read(1, 9) == body_of(1, 9)
     assert bookie.storage.fence(1, KEY, "f") is Status.EOK
@@ -402,7 +398,7 @@ def test_several_directories() -> None:
         assert sorted(again.storage.ledgers()) == list(range(12))
         if not step:
             bookie.storage.flush()
-    assert len([path for path in bookie.disk.find(".log")]) == 3
+    assert len(bookie.disk.find(".log")) == 3
     assert bookie.storage.disk_usage() == (1000, 400)
     with pytest.raises(StorageError, match="2 journals"):
         Bookie(bookie.disk.crashed(None), journals=1, ledgers=3)
@@ -429,7 +425,7 @@ def test_clean_stop_leaves_nothing_to_replay() -> None:
 def test_a_directory_is_for_one_bookie() -> None:
     """A second storage on the same directory is refused with the lock file's name; so is an Apache bookie's directory."""
     bookie = Bookie()
-    with pytest.raises(StorageError, match="quire.lock is locked"):
+    with pytest.raises(StorageError, match=r"quire\.lock is locked"):
         Bookie(bookie.disk)
     foreign = Disk()
     foreign.close(foreign.open("/disk/journal0/current/1a1fd7c1618.txn", create=True))
