@@ -18,6 +18,7 @@ from tests.reactor import reactor, run
 
 NUMBERS = itertools.count()
 MIB = 1 << 20
+SMALL = {"journal_segment_bytes": MIB, "write_cache_bytes_max": 16 * MIB, "disk_usage_threshold": 0.999, "disk_usage_warn_threshold": 0.999}
 
 
 class RealCluster:
@@ -68,7 +69,7 @@ class RealCluster:
             port=port,
             journal_directories=(str(where / "journal"),),
             ledger_directories=(str(where / "ledgers"),),
-            **{"journal_segment_bytes": MIB, "write_cache_bytes_max": 16 * MIB, "disk_usage_threshold": 0.999, "disk_usage_warn_threshold": 0.999, **self._options},  # type: ignore[arg-type]  # whatever the test gives
+            **{**SMALL, **self._options},  # type: ignore[arg-type]  # whatever the test gives
         )
 
         async def begin() -> Bookie:

@@ -1,0 +1,140 @@
+"""The asyncio face on real bookies: the same names, in a plain asyncio loop."""
+
+import asyncio
+
+import pytest
+
+import quire.client as quire
+from quire.client import ClientOptions, aio
+from tests.real_cluster import RealCluster
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory):
+    with RealCluster(tmp_path_factory.mktemp("aio"), 3) as cluster:
+        yield cluster.uri
+
+
+def test_the_example_of_the_manual(uri):
+    async def story():
+        async with aio.connect(uri) as bk:
+            async with await bk.create_ledger(custom_metadata={"app": b"demo"}) as writer:
+                assert await writer.append(b"one") == 0
+                assert await writer.append_many([b"two", b"three"]) == range(1, 3)
+                assert await writer.append_async(b"four") == 3
+                assert (writer.last_add_confirmed, writer.last_add_pushed, writer.length) == (3, 3, 15)
+            async with await bk.open_ledger(writer.id) as reader:
+                assert (reader.id, reader.last_entry_id, reader.length, reader.closed) == (writer.id, 3, 15, True)
+                assert [entry.data for entry in await reader.read(1, 2)] == [b"two", b"three"]
+                assert [entry.data async for entry in reader] == [b"one", b"two", b"three", b"four"]
+            assert writer.id in [ledger async for ledger in bk.ledgers()]
+            assert (await bk.metadata(writer.id)).custom == {"app": b"demo"}
+            await bk.delete_ledger(writer.id)
+            with pytest.raises(quire.NoSuchLedger):
+                await bk.open_ledger(writer.id)
+
+    asyncio.run(story())
+
+
+def test_a_client_may_be_awaited_and_closed_by_hand(uri):
+    async def story():
+        bk = await aio.connect(uri, ClientOptions(protocol="v3"))
+        writer = await bk.create_ledger()
+        await writer.append(b"x")
+        assert writer.metadata.ensemble_size == 3
+        await writer.close()
+        await bk.close()
+        with pytest.raises(quire.ClientClosed):
+            await bk.create_ledger()
+
+    asyncio.run(story())
+
+
+def test_tasks_that_append_at_the_same_time_share_batches_and_a_window(uri):
+    """Ids are dense; with a small window tasks wait for room instead of piling up."""
+
+    async def story():
+        async with aio.connect(uri, ClientOptions(window_entries_max=16)) as bk, await bk.create_ledger() as writer:
+            ids = await asyncio.gather(*(writer.append(b"%d" % number) for number in range(400)))
+            assert sorted(ids) == list(range(400))
+
+    asyncio.run(story())
+
+
+def test_tail_follows_a_writer_in_the_same_loop(uri):
+    async def story():
+        async with aio.connect(uri) as bk, await bk.create_ledger() as writer, await bk.open_ledger(writer.id, recover=False) as reader:
+            seen: list[bytes] = []
+
+            async def follow():
+                async for entry in reader.tail(timeout=20.0):
+                    seen.append(entry.data)
+
+            follower = asyncio.create_task(follow())
+            await writer.append(b"a")
+            await writer.append(b"b")
+            await writer.write_lac()
+            assert await reader.read_last_confirmed() == 1
+            assert [entry.data for entry in await reader.read_unconfirmed(0, 1)] == [b"a", b"b"]
+            await writer.close()
+            await asyncio.wait_for(follower, 20)
+            assert seen == [b"a", b"b"]
+
+    asyncio.run(story())
+
+
+def test_a_fenced_writer_and_the_error_of_its_own_block(uri):
+    async def story():
+        async with aio.connect(uri) as bk:
+            with pytest.raises(quire.LedgerFenced):  # noqa: PT012  # the block's own error must come out
+                async with await bk.create_ledger() as writer:
+                    await writer.append(b"mine")
+                    await (await bk.open_ledger(writer.id)).close()
+                    await writer.append(b"late")
+
+    asyncio.run(story())
+
+
+def test_cancelling_a_task_cancels_what_it_waits_for(uri):
+    """A tail that waits is let go; the reader stays usable."""
+
+    async def story():
+        async with aio.connect(uri) as bk, await bk.create_ledger() as writer, await bk.open_ledger(writer.id, recover=False) as reader:
+
+            async def wait_for_news():
+                return [entry async for entry in reader.tail(timeout=60.0)]
+
+            waiting = asyncio.create_task(wait_for_news())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert await reader.read_last_confirmed() == -1
+
+    asyncio.run(story())
+
+
+def test_advanced_and_deferred_sync(uri):
+    async def story():
+        async with aio.connect(uri) as bk:
+            async with await bk.create_ledger(advanced=True, ledger_id=777_000_777) as writer:
+                assert await writer.append_at(0, b"x") == 0
+            async with await bk.create_ledger(write_flags="DEFERRED_SYNC") as writer:
+                await writer.append(b"x")
+                await writer.force()
+                assert writer.last_add_confirmed == 0
+
+    asyncio.run(story())
+
+
+def test_wrong_arguments(uri):
+    async def story():
+        with pytest.raises(ValueError, match="metadata"):
+            await aio.connect("nowhere")
+        async with aio.connect(uri) as bk, await bk.create_ledger() as writer:
+            with pytest.raises(TypeError):
+                await writer.append("text")
+            with pytest.raises(TypeError):
+                await writer.append_many(["text"])
+
+    asyncio.run(story())

@@ -1,0 +1,128 @@
+"""Single appends that travel together: order, bounds, failures, and few batches for many calls."""
+
+from collections import deque
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.python.failure import Failure
+
+from quire.client.background import ReactorThread
+from quire.client.gathering import Gathering
+from quire.protocol.errors import LedgerFenced, TooManyRequests
+from tests.client.scripted import Net
+
+
+class Slow:
+    """A writer whose answers the test gives."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[bytes]] = []
+        self.answers: deque[Deferred[range]] = deque()
+        self.next = 0
+        self.room: Deferred[None] = succeed(None)
+        self.refusals = 0
+
+    def ready(self) -> Deferred[None]:
+        return self.room
+
+    def append(self, payload: bytes) -> Deferred[int]:
+        return fail(ValueError(f"{len(payload)} bytes are too many"))
+
+    def append_many(self, payloads: list[bytes]) -> Deferred[range]:
+        if self.refusals:
+            self.refusals -= 1
+            return fail(TooManyRequests("others were quicker"))
+        self.batches.append(payloads)
+        answer: Deferred[range] = Deferred()
+        self.answers.append(answer)
+        return answer
+
+    def acknowledge(self) -> None:
+        count = len(self.batches[-len(self.answers)])
+        self.next += count
+        self.answers.popleft().callback(range(self.next - count, self.next))
+
+
+def gathering(entries_max: int = 100, bytes_max: int = 10_000):
+    net, writer = Net(), Slow()
+    return net, writer, Gathering(ReactorThread(net), writer, entries_max, bytes_max, 1000)
+
+
+def test_what_comes_between_two_turns_is_one_batch():
+    net, writer, gathered = gathering()
+    ids: list[object] = []
+    for number in range(10):
+        gathered.put(bytes([number]), ids.append)
+    net.turn()
+    gathered.put(b"next", ids.append)
+    net.turn()
+    assert writer.batches == [[bytes([number]) for number in range(10)], [b"next"]]
+    writer.acknowledge()
+    assert ids == list(range(10))
+    writer.acknowledge()
+    assert ids == list(range(11))
+
+
+def test_a_full_window_gathers_on_and_keeps_the_order():
+    """While the writer has no room, everything that comes waits for one larger batch."""
+    net, writer, gathered = gathering()
+    writer.room = Deferred()
+    ids: list[object] = []
+    for number in range(3):
+        gathered.put(bytes([number]), ids.append)
+        net.turn()
+    assert not writer.batches
+    room, writer.room = writer.room, succeed(None)
+    room.callback(None)
+    net.turn()
+    assert writer.batches == [[b"\0", b"\1", b"\2"]]
+
+
+def test_a_batch_that_found_the_window_full_after_all_goes_again():
+    net, writer, gathered = gathering()
+    writer.refusals = 3
+    ids: list[object] = []
+    gathered.put(b"x", ids.append)
+    net.turn()
+    writer.acknowledge()
+    assert ids == [0]
+
+
+def test_a_failed_batch_fails_each_of_its_appends():
+    net, writer, gathered = gathering()
+    results: list[object] = []
+    for _ in range(2):
+        gathered.put(b"x", results.append)
+    net.turn()
+    writer.answers.popleft().errback(LedgerFenced("lost"))
+    assert [type(each.value) for each in results if isinstance(each, Failure)] == [LedgerFenced, LedgerFenced]
+    assert gathered.has_room()
+
+
+def test_a_payload_that_is_too_large_fails_alone():
+    net, writer, gathered = gathering()
+    results: list[object] = []
+    gathered.put(b"x" * 1001, results.append)
+    gathered.put(b"y", results.append)
+    net.turn()
+    writer.acknowledge()
+    assert isinstance(results[0], Failure)
+    assert results[1:] == [0]
+
+
+def test_room_is_told_by_entries_and_by_bytes():
+    """Callers that may wait do so before they put; both bounds count."""
+    for entries_max, bytes_max in ((2, 10_000), (100, 6)):
+        net, writer, gathered = gathering(entries_max, bytes_max)
+        told: list[str] = []
+        gathered.when_room(lambda told=told: told.append("at once"))
+        for _ in range(2):
+            gathered.put(b"xyz", lambda _result: None)
+        assert not gathered.has_room()
+        gathered.when_room(lambda told=told: told.append("room"))
+        gathered.when_idle(lambda told=told: told.append("idle"))
+        net.turn()
+        assert told == ["at once"]
+        writer.acknowledge()
+        assert told == ["at once", "room", "idle"]
+        gathered.when_idle(lambda told=told: told.append("still"))
+        assert told[-1] == "still"
