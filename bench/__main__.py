@@ -143,8 +143,12 @@ class Bench:
             low, high = row.interval
             bound = f"{'<=' if row.at_most else '>='} {row.goal:g}"
             shown = f"{row.median:>7.2f} {f'{low:.2f} to {high:.2f}':>15} {bound:>9}"
-            lines.append(f"{row.name:<52} {ours:>12,.4g} {theirs:>12,.4g} {shown}  {'pass' if row.passed else 'MISS'}")
+            lines.append(f"{row.name:<52} {figure(ours):>12} {figure(theirs):>12} {shown}  {'pass' if row.passed else 'MISS'}")
         return "\n".join(lines + [f"left out: {reason}" for reason in self.left_out])
+
+
+def figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def column(found: list[list[Run]], side: int, figure: str) -> list[float]:
