@@ -95,7 +95,7 @@ class LocalBookie:
     def begin(self) -> None:
         """Starts the process; `ready` waits for it."""
         assert self.pid is None, f"{self.id} runs already"
-        command = [sys.executable, "-m", "quire.tools", "bookie", "start", "--conf", str(self.conf), "--stop-with-stdin"]
+        command = [sys.executable, "-m", "quire.tools.bookie_daemon", "--conf", str(self.conf), "--stop-with-stdin"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
 

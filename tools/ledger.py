@@ -95,7 +95,9 @@ def write(
                 await appender.send(payloads)
             await appender.flush()
             seconds = progress.elapsed
-        if not keep_open:
+        if keep_open:
+            await writer.write_lac()  # or nobody but a recovery could read the last batch
+        else:
             await writer.close()
         return {
             "ledger": writer.id,
