@@ -48,6 +48,7 @@ from quire.metadata.store import (
     Versioned,
     Watch,
     no_cluster,
+    pause,
 )
 from quire.metadata.worker import Worker
 from quire.protocol.digest import check_ledger_id
@@ -428,9 +429,7 @@ class SQLiteStore(MetadataStore):
             elif outcome == "held":
                 if self._reactor.seconds() > deadline:
                     raise BookieRegistered(f"{self.uri}: another live process is registered as {bookie}")
-                pause: Deferred[None] = Deferred()
-                self._reactor.callLater(POLL_S, pause.callback, None)
-                await pause
+                await pause(self._reactor, POLL_S)
 
     def _try_register(self, name: str, bookie: str, info: ServiceInfo, read_only: bool, connection: Connection) -> str:
         """On the thread: "done", "held" by the live session of another, or "lost" when this handle's own session was ended."""

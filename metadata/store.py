@@ -57,6 +57,13 @@ class Reactor(ReactorTime, Protocol):
     def callFromThread(self, fn: Callable[..., object], /, *args: object) -> object: ...
 
 
+def pause(reactor: ReactorTime, seconds: float) -> Deferred[None]:
+    """Fires after that time."""
+    over: Deferred[None] = Deferred()
+    reactor.callLater(seconds, over.callback, None)
+    return over
+
+
 class Versioned(NamedTuple, Generic[T]):
     """A value and the token to change it with.  Tokens of one key grow with each write; compare and echo them, nothing else."""
 

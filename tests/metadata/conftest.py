@@ -6,8 +6,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
+from twisted.internet.threads import deferToThread
 
 from quire.metadata.memory_store import CLUSTERS
+from quire.tools.zookeeper import ZooKeeper
 from tests.metadata.stories import Place
 from tests.reactor import run
 
@@ -35,12 +38,47 @@ class SQLitePlace(Place):
         await (await self.open()).bookies()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def place(request, tmp_path):
-    if request.param == "memory":
-        made = MemoryPlace(f"memory://test-{next(NUMBERS)}")
-    else:
-        made = SQLitePlace(f"sqlite://{tmp_path}/metadata.db")
+class ZooKeeperPlace(Place):
+    kind = "zookeeper"
+
+    async def expire(self, store) -> None:
+        """Closes the session from a second connection that takes it over, as ZooKeeper's own tests do."""
+        client = KazooClient(store.session.uri.split("/")[2], client_id=store.session.client_id)
+        await deferToThread(client.start)
+        await deferToThread(client.stop)
+        await deferToThread(client.close)
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory):
+    """One real server for all tests; each takes a root of its own."""
+    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper"), tick_ms=250)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def zookeeper_place(zookeeper):
+    made = ZooKeeperPlace(f"zk://{zookeeper.address}/test-{next(NUMBERS)}/ledgers")
+    yield made
+    run(made.close)
+
+
+@pytest.fixture
+def sqlite_place(tmp_path):
+    made = SQLitePlace(f"sqlite://{tmp_path}/metadata.db")
+    yield made
+    run(made.close)
+
+
+@pytest.fixture
+def memory_place():
+    made = MemoryPlace(f"memory://test-{next(NUMBERS)}")
     yield made
     run(made.close)
     CLUSTERS.pop(made.uri.removeprefix("memory://"), None)
+
+
+@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+def place(request):
+    return request.getfixturevalue(f"{request.param}_place")

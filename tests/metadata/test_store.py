@@ -184,10 +184,7 @@ def test_concurrent_writers(place):
     async def story():
         stores = [await place.ready(), await place.open(), await place.open()]
         made = await stores[0].create_ledger(1, ledger())
-        writes = [
-            stores[number % 3].write_ledger(1, made.value.with_ensemble(number + 1, BOOKIES), made.version)
-            for number in range(12)
-        ]
+        writes = [stores[number % 3].write_ledger(1, made.value.with_ensemble(number + 1, BOOKIES), made.version) for number in range(12)]
         outcomes = await DeferredList(writes, consumeErrors=True)
         won = [value for success, value in outcomes if success]
         assert len(won) == 1

@@ -1,0 +1,319 @@
+"""
+One ZooKeeper session: kazoo's, made to speak in Deferreds on the reactor's thread.
+
+Knows: connecting, losing the connection, a new session after an expiry, which failures may be tried again, and how long.
+Does not know: what the znodes mean.
+
+Threads: kazoo runs three (connection, completions, watches).  Nothing of ours runs on them: each callback hops to the reactor
+at once, and all three end in `close()`, which waits for them on a thread of its own.
+
+Safety: an operation whose answer was lost is tried again, so it may happen twice; the error of a later try then carries
+`retried`, and the caller reads again before it decides (spec metadata-layout.md 9.2).  kazoo drops every watch when the
+connection is lost, and tells each of them so: whoever watches must read again at any event (9.3).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import AsyncResult
+from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from quire.metadata.store import CLOSED_MESSAGE, Reactor, pause
+from quire.metadata.worker import Worker
+from quire.protocol.errors import MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+log = Logger()
+
+RETRY_PAUSE_S = 0.02
+# Otherwise Python prints kazoo's warnings of every reconnection on standard error.
+KAZOO_LOG = logging.getLogger("quire.metadata.kazoo")
+KAZOO_LOG.addHandler(logging.NullHandler())
+
+TRANSIENT = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
+
+Wake = Callable[[], None]
+
+
+class NodeError(MetaStore):
+    """What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost."""
+
+    retried = False
+
+
+class NoNode(NodeError):
+    """The znode, or the parent of the one to be made, does not exist."""
+
+
+class NodeExists(NodeError):
+    """The znode exists already."""
+
+
+class BadVersion(NodeError):
+    """The znode has another version."""
+
+
+class NotEmpty(NodeError):
+    """The znode has children."""
+
+
+KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
+    (NoNodeError, NoNode),
+    (NodeExistsError, NodeExists),
+    (BadVersionError, BadVersion),
+    (NotEmptyError, NotEmpty),
+)
+
+
+class ZooKeeperSession:
+    """
+    The calls below fail with a `NodeError`, or with `MetaStore` (with the address) when there is no answer within the session timeout.
+    `on_connected` is called on each return of the connection, `on_expired` when it returned with a new session.
+    """
+
+    def __init__(self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float) -> None:
+        self.uri = uri
+        self.timeout_s = timeout_s
+        self.on_connected: Callable[[], None] = _nothing
+        self.on_expired: Callable[[], None] = _nothing
+        self.client_id: tuple[int, bytes] | None = None  # (session id, password) of the last session
+        self._reactor = reactor
+        self._connected = False
+        self._closing: Deferred[None] | None = None
+        self._waiting: list[Deferred[None]] = []  # who waits for the connection
+        self._outstanding: set[Deferred[Any]] = set()
+        self._client = KazooClient(
+            hosts=",".join(hosts),
+            timeout=timeout_s,
+            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
+            logger=KAZOO_LOG,
+        )
+        self._client.add_listener(self._hop_state)
+        self._closer: Worker[KazooClient] = Worker("metadata zookeeper close", self._stop_client)
+
+    @property
+    def id(self) -> int:
+        """The session's id, as `ephemeralOwner` shows it; 0 before the first connection."""
+        return self.client_id[0] if self.client_id is not None else 0
+
+    # -- the connection -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connects; `MetaStore` when nobody answers within the session timeout (the session is closed then)."""
+        self._client.start_async()
+        try:
+            await self._connection(self._reactor.seconds() + self.timeout_s)
+        except MetaStore:
+            self.close()
+            raise
+
+    def _hop_state(self, state: str) -> None:
+        """On kazoo's thread."""
+        self._reactor.callFromThread(self._state_changed, state, self._client.client_id)
+
+    def _state_changed(self, state: str, client_id: tuple[int, bytes] | None) -> None:
+        if self._closing is not None:
+            return
+        self._connected = state == KazooState.CONNECTED and client_id is not None
+        if not self._connected:
+            return
+        expired = self.client_id is not None and client_id is not None and client_id[0] != self.client_id[0]
+        self.client_id = client_id
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            deferred.callback(None)
+        self.on_connected()
+        if expired:
+            log.warn("{uri}: the session expired, its registrations are gone", uri=self.uri)
+            self.on_expired()
+
+    async def _connection(self, deadline: float) -> None:
+        """Returns when there is a connection."""
+        while not self._connected:
+            if self._closing is not None:
+                raise MetaStore(CLOSED_MESSAGE)
+            deferred: Deferred[None] = Deferred()
+            self._waiting.append(deferred)
+            try:
+                await self._until(deadline, deferred)
+            finally:
+                if deferred in self._waiting:
+                    self._waiting.remove(deferred)
+
+    async def _until(self, deadline: float, deferred: "Deferred[T]") -> T:
+        timer = self._reactor.callLater(max(0.0, deadline - self._reactor.seconds()), deferred.cancel)
+        self._outstanding.add(deferred)
+        try:
+            return await deferred
+        except CancelledError:
+            if self._closing is not None:
+                raise MetaStore(CLOSED_MESSAGE) from None
+            raise MetaStore(f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s") from None
+        finally:
+            self._outstanding.discard(deferred)
+            if timer.active():
+                timer.cancel()
+
+    def close(self) -> Deferred[None]:
+        """Ends the session, so that its ephemeral nodes go, and kazoo's threads; what is under way fails with `MetaStore`."""
+        if self._closing is None:
+            self._closing = Deferred()
+            self._connected = False
+            for deferred in [*self._outstanding, *self._waiting]:
+                deferred.cancel()
+            self._closer.submit(self._client)
+            self._closer.end()
+        answer: Deferred[None] = Deferred()
+
+        def closed(result: None) -> None:
+            answer.callback(None)
+
+        self._closing.addCallback(closed)
+        return answer
+
+    def _stop_client(self, clients: list[KazooClient]) -> None:
+        """On the closing thread."""
+        for client in clients:
+            try:
+                client.stop()
+            except (KazooException, OSError, AttributeError) as error:  # its connection thread hangs in a connect or a look-up of a name
+                log.warn("{uri}: kazoo did not end cleanly: {error!r}", uri=self.uri, error=error)
+            else:
+                client.close()
+        self._reactor.callFromThread(self._closed)
+
+    def _closed(self) -> None:
+        assert self._closing is not None
+        self._closer.join(self.timeout_s)
+        self._closing.callback(None)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> "Deferred[str]":
+        """Makes a znode and returns its path.  `NodeExists`, `NoNode` (no parent)."""
+        return self._call(path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence))
+
+    def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> "Deferred[None]":
+        """Makes all of them or none."""
+
+        def submit(client: KazooClient) -> AsyncResult:
+            transaction = client.transaction()
+            for path, data in nodes:
+                transaction.create(path, data)
+            return transaction.commit_async()
+
+        def check(results: list[object]) -> None:
+            for result in results:
+                if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                    raise self._error(nodes[0][0], result, False)
+
+        made: Deferred[list[object]] = self._call(nodes[0][0], submit)
+        return made.addCallback(check)
+
+    def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, ZnodeStat]]":
+        """`NoNode`.  `watch` is called once, when the node changes or the watch is lost."""
+        return self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
+
+    def exists(self, path: str, watch: Wake | None = None) -> "Deferred[ZnodeStat | None]":
+        return self._call(path, lambda client: client.exists_async(path, watch=self._watcher(watch)))
+
+    def children(self, path: str, watch: Wake | None = None) -> "Deferred[list[str]]":
+        """The names, in no order.  `NoNode`."""
+        return self._call(path, lambda client: client.get_children_async(path, watch=self._watcher(watch)))
+
+    def set(self, path: str, data: bytes, version: int) -> "Deferred[ZnodeStat]":
+        """`NoNode`, `BadVersion`; version -1 is any."""
+        return self._call(path, lambda client: client.set_async(path, data, version))
+
+    def delete(self, path: str, version: int = -1) -> "Deferred[None]":
+        """`NoNode`, `BadVersion`, `NotEmpty`."""
+        return self._call(path, lambda client: client.delete_async(path, version))
+
+    def sync(self, path: str) -> "Deferred[None]":
+        """What was written before this is seen by reads after it, whichever server answers."""
+        return self._call(path, lambda client: client.sync_async(path))
+
+    def _watcher(self, watch: Wake | None) -> Callable[[WatchedEvent], object] | None:
+        if watch is None:
+            return None
+
+        def hop(_event: WatchedEvent) -> None:
+            self._reactor.callFromThread(watch)
+
+        return hop
+
+    def _call(self, path: str, submit: Callable[[KazooClient], AsyncResult]) -> "Deferred[Any]":
+        return Deferred.fromCoroutine(self._attempts(path, submit))
+
+    async def _attempts(self, path: str, submit: Callable[[KazooClient], AsyncResult]) -> Any:
+        """Tries until there is an answer or the session timeout is over."""
+        deadline = self._reactor.seconds() + self.timeout_s
+        retried = False
+        while True:
+            await self._connection(deadline)
+            answer: Deferred[Any] = Deferred()
+            submit(self._client).rawlink(self._hop_answer(answer))
+            try:
+                return await self._until(deadline, answer)
+            except TRANSIENT:
+                retried = True
+                await pause(self._reactor, RETRY_PAUSE_S)
+            except KazooException as error:
+                raise self._error(path, error, retried) from error
+
+    def _hop_answer(self, answer: "Deferred[Any]") -> Callable[[AsyncResult], None]:
+        def arrived(result: AsyncResult) -> None:
+            if not answer.called:  # kazoo may say twice that the connection is closed
+                if result.exception is None:
+                    answer.callback(result.value)
+                else:
+                    answer.errback(result.exception)
+
+        def hop(result: AsyncResult) -> None:
+            self._reactor.callFromThread(arrived, result)
+
+        return hop
+
+    def _error(self, path: str, error: Exception, retried: bool) -> MetaStore:
+        for theirs, ours in KINDS:
+            if isinstance(error, theirs):
+                made = ours(f"ZooKeeper at {self.uri}: {type(error).__name__} for {path}")
+                made.retried = retried
+                return made
+        return MetaStore(f"ZooKeeper at {self.uri}: {error!r} for {path}")
+
+
+def _nothing() -> None:
+    return
+
+
+async def together(deferreds: "Sequence[Deferred[T]]") -> list[T]:
+    """All results, in order; the first failure, once every one has ended."""
+    results = await DeferredList(deferreds, consumeErrors=True)
+    values: list[T] = []
+    for _, value in results:
+        if isinstance(value, Failure) and isinstance(value.value, BaseException):
+            raise value.value
+        values.append(value)
+    return values
