@@ -22,7 +22,6 @@ from quire.metadata.store import MetadataStore
 from quire.protocol.errors import NoSuchLedger
 from quire.tools import output
 from quire.tools.appending import Appender
-from quire.tools.checking import Check
 from quire.tools.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines
 from quire.tools.options import Json, Metadata, PasswordFile, Protocol, Usage, client_options, group, metadata_uri, password_of
 from quire.tools.running import with_client, with_store
@@ -306,22 +305,25 @@ def check(
 
 async def checked(client: "Client", ledger: int) -> dict[str, Any]:
     """A ledger's copies, counted by reading them."""
-    metadata = await client.metadata(ledger)
-    end = metadata.last_entry
-    if not metadata.is_closed:
-        reader = await client.open_ledger(ledger, metadata.password or b"", recover=False)
-        end = reader.last_entry_id
-        await reader.close()
-    with output.Progress(f"check ledger {ledger}", (end + 1) * metadata.write_quorum, "copies") as progress:
-        checking = Check(client.pool, ledger, metadata, end, progress.advance)
-        missing = await checking.run()
+    from quire.replication.checker import CheckProgress, check_ledger, why
+
+    with output.Progress(f"check ledger {ledger}", None, "copies") as progress:
+
+        def seen(now: CheckProgress) -> None:
+            progress.total = now.expected
+            progress.advance(now.copies - progress.done)
+
+        found = await check_ledger(client, ledger, seen)
     return {
         "ledger": ledger,
-        "state": metadata.state.name,
-        "entries": end + 1,
-        "copies": checking.copies,
-        "good": progress.done,
-        "missing": [part._asdict() for part in missing],
+        "state": found.state.name,
+        "entries": found.last + 1,
+        "copies": found.copies_expected,
+        "good": found.copies_expected - found.copies_missing,
+        "missing": [
+            {"bookie": part.bookie, "first": part.first, "last": part.first + part.count - 1, "why": why(part.code), "code": part.code}
+            for part in found.missing
+        ],
     }
 
 

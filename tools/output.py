@@ -127,7 +127,7 @@ class Progress:
 
     def _draw(self) -> None:
         assert self._bar is not None
-        self._bar.update(self._task, completed=self.done, rate=self._rate())
+        self._bar.update(self._task, completed=self.done, total=self.total, rate=self._rate())
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
