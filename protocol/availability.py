@@ -25,18 +25,36 @@ HEADER = Struct(">ii56x")
 GROUP = Struct(">qqii")
 assert (HEADER.size, GROUP.size) == (64, 24)
 SEQUENCE_MAX: Final = (1 << 31) - 1  # entries of one sequence: a signed 32-bit field
+PERIOD_MAX: Final = (1 << 31) - 1
+PLAIN_GROUPS_MAX: Final = 200_000  # 4.8 MB: as much as a frame takes
 RUNS_MAX: Final = 4_000_000  # runs that one answer may expand to
 
 Run = tuple[int, int]  # first id, count
+Group = tuple[int, int, int, int]  # the four fields
 
 
 def encode(runs: Iterable[Run]) -> bytes:
-    """One group per run of consecutive ids, as Apache's encoder makes them.  `runs` ascend; touching or overlapping ones are merged."""
-    groups: list[bytes] = []
-    for first, count in merged(runs):
-        for start in range(first, first + count, SEQUENCE_MAX):
-            groups.append(GROUP.pack(start, start, min(SEQUENCE_MAX, first + count - start), 0))
-    return HEADER.pack(0, len(groups)) + b"".join(groups)
+    """
+    The bytes for ascending runs; touching or overlapping ones are merged.  One group per run, as Apache's encoder makes them;
+    where those would not fit into a frame, runs at equal distances (a striped ledger has no others) share a group.
+    """
+    pieces = [(start, min(SEQUENCE_MAX, first + count - start)) for first, count in merged(runs) for start in range(first, first + count, SEQUENCE_MAX)]
+    groups = [(first, first, size, 0) for first, size in pieces] if len(pieces) <= PLAIN_GROUPS_MAX else periodic(pieces)
+    return HEADER.pack(0, len(groups)) + b"".join([GROUP.pack(*group) for group in groups])
+
+
+def periodic(runs: Iterable[Run]) -> list[Group]:
+    """Ascending, disjoint runs as few groups: neighbours of one size and at one distance share a group."""
+    groups: list[Group] = []
+    for start, size in runs:
+        if groups:
+            first, last, before, period = groups[-1]
+            distance = start - last
+            if size == before and distance <= PERIOD_MAX and period in (0, distance):
+                groups[-1] = (first, start, size, distance)
+                continue
+        groups.append((start, start, size, 0))
+    return groups
 
 
 def decode(data: bytes) -> list[Run]:
@@ -50,9 +68,9 @@ def decode(data: bytes) -> list[Run]:
         raise MalformedFrame(f"an availability list of {len(data)} bytes says that it has {count} groups")
     runs: list[Run] = []
     for first, last, size, period in iter_unpack(GROUP.format, memoryview(data)[HEADER.size :]):
-        if size <= 0 or period < 0 or last < first or (period == 0) != (last == first) or (period and (last - first) % period):
+        if size <= 0 or period < 0 or last < first or (last > first and (period == 0 or (last - first) % period)):
             raise MalformedFrame(f"an availability group of first {first}, last {last}, size {size}, period {period}")
-        if period == 0:
+        if last == first:
             runs.append((first, size))
             continue
         if len(runs) + (last - first) // period + 1 > RUNS_MAX:

@@ -1,0 +1,172 @@
+"""Cutting a byte stream into frames (spec wire-protocol.md 1.1)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.protocol import v2, v3
+from quire.protocol.errors import MalformedFrame, OversizedFrame, WireError
+from quire.protocol.frames import FRAME_BYTES_MAX, Inflow, Receiver, check_length
+from quire.protocol.wire import Requests
+from tests.protocol.samples import framed, pieces, single_bytes
+from tests.protocol.samples import v2 as frame_v2
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def payloads(chunk: bytes, payload_bytes_max: int, out: list[bytes]) -> int:
+    """A decoder to which a frame is its payload."""
+    at = 0
+    while len(chunk) - at >= 4:
+        length = int.from_bytes(chunk[at : at + 4], "big")
+        check_length(length, payload_bytes_max)
+        if at + 4 + length > len(chunk):
+            break
+        out.append(chunk[at + 4 : at + 4 + length])
+        at += 4 + length
+    return at
+
+
+def receiver(frame_bytes_max: int = 100) -> Receiver[bytes]:
+    return Receiver(payloads, frame_bytes_max)
+
+
+def test_the_limit_counts_the_length_field() -> None:
+    """N + 4 = limit passes, one more does not."""
+    assert receiver().feed(framed(b"x" * 96)) == [b"x" * 96]
+    over = receiver()
+    assert over.feed(framed(b"x" * 97)) == []
+    assert isinstance(over.failure, OversizedFrame)
+    assert "101" in str(over.failure)
+    assert "100" in str(over.failure)
+
+
+def test_the_default_limit_is_both_sides_default() -> None:
+    assert FRAME_BYTES_MAX == 5_242_880
+    for make in (Requests, v2.Replies, v3.Replies):
+        exact = make()
+        exact.feed((FRAME_BYTES_MAX - 4).to_bytes(4, "big"))
+        assert exact.failure is None
+        over = make()
+        over.feed((FRAME_BYTES_MAX - 3).to_bytes(4, "big"))
+        assert isinstance(over.failure, OversizedFrame)
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xfb", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\x7f\xff\xff\xff"])
+def test_a_negative_length_is_just_too_long(length: bytes) -> None:
+    """Refused at its fourth byte, before any of the frame is awaited or kept."""
+    it = receiver()
+    assert it.feed(length[:3]) == []
+    assert it.failure is None
+    assert it.feed(length[3:]) == []
+    assert isinstance(it.failure, OversizedFrame)
+    assert it.held <= 4
+
+
+def test_an_empty_frame_ends_the_connection() -> None:
+    it = receiver()
+    assert it.feed(framed(b"one") + framed(b"")) == [b"one"]
+    assert isinstance(it.failure, MalformedFrame)
+
+
+def test_a_bad_length_behind_a_partial_frame_is_seen_when_it_is_reached() -> None:
+    it = receiver()
+    assert it.feed(framed(b"one")[:5]) == []
+    assert it.feed(framed(b"one")[5:] + b"\0\0\0\0" + framed(b"two")) == [b"one"]
+    assert isinstance(it.failure, MalformedFrame)
+
+
+def test_nothing_comes_out_after_a_failure() -> None:
+    it = receiver()
+    it.feed(framed(b""))
+    failure = it.failure
+    assert it.feed(framed(b"whole")) == []
+    assert it.failure is failure
+
+
+def test_nothing_in_nothing_out() -> None:
+    it = receiver()
+    assert it.feed(b"") == []
+    assert it.feed(framed(b"a")[:2]) == []
+    assert it.feed(b"") == []
+    assert it.feed(framed(b"a")[2:]) == [b"a"]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=60), max_size=8), st.lists(st.integers(0, 10_000), max_size=12))
+def test_frames_survive_any_cut(frames: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(map(framed, frames))
+    it = receiver()
+    assert [frame for piece in pieces(data, cuts) for frame in it.feed(piece)] == frames
+    assert it.held == 0
+    assert it.failure is None
+
+
+def test_every_boundary_of_two_frames() -> None:
+    data = framed(b"first") + framed(b"second")
+    for cut in range(len(data) + 1):
+        it = receiver()
+        assert it.feed(data[:cut]) + it.feed(data[cut:]) == [b"first", b"second"]
+    it = receiver()
+    assert [frame for byte in single_bytes(data) for frame in it.feed(byte)] == [b"first", b"second"]
+
+
+def test_a_decoder_that_breaks_poisons_its_connection() -> None:
+    """A half-decoded chunk must not be continued, whatever the fault."""
+
+    def broken(chunk: bytes, payload_bytes_max: int, out: list[bytes]) -> int:
+        raise ZeroDivisionError
+
+    it = Receiver(broken, 100)
+    with pytest.raises(ZeroDivisionError):
+        it.feed(framed(b"x"))
+    assert isinstance(it.failure, WireError)
+    assert it.feed(framed(b"x")) == []
+
+
+class Counted(bytearray):
+    """Counts the bytes that are gathered in it."""
+
+    gathered = 0
+
+    def __iadd__(self, other):  # type: ignore[no-untyped-def,override] # bytearray's own is positional
+        self.gathered += len(other)
+        return super().__iadd__(other)
+
+
+class Watched(Inflow):
+    def __init__(self) -> None:
+        super().__init__()
+        self._held = self.counted = Counted()
+
+
+def test_a_long_frame_in_small_pieces_costs_what_it_weighs() -> None:
+    """5 MiB in pieces of 1,460 bytes: each byte is gathered once, and the whole is cut once, at the end."""
+    inflow = Watched()
+    data = framed(b"x" * (FRAME_BYTES_MAX - 4))
+    inflow.keep(data[:1460], 0)
+    for at in range(1460, len(data) - 1460, 1460):
+        assert inflow.take(data[at : at + 1460]) == b""
+    assert inflow.counted.gathered == inflow.held < len(data)
+    assert inflow.take(data[inflow.held :]) == data
+    assert inflow.held == 0
+
+
+def test_small_frames_behind_a_long_one_are_not_lost() -> None:
+    big = framed(b"\x02\x01\0\0" + b"k" * 20 + b"\0" * 100_000)
+    read = frame_v2("READ")
+    it = Requests()
+    data = big + read * 3
+    out = [request for at in range(0, len(data), 1460) for request in it.feed(data[at : at + 1460])]
+    assert len(out) == 4
+    assert it.held == 0
+
+
+def test_what_is_held_is_bounded_by_the_frame_limit() -> None:
+    """A peer that never finishes its frame makes us keep less than one frame."""
+    it = receiver(1000)
+    it.feed((996).to_bytes(4, "big"))
+    for _ in range(995):
+        it.feed(b"x")
+    assert it.held == 999
+    assert it.feed(b"xtail") == [b"x" * 996]
+    assert it.feed(b"") == []
