@@ -24,6 +24,7 @@ from quire.bookie.write_cache import RUN_ENTRIES_MAX, Half
 
 RUNS = "runs"  # our index; Apache's is called `locations`
 LEDGERS = "ledgers"  # Apache's table
+CURRENT_FILE = "CURRENT"  # every RocksDB has it
 BATCH_START, BATCH_ENTRY = 36, 4  # how a batch read's size is counted (spec wire-protocol.md 2.4)
 LAC_END = 24  # an entry body that is shorter carries no LAC
 
@@ -60,8 +61,11 @@ class LedgerDirectory:
         """Opens everything.  Raises `OSError`."""
         self.path = current(ledger_path)
         self.logs = EntryLogs(files, self.path, log_bytes_max)
-        self.index = RunIndex(open_rows(os.path.join(current(index_path), RUNS)))
-        self.table = LedgerTable(open_rows(os.path.join(current(index_path), LEDGERS)))
+        runs, ledgers = os.path.join(current(index_path), RUNS), os.path.join(current(index_path), LEDGERS)
+        self.new_rows = [path for path in (runs, ledgers) if not files.exists(os.path.join(path, CURRENT_FILE))]  # which of the two were not here before
+        self.index = RunIndex(open_rows(runs))
+        self.table = LedgerTable(open_rows(ledgers))
+        files.sync_directory(current(index_path))  # RocksDB syncs what is in its directory, not the directory's own name
         self._pause = pause
 
     def flush(self, ledgers: Iterable[int], half: Half) -> int:

@@ -11,7 +11,6 @@ Where each entry lies: one row per run of a ledger's consecutive entries, ours a
             …   …   CRC32C of each entry body, `count` u32
 
 All big-endian.  The runs of a ledger lie in the log as they are numbered: record i begins 4 + size bytes behind record i - 1.
-One more row, `BORN`, tells an index that was lost and made anew from one that is merely empty.
 
 Knows: how rows are coded and kept disjoint.  Does not know: entry logs' files, ledgers' states.
 Safety: the rows of a ledger are always disjoint, at every prefix of the writes: what overlaps an older row cuts that row in the same batch.
@@ -35,7 +34,6 @@ assert HEAD.size == 11
 EQUAL, SHORT, LONG = 1, 2, 3
 ENTRY_MAX = (1 << 63) - 1
 HIGHEST_KEPT_MAX = 100_000  # ledgers whose highest indexed entry is remembered
-BORN = (b"\xff" * 8, b"quire runs 1")
 FLAT: dict[int, struct.Struct] = {}  # count -> that many u32
 PAIRS: dict[int, struct.Struct] = {}  # count -> that many u16
 for _count in range(1, 257):
@@ -109,13 +107,6 @@ class RunIndex:
         self._pending_bytes = 0
         self._highest: dict[int, int] = {}  # by the writing thread only
 
-    def born(self) -> bool:
-        """Whether this index was here before; if not, it is now (durable with the next sync)."""
-        if self._rows.get(BORN[0]) is not None:
-            return True
-        self._rows.write([BORN])
-        return False
-
     # Reading (any thread)
 
     def find(self, ledger: int, entry: int) -> Run | None:
@@ -144,9 +135,6 @@ class RunIndex:
             first = run.last + 1
         for key, value in self._rows.scan(KEY.pack(ledger, first), KEY.pack(ledger + 1, 0)):
             yield Run(ledger, KEY.unpack(key)[1], value)
-
-    def empty(self) -> bool:
-        return next(self._rows.scan(KEY.pack(0, 0), BORN[0]), None) is None
 
     # Writing (one thread)
 

@@ -138,11 +138,8 @@ class Storage:
         for ledger_path, index_path, mark in zip(options.ledger_directories, indexes, marks, strict=True):
             opened = LedgerDirectory(files, self._open_rows, ledger_path, index_path, options.entry_log_bytes_max, self._workers.pause)
             self._directories.append(opened)
-            born = opened.index.born()
-            if mark is not None and not born:
-                raise StorageError(f"the index in {current(index_path)} is gone, yet {opened.path} has a mark: its entries would seem never to have been here")
-            if mark is not None and not opened.index.empty() and next(opened.table.ids(), None) is None:
-                raise StorageError(f"the ledger table in {current(index_path)} is empty, yet its index holds entries: fences and keys would be forgotten")
+            if mark is not None and opened.new_rows:
+                raise StorageError(f"{opened.new_rows[0]} is gone, yet {opened.path} has a mark: entries, keys and fences would seem never to have been here")
         lowest = self._lowest(marks)
         self._checkpoints.marks = lowest
         for number, path in enumerate(options.journal_directories):

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.files import Buffer, Files, Usage
-from quire.bookie.rows import DictRows
+from quire.bookie.rows import DictRows, Row
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
 from quire.conf.bookie import BookieOptions
@@ -57,6 +57,26 @@ def put(target: bytearray, offset: int, data: bytes) -> None:
     if len(target) < offset:
         target.extend(bytes(offset - len(target)))
     target[offset : offset + len(data)] = data
+
+
+class WatchedRows(DictRows):
+    """Rows that tell their disk of each change before it is made."""
+
+    def __init__(self, rows: DictRows | None, tell: Callable[[str], None]) -> None:
+        super().__init__(rows.as_dict() if rows is not None else None)
+        self._tell = tell
+
+    def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
+        self._tell("write rows")
+        super().write(puts, deletes)
+
+    def delete_range(self, low: bytes, high: bytes) -> None:
+        self._tell("delete rows")
+        super().delete_range(low, high)
+
+    def sync(self) -> None:
+        self._tell("sync rows")
+        super().sync()
 
 
 class Disk(Files):
@@ -149,7 +169,11 @@ class Disk(Files):
         return Usage(1, 1000, 400)
 
     def open_rows(self, path: str) -> DictRows:
-        return self.rows.setdefault(path, DictRows())
+        rows = self.rows.get(path)
+        if not isinstance(rows, WatchedRows):
+            self.inodes[f"{path}/CURRENT"] = self.durable[f"{path}/CURRENT"] = Inode()
+            rows = self.rows[path] = WatchedRows(rows, lambda call: self._call(call, path))
+        return rows
 
     @property
     def open_files(self) -> int:

@@ -440,10 +440,11 @@ def test_a_lost_index_or_table_is_noticed() -> None:
     bookie.storage.add(run_of(1, 0), "a")
     bookie.commit()
     bookie.close()
-    for name, text in (("runs", "index"), ("ledgers", "ledger table")):
+    for name in ("runs", "ledgers"):
         disk = bookie.disk.crashed(None)
         del disk.rows[f"/disk/ledgers0/current/{name}"]
-        with pytest.raises(StorageError, match=text):
+        del disk.inodes[f"/disk/ledgers0/current/{name}/CURRENT"]
+        with pytest.raises(StorageError, match=f"{name} is gone"):
             Bookie(disk)
 
 

@@ -1,0 +1,108 @@
+"""The file system object: what is built from the system's calls, on a real disk."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from quire.bookie.files import BUFFERS_MAX, Buffer, Files
+
+
+class Stingy(Files):
+    """A system that takes a few bytes at a time."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.calls = 0
+
+    def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        self.calls += 1
+        assert len(buffers) <= BUFFERS_MAX
+        return super().pwritev(handle, [b"".join(bytes(buffer) for buffer in buffers)[: self.most]], offset)
+
+    def pread(self, handle: int, count: int, offset: int) -> bytes:
+        return super().pread(handle, min(count, self.most), offset)
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 1000, 1 << 20])
+def test_short_writes_and_reads_are_continued(tmp_path: Path, most: int) -> None:
+    """However little the system takes at once, all buffers arrive in order, and a read gives all that there is."""
+    files = Stingy(most)
+    handle = files.open(str(tmp_path / "file"), create=True)
+    buffers: list[Buffer] = [b"abc", b"", bytearray(b"defgh"), memoryview(b"ijklmnop"), b"q" * 50]
+    assert files.write(handle, buffers, 5) == 5 + 66
+    assert files.read(handle, 1000, 0) == bytes(5) + b"abcdefghijklmnop" + b"q" * 50
+    assert files.read(handle, 4, 6) == b"bcde"
+    assert files.read(handle, 4, 500) == b""
+    files.close(handle)
+
+
+def test_more_buffers_than_one_call_takes(tmp_path: Path) -> None:
+    """Above 1,024 buffers several calls are made, the data is one."""
+    files = Files()
+    handle = files.open(str(tmp_path / "file"), create=True)
+    pieces = [bytes([number % 251]) * (number % 5) for number in range(3000)]
+    end = files.write(handle, pieces, 0)
+    assert end == sum(map(len, pieces)) == files.size(handle)
+    assert files.read(handle, end, 0) == b"".join(pieces)
+    files.datasync(handle)
+    files.sync(handle)
+    files.close(handle)
+
+
+def test_a_write_without_progress_is_an_error(tmp_path: Path) -> None:
+    """A system that takes nothing does not hang the writer."""
+    files = Stingy(0)
+    handle = files.open(str(tmp_path / "file"), create=True)
+    with pytest.raises(OSError, match="no progress"):
+        files.write(handle, [b"x"], 0)
+    files.close(handle)
+
+
+def test_replace_puts_a_whole_file_in_place(tmp_path: Path) -> None:
+    """The new content stands under the name, nothing else is left; a leftover of an earlier try does not matter."""
+    files = Files()
+    path = str(tmp_path / "mark")
+    Path(path + ".tmp").write_bytes(b"an older, longer leftover")
+    files.replace(path, b"one")
+    assert files.read_file(path) == b"one"
+    files.replace(path, b"two")
+    assert files.read_file(path) == b"two"
+    assert files.names(str(tmp_path)) == ["mark"]
+    assert files.read_file(path + "2") is None
+
+
+def test_names_directories_and_usage(tmp_path: Path) -> None:
+    """Parents are made; a missing directory has no names; usage has an id for the file system."""
+    files = Files()
+    path = str(tmp_path / "a" / "b" / "c")
+    files.make_directories(path)
+    files.make_directories(path)
+    assert os.path.isdir(path)
+    assert files.names(str(tmp_path / "none")) == []
+    files.close(files.open(path + "/2", create=True))
+    files.close(files.open(path + "/1", create=True))
+    assert files.names(path) == ["1", "2"]
+    files.rename(path + "/1", path + "/3")
+    files.sync_directory(path)
+    files.unlink(path + "/2")
+    files.unlink(path + "/2")
+    assert files.names(path) == ["3"]
+    assert files.exists(path + "/3")
+    with pytest.raises(FileNotFoundError):
+        files.open(path + "/2")
+    usage = files.usage(path)
+    assert usage.device == files.usage(str(tmp_path)).device
+    assert 0 <= usage.free <= usage.total
+
+
+def test_a_lock_is_exclusive(tmp_path: Path) -> None:
+    """A second lock is refused until the first is closed, also within one process."""
+    files = Files()
+    path = str(tmp_path / "lock")
+    held = files.lock(path)
+    with pytest.raises(BlockingIOError):
+        files.lock(path)
+    files.close(held)
+    files.close(files.lock(path))

@@ -1,0 +1,403 @@
+"""The journal's writer: groups, seals, segments, faults; stepped by a clock, and once with its thread."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from quire.bookie import journal_format as form
+from quire.bookie.files import Files
+from quire.bookie.journal import FIRST_SEGMENT_BYTES, SEAL_SECONDS, Group, Journal, Segment
+from quire.bookie.journal_format import START, Place
+from tests.bookie.disk import Disk, body_of, frame_of
+from tests.reactor import reactor, run
+
+DIRECTORY = "/disk/journal/current"
+MIB = 1 << 20
+
+
+class Story:
+    """A journal on a simulated disk."""
+
+    def __init__(self, disk: Disk | None = None, place: Place = START, segments: list[Segment] | None = None, **changes: Any) -> None:
+        self.disk = disk or Disk()
+        self.clock = Clock()
+        options: dict[str, Any] = {"segment_bytes": MIB, "group_bytes_max": 4 * MIB, "queue_bytes_max": 64 * MIB, **changes}
+        self.spawned: list[Callable[[], None]] = []
+        self.journal = Journal(self.disk, DIRECTORY, self.clock, segments or [], [], place, threaded=False, spawn=self.spawned.append, **options)
+        self.groups: list[list[object]] = []
+        self.failures: list[str] = []
+        self.journal.durable = lambda group: self.groups.append(group.tokens)
+        self.journal.failed = self.failures.append
+        self.journal.start()
+
+    def append(self, size: int, token: object = None) -> None:
+        block = form.BLOCK.pack(form.BODIES, 0, 1, size - form.BLOCK.size) + bytes(size - form.BLOCK.size)
+        self.journal.append((block,), size, token)
+
+    def commit(self) -> None:
+        self.clock.advance(0)
+
+    def data(self, number: int = 0) -> bytes:
+        return bytes(self.disk.inodes[self.disk.find(".qj")[number]].data)
+
+    def whole_groups(self) -> list[tuple[int, int, int]]:
+        """(sequence, position, length) of all groups from the first segment on, as an independent reader finds them."""
+        found = []
+        for path in self.disk.find(".qj"):
+            data, start = bytes(self.disk.inodes[path].data), int(path.rsplit("/", 1)[1][:16], 16)
+            at = 0
+            while at < len(data):
+                length = int.from_bytes(data[at : at + 4], "big")
+                if length < 24 or crc32c(data[at + 8 : at + length], crc32c(data[at : at + 4])) != int.from_bytes(data[at + 4 : at + 8], "big"):
+                    break
+                sequence, position = (int.from_bytes(data[at + offset : at + offset + 8], "big") for offset in (8, 16))
+                assert position == start + at
+                found.append((sequence, position, length))
+                at += (length + 511) // 512 * 512
+        return sorted(found)
+
+
+def test_a_group_on_disk_is_as_drawn() -> None:
+    """Header, blocks, padding: read back by hand."""
+    story = Story()
+    frame = frame_of(body_of(7, 0))
+    story.journal.append((form.BLOCK.pack(form.FRAMES, 1, 7, len(frame)), frame), 17 + len(frame), "t")
+    assert story.groups == []
+    story.commit()
+    assert story.groups == [["t"]]
+    data = story.data()
+    assert len(data) == MIB
+    length = 24 + 17 + len(frame)
+    assert data[:4] == length.to_bytes(4, "big")
+    assert data[8:24] == (1).to_bytes(8, "big") + bytes(8)
+    assert data[24:41] == b"\x01" + (1).to_bytes(4, "big") + (7).to_bytes(8, "big") + len(frame).to_bytes(4, "big")
+    assert data[41:length] == frame
+    assert not any(data[length:])
+    assert story.whole_groups() == [(1, 0, length)]
+    after = story.disk.crashed(None)
+    assert [bytes(after.inodes[path].data) for path in after.find(".qj")] == [data]
+
+
+def test_what_is_queued_is_one_group_and_the_next_begins_aligned() -> None:
+    """Each commit takes all that waits; sequences rise by one, positions are multiples of 512."""
+    story = Story()
+    for number in range(30):
+        story.append(100, number)
+    story.commit()
+    story.append(17, "x")
+    story.commit()
+    assert story.groups == [list(range(30)), ["x"]]
+    assert story.whole_groups() == [(1, 0, 24 + 3000), (2, 3072, 24 + 17)]
+    assert story.journal.synced == Place(3, 3072 + 512)
+    assert (story.journal.groups, story.journal.syncs) == (2, 2)
+
+
+def test_a_group_has_a_bound() -> None:
+    """More than the limit becomes several groups, each with a sync of its own; one large item is a group by itself."""
+    story = Story(group_bytes_max=1000, segment_bytes=MIB)
+    for number in range(25):
+        story.append(100, number)
+    story.append(5000, "large")
+    story.append(100, "last")
+    story.commit()
+    assert [len(group) for group in story.groups] == [10, 10, 5, 1, 1]
+    assert [token for group in story.groups for token in group] == [*range(25), "large", "last"]
+    assert story.journal.syncs == 5
+
+
+def test_queued_bytes_bound_what_waits() -> None:
+    """`full` from the limit on, `relaxed` once at most half of it waits."""
+    story = Story(queue_bytes_max=1000)
+    for _ in range(9):
+        story.append(100)
+    assert not story.journal.full
+    assert not story.journal.relaxed
+    story.append(100)
+    assert story.journal.full
+    story.commit()
+    assert story.journal.relaxed
+    assert story.journal.queued_bytes == 0
+
+
+def test_an_idle_journal_seals_once() -> None:
+    """10 ms after the last group one empty group is written and synced, and then nothing happens any more."""
+    story = Story()
+    story.append(100, "a")
+    story.commit()
+    story.clock.advance(SEAL_SECONDS)
+    assert story.journal.seals == 1
+    assert story.whole_groups() == [(1, 0, 124), (2, 512, 24)]
+    assert story.journal.synced == Place(3, 1024)
+    assert story.clock.getDelayedCalls() == []
+    story.disk.calls.clear()
+    story.clock.advance(1000)
+    assert story.disk.calls == []
+    assert story.groups == [["a"]]
+    story.append(100, "b")
+    story.commit()
+    story.clock.advance(SEAL_SECONDS)
+    assert [sequence for sequence, _position, _length in story.whole_groups()] == [1, 2, 3, 4]
+
+
+def test_the_end_is_a_group_of_its_own_kind_and_needs_no_seal() -> None:
+    """A clean stop: a synced block of kind END, told by the group, then silence."""
+    story = Story()
+    ends: list[bool] = []
+    story.journal.durable = lambda group: ends.append(group.end)
+    story.append(100, "a")
+    story.commit()
+    story.journal.end()
+    story.commit()
+    assert ends == [False, True]
+    data = story.data()
+    assert list(form.blocks(data, 512, 24 + 17)) == [(form.END, 0, 0, 512 + 24 + 17, 512 + 24 + 17)]
+    story.clock.advance(1)
+    assert story.journal.seals == 0
+    story.journal.join()
+    assert story.disk.open_files == 0
+
+
+def test_segments_follow_each_other_and_double() -> None:
+    """A group that does not fit goes to the next segment, which starts where this one ends; sizes double to the configured one."""
+    story = Story(segment_bytes=16 * MIB)
+    for number in range(30):
+        story.append(MIB - 512, number)
+        story.commit()
+    starts = [segment.start for segment in story.journal.segments]
+    sizes = [segment.size for segment in story.journal.segments]
+    assert sizes == [FIRST_SEGMENT_BYTES, 8 * MIB, 16 * MIB, 16 * MIB]
+    assert starts == [0, 4 * MIB, 12 * MIB, 28 * MIB]
+    assert [sequence for sequence, _p, _l in story.whole_groups()] == list(range(1, 31))
+    assert all(len(story.data(number)) == size for number, size in enumerate(sizes))
+
+
+def test_a_group_larger_than_a_segment_gets_a_larger_segment() -> None:
+    """The next segment is made larger before its first use, and the one behind it starts after it."""
+    story = Story(segment_bytes=MIB)
+    story.append(100, "a")
+    story.commit()
+    story.append(3 * MIB, "large")
+    story.commit()
+    story.append(MIB // 2, "b")
+    story.commit()
+    story.append(MIB - 100, "c")
+    story.commit()
+    assert [token for group in story.groups for token in group] == ["a", "large", "b", "c"]
+    large = story.journal.segments[1]
+    assert (large.start, large.size) == (MIB, form.padded(3 * MIB + 24))
+    assert story.journal.segments[2].start == large.stop
+    assert [sequence for sequence, _p, _l in story.whole_groups()] == [1, 2, 3, 4]
+
+
+def test_freed_segments_are_used_again() -> None:
+    """Below the mark nothing is kept but a few spares, which come back under a new name with their old groups refused by position."""
+    story = Story(segment_bytes=MIB)
+    for number in range(40):
+        story.append(MIB // 2 - 512, number)
+        story.commit()
+        for spawned in story.spawned:
+            spawned()
+        story.spawned.clear()
+        story.journal.free(story.journal.synced.position)
+    names = [path.rsplit("/", 1)[1] for path in story.disk.find(".qj")]
+    assert sum(name.startswith("spare-") for name in names) <= 2
+    assert len(names) <= 5
+    data = b"".join(bytes(story.disk.inodes[segment.path].data) for segment in story.journal.segments)
+    assert data
+    assert story.disk.find(".tmp") == []
+    renames = [path for call, path in story.disk.calls if call == "rename"]
+    assert len([path for path in renames if "spare-" in path]) >= 10, "freed files become spares, spares become segments"
+
+
+def test_a_segment_is_durable_before_its_first_group() -> None:
+    """Whatever comes of a power loss: a group that was handed back lies in a segment with its name."""
+    story = Story(segment_bytes=MIB)
+    for number in range(12):
+        story.append(MIB // 2 - 512, number)
+        story.commit()
+        if number % 3 == 2:
+            story.journal.free(story.journal.synced.position)
+        after = story.disk.crashed(None)
+        last = story.journal.segments[-1].path
+        assert after.exists(last)
+        assert bytes(after.inodes[last].data) == bytes(story.disk.inodes[last].data)
+
+
+@pytest.mark.parametrize(("call", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("write", errno.ENOSPC)])
+def test_any_failure_is_final(call: str, number: int) -> None:
+    """One failed write or sync: told once with the directory's name, nothing is handed back any more."""
+    story = Story()
+    story.append(100, "a")
+    story.commit()
+
+    def before(made: str, path: str) -> None:
+        if made == call:
+            raise OSError(number, "injected")
+
+    story.disk.before = before
+    story.append(100, "b")
+    story.commit()
+    story.disk.before = lambda made, path: None
+    story.append(100, "c")
+    story.clock.advance(5)
+    assert story.groups == [["a"]]
+    assert len(story.failures) == 1
+    assert DIRECTORY in story.failures[0]
+    assert story.journal.synced == Place(2, 512)
+
+
+def test_a_failed_preparation_is_no_fault_while_there_is_room() -> None:
+    """A full disk is met when the next segment is prepared; only when the room is used up it ends the journal."""
+    story = Story(segment_bytes=MIB)
+    story.append(MIB // 2, "a")
+    story.commit()
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".tmp"):
+            raise OSError(errno.ENOSPC, "injected")
+
+    story.disk.before = before
+    (prepare,) = story.spawned
+    prepare()
+    story.append(1000, "b")
+    story.commit()
+    assert story.failures == []
+    story.append(MIB // 2, "c")
+    story.commit()
+    assert story.groups == [["a"], ["b"]]
+    assert len(story.failures) == 1
+
+
+def test_short_writes_do_not_tear_groups() -> None:
+    """A system that takes two thirds of each write still gets whole groups."""
+    story = Story()
+    story.disk.short = True
+    for number in range(3):
+        story.append(3000, number)
+        story.commit()
+    assert [sequence for sequence, _p, _l in story.whole_groups()] == [1, 2, 3]
+
+
+def test_sync_off_syncs_when_asked_on_rolls_and_when_idle() -> None:
+    """Without sync tokens come back after the write; `synced` stays behind until a force, a fence, an idle moment or a second has passed."""
+    story = Story(sync=False, segment_bytes=MIB)
+    story.clock.advance(100)
+    story.append(100, "a")
+    story.commit()
+    assert story.journal.syncs == 1, "the first group after a long time"
+    story.append(100, "b")
+    story.commit()
+    assert (story.groups, story.journal.syncs) == ([["a"], ["b"]], 1)
+    behind = story.journal.synced
+    assert behind < story.journal.place
+    story.journal.force("f")
+    story.commit()
+    assert (story.journal.syncs, story.journal.synced) == (2, story.journal.place)
+    story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, "fence", "somebody")
+    story.commit()
+    assert story.journal.syncs == 3
+    story.append(100, "c")
+    story.commit()
+    story.clock.advance(SEAL_SECONDS)
+    assert story.journal.synced == story.journal.place
+    story.journal.force("nothing to sync")
+    syncs = story.journal.syncs
+    story.commit()
+    assert story.groups[-1] == ["nothing to sync"]
+    assert story.journal.syncs == syncs
+
+
+def test_fences_come_with_their_group() -> None:
+    """Who set a fence is named by the group that made it durable."""
+    story = Story()
+    told: list[Any] = []
+    story.journal.durable = lambda group: told.extend(group.fences)
+    story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, None, "ledger 1")
+    assert told == []
+    story.commit()
+    assert told == ["ledger 1"]
+
+
+@given(st.lists(st.binary(min_size=16, max_size=60), min_size=1, max_size=40), st.binary(max_size=30))
+def test_frames_and_bodies_are_split_as_they_were_joined(bodies: list[bytes], before: bytes) -> None:
+    """Equal and unequal sizes, anywhere in a buffer; a count or an end that does not fit is refused."""
+    frames = b"".join(frame_of(body) for body in bodies)
+    joined = form.join_bodies(bodies)
+    for data, split in ((frames, form.split_frames), (joined, form.split_bodies)):
+        buffer = before + data + b"behind"
+        begin, end = len(before), len(before) + len(data)
+        assert split(buffer, begin, end, len(bodies)) == bodies
+        for wrong in ((begin, end - 1, len(bodies)), (begin, end, len(bodies) + 1), (begin, end + 1, len(bodies))):
+            with pytest.raises(ValueError, match="do not fill"):
+                split(buffer, *wrong)
+
+
+def test_names_of_segments() -> None:
+    """Sixteen digits and a suffix; anything else is not a segment."""
+    assert form.segment_name(0x1A0) == "00000000000001a0.qj"
+    assert form.segment_start("00000000000001a0.qj") == 0x1A0
+    for name in ("1a0.qj", "00000000000001A0.qj", "00000000000001a0.txn", "spare-00000000000.qj", "00000000000001a0.qj.tmp", "../0000000000001a0.qj"):
+        assert form.segment_start(name) is None
+
+
+def test_blocks_refuse_to_leave_their_group() -> None:
+    """A length that points past the group is an error, not a read of what lies behind."""
+    good = form.BLOCK.pack(form.KEY, 0, 5, 3) + b"key"
+    data = bytes(24) + good
+    assert [data[begin:end] for _k, _c, _l, begin, end in form.blocks(data, 0, len(data))] == [b"key"]
+    for bad in (form.BLOCK.pack(form.KEY, 0, 5, 4) + b"key", good + b"\x03"):
+        with pytest.raises(ValueError, match="past its group"):
+            list(form.blocks(bytes(24) + bad, 0, 24 + len(bad)))
+
+
+def test_the_thread_keeps_the_order_and_rests(tmp_path: Path) -> None:
+    """With its thread, on a real disk: every token once, in order, far fewer syncs than items; idle, it is sealed and silent."""
+
+    async def story() -> None:
+        directory = str(tmp_path)
+        journal = Journal(Files(), directory, reactor, [], [], START, segment_bytes=MIB, group_bytes_max=MIB, queue_bytes_max=64 * MIB)
+        tokens: list[object] = []
+        done: Deferred[None] = Deferred()
+        ended: Deferred[None] = Deferred()
+
+        def durable(group: Group) -> None:
+            tokens.extend(group.tokens)
+            if len(tokens) == 5000 and not done.called:
+                done.callback(None)
+            if group.end:
+                ended.callback(None)
+
+        journal.durable = durable
+        journal.failed = done.errback
+        journal.start()
+        block = form.BLOCK.pack(form.BODIES, 0, 1, 483) + bytes(483)
+        for number in range(5000):
+            journal.append((block,), 500, number)
+        await done
+        assert tokens == list(range(5000))
+        assert journal.groups < 1000
+        sealed: Deferred[None] = Deferred()
+
+        def look() -> None:
+            if journal.seals and journal.synced == journal.place:
+                sealed.callback(None)
+            else:
+                reactor.callLater(0.005, look)
+
+        look()
+        await sealed
+        assert journal.syncs == journal.groups + journal.seals
+        journal.end()
+        await ended
+        journal.join()
+        assert journal.seals == 1
+
+    run(story)
