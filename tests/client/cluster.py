@@ -294,8 +294,16 @@ class FakePool:
         self.ask(bookie, "poll", ledger, previous_lac, begin, Answer).addCallback(began)
         return done
 
+    def read_run(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
+        return self.batch_read(bookie, ledger, first, count_max, bytes_max)
+
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
-        raise AssertionError("unused")
+        def work(target: FakeBookie) -> ListAnswer:
+            if ledger not in target.ledgers:
+                return ListAnswer(NO_LEDGER, [])
+            return ListAnswer(0, [(entry, 1) for entry in sorted(target.ledgers[ledger].entries)])
+
+        return self.ask(bookie, "list", ledger, -1, work, lambda code: ListAnswer(code, []))
 
     def info(self, bookie: str) -> Deferred[InfoAnswer]:
         raise AssertionError("unused")

@@ -1,7 +1,6 @@
 """The Twisted face on a fake cluster: the life of a ledger from create to delete."""
 
 from tests.client.cluster import FakeCluster
-import pytest
 
 
 async def collect(generator):
