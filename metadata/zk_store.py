@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.metadata import codec
+from quire.metadata.address import ZooKeeperAddress
 from quire.metadata.layout import HEALTH_CHECK_SWITCH, Layout, LedgerPaths, is_special, parse_layout
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
 from quire.metadata.store import (
@@ -41,7 +42,6 @@ from quire.metadata.store import (
     no_cluster,
     pause,
 )
-from quire.metadata.uri import ZooKeeperAddress
 from quire.metadata.zk_ids import LedgerIds
 from quire.metadata.zk_registry import BookieRegistry
 from quire.metadata.zk_scan import LedgerScan, remove_tree

@@ -3,7 +3,8 @@
 import pytest
 from twisted.internet.task import Clock
 
-from quire.metadata.uri import ZooKeeperAddress, open_store, parse_sqlite, parse_zookeeper
+from quire.metadata.address import ZooKeeperAddress, parse_sqlite, parse_zookeeper
+from quire.metadata.uri import open_store
 
 # SPDX-License-Identifier: Apache-2.0
 
