@@ -10,8 +10,7 @@ from quire.tools.options import Usage
 
 # SPDX-License-Identifier: Apache-2.0
 
-FAILED = 1
-WRONG_USAGE = 2
+FAILED, WRONG_USAGE = 1, 2
 
 # The first class that fits; a subclass stands before its base.
 NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (

@@ -17,6 +17,9 @@ from typing import NamedTuple, NoReturn
 # SPDX-License-Identifier: Apache-2.0
 
 
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+
+
 class Command(NamedTuple):
     module: str
     entry: str
@@ -49,26 +52,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def status(argv: list[str]) -> int:
     """Runs one command line; returns the exit status."""
-    if not argv or argv[0] in {"--help", "-h", "help"}:
-        print(overview())
-        return 0 if argv else 2
-    if argv[0] in {"--version", "-V"}:
-        print(f"quire {own_version()}")
-        return 0
-    command = COMMANDS.get(argv[0])
-    if command is None:
-        near = difflib.get_close_matches(argv[0], COMMANDS, 1)
-        hint = f"did you mean `quire {near[0]}`?" if near else "`quire --help` lists the commands"
-        return complain(2, f"there is no command {argv[0]!r}; {hint}")
     try:
-        app = getattr(import_module(command.module), command.entry)
-        return exit_status(app, argv)
+        code = run(argv)
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        return complain(130, "interrupted")
+        return complain(INTERRUPTED, "interrupted")
     except BrokenPipeError:
-        # The reader of our output has gone (`… | head`): nobody is left to tell.
+        # The reader of our output has gone (`… | head`): nobody is left to tell, not even at the interpreter's own flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        return FAILED
     except Exception as error:
         from quire.tools.failures import explained
 
@@ -76,6 +68,23 @@ def status(argv: list[str]) -> int:
         if told is None or os.environ.get("QUIRE_TRACEBACK"):
             raise
         return complain(*told)
+    return code
+
+
+def run(argv: list[str]) -> int:
+    """Runs the sub-command; raises what it raises."""
+    if not argv or argv[0] in {"--help", "-h", "help"}:
+        print(overview())
+        return 0 if argv else WRONG_USAGE
+    if argv[0] in {"--version", "-V"}:
+        print(f"quire {own_version()}")
+        return 0
+    command = COMMANDS.get(argv[0])
+    if command is None:
+        near = difflib.get_close_matches(argv[0], COMMANDS, 1)
+        hint = f"did you mean `quire {near[0]}`?" if near else "`quire --help` lists the commands"
+        return complain(WRONG_USAGE, f"there is no command {argv[0]!r}; {hint}")
+    return exit_status(getattr(import_module(command.module), command.entry), argv)
 
 
 def exit_status(app: object, argv: list[str]) -> int:

@@ -1,0 +1,160 @@
+"""The entry point: help, usage, exit statuses, and what it does not import."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from quire.tools import main
+from tests.tools.command import COMMAND, environment, ok, quire, refused
+
+# SPDX-License-Identifier: Apache-2.0
+
+SUBCOMMANDS = {
+    "metadata": ["init", "show", "destroy"],
+    "bookie": ["start", "stop", "format", "list", "info", "readonly"],
+    "cookie": ["show", "create", "delete"],
+    "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
+    "bench": ["write", "read"],
+}
+SINGLE = ["demo", "local", "recover", "decommission"]
+ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [[group, name] for group, names in SUBCOMMANDS.items() for name in names]
+
+
+def test_help_lists_every_command() -> None:
+    """With a line for each, examples, and the exit statuses."""
+    done = ok("--help")
+    for name, command in main.COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(command.about)}$", done.out, re.MULTILINE)
+    assert "Examples:" in done.out
+    assert "2 wrong usage" in done.out
+    assert done.err == ""
+
+
+def test_the_tables_agree() -> None:
+    """Every command is tested here."""
+    assert set(main.COMMANDS) == {*SUBCOMMANDS, *SINGLE}
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_command_has_help_with_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """And names the options that all of them share."""
+    assert main.status([*words, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"Examples?:\n +.*quire " + words[0], text), text
+    if len(words) == 2 or words[0] in SINGLE:
+        assert "--json" in text
+        if words not in (["bookie", "stop"], ["bookie", "format"]):
+            assert "--metadata" in text
+        assert "TEXT" not in text.replace("--metadata TEXT", ""), "a metavar says what is wanted"
+
+
+def test_no_command_is_wrong_usage() -> None:
+    """It gets the help, and status 2."""
+    done = quire()
+    assert done.code == 2
+    assert "Commands:" in done.out
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-V"]])
+def test_version(words: list[str]) -> None:
+    """Of the installed package."""
+    assert re.fullmatch(r"quire \d+\.\d+\S*\n", ok(*words).out)
+
+
+def test_a_mistyped_command_names_the_nearest() -> None:
+    """Or points to the list."""
+    assert "did you mean `quire ledger`" in refused(2, "legder")
+    assert "`quire --help`" in refused(2, "zzz")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["ledger", "raed", "1"], "raed"),
+        (["ledger", "read"], "ID"),
+        (["ledger", "read", "x"], "ID"),
+        (["ledger", "read", "-1"], "-1"),
+        (["ledger", "read", "1", "--unknown"], "--unknown"),
+        (["ledger", "read", "1", "--from", "9", "--to", "3"], "--to 3"),
+        (["ledger", "read", "1", "--raw", "--hex"], "--raw"),
+        (["ledger", "write", "--lines", "--size", "5"], "--lines"),
+        (["ledger", "write", "--size", "0"], "--size"),
+        (["ledger", "write", "--write", "2", "--ack", "3"], "--ack 3"),
+        (["ledger", "read", "1", "--protocol", "v4", "--metadata", "sqlite:///x.db"], "v4"),
+        (["ledger", "list"], "QUIRE_METADATA"),
+        (["bench", "write", "--pids", "one"], "one"),
+        (["bench", "write", "--ensemble", "2"], "--ensemble 2"),
+        (["bench", "read", "--rate", "5"], "--random"),
+        (["demo", "--metadata", "oracle"], "oracle"),
+        (["local", "--bookies", "0"], "--bookies"),
+        (["local", "--metadata", "zk://x"], "zk://x"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage(words: list[str], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 2, and the text names what is wrong; nothing is started."""
+    monkeypatch.delenv("QUIRE_METADATA", raising=False)
+    monkeypatch.setenv("QUIRE_CONF", "/dev/null")
+    assert main.status(words) == 2
+    captured = capsys.readouterr()
+    assert named in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("uri", ["http://x", "zk://host", "zk:/tmp", "sqlite://relative.db", "nonsense"])
+def test_a_uri_of_no_known_form(uri: str) -> None:
+    """Is wrong usage; the text shows the forms."""
+    line = refused(2, "ledger", "list", "--metadata", uri)
+    assert repr(uri) in line
+    assert "zk://host:port" in line
+    assert "sqlite:///path/metadata.db" in line
+
+
+def imported(words: list[str]) -> set[str]:
+    """The modules that a command line imports."""
+    code = f"import sys; from quire.tools.main import status; status({words!r}); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment(), check=True)
+    return set(done.stderr.split())
+
+
+def test_the_overview_imports_next_to_nothing() -> None:
+    """Neither the command line library, nor Twisted, nor any part of quire but the entry point."""
+    modules = imported(["--help"])
+    assert not modules & {"typer", "rich", "twisted", "pydantic", "google.protobuf"}
+    assert {name for name in modules if name.startswith("quire")} == {"quire", "quire.tools", "quire.tools.main"}
+
+
+def test_help_of_a_command_imports_neither_rich_nor_the_other_commands() -> None:
+    """rich costs a tenth of a second, and is for bars only."""
+    modules = imported(["metadata", "--help"])
+    assert "rich" not in modules
+    assert "quire.tools.bench" not in modules
+    assert "quire.bookie" not in modules
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    """`quire … | head` ends quietly, though not as if all had been said."""
+    pipe = subprocess.Popen([*COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    assert pipe.stdout is not None
+    assert pipe.stderr is not None
+    pipe.stdout.close()
+    assert pipe.wait(30) == 1
+    assert pipe.stderr.read() == b""
+    pipe.stderr.close()
+
+
+def test_an_error_that_nobody_explains_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of ours is not dressed up as the user's."""
+    monkeypatch.setitem(main.COMMANDS, "broken", main.Command("quire.tools.no_such_module", "app", ""))
+    with pytest.raises(ModuleNotFoundError):
+        main.status(["broken"])
+
+
+def test_the_module_is_the_command() -> None:
+    """`python -m quire.tools` and the script `quire` are one."""
+    from importlib.metadata import entry_points
+
+    (script,) = entry_points(group="console_scripts", name="quire")
+    assert script.load() is main.main
