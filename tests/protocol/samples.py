@@ -1,5 +1,6 @@
 """Frames to test with: what a live Apache BookKeeper sent, the vectors of spec wire-protocol.md 12, and ways to feed them."""
 
+import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
@@ -93,11 +94,7 @@ def framed(payload: bytes) -> bytes:
 def captured(generation: int, direction: str) -> list[tuple[str, bytes, str]]:
     """(scenario, frame with its length, protobuf text) of what was on the wire; generation 2's capture holds a V3 side connection, left out."""
     found = [row for row in rows(f"wire_v{generation}") if row["direction"] == direction]
-    return [
-        (row["scenario"], framed(bytes.fromhex(row["frame"])), row.get("text", ""))
-        for row in found
-        if row["frame"].startswith("0a") == (generation == 3)
-    ]
+    return [(row["scenario"], framed(bytes.fromhex(row["frame"])), row.get("text", "")) for row in found if row["frame"].startswith("0a") == (generation == 3)]
 
 
 def flat(messages: Iterable[Any]) -> Iterator[Any]:
@@ -128,7 +125,7 @@ def fed(make: Callable[[], Any], pieces: Iterable[bytes]) -> tuple[list[Any], st
 def pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     """`data` cut at these offsets (taken modulo its length)."""
     marks = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[start:stop] for start, stop in zip(marks, marks[1:], strict=False)]
+    return [data[start:stop] for start, stop in itertools.pairwise(marks)]
 
 
 def single_bytes(data: bytes) -> list[bytes]:

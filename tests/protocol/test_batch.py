@@ -16,7 +16,7 @@ from tests.protocol.samples import v2 as frame_v2
 
 
 def batch(payloads: list[bytes], first: int = 0, lac: int = -1, length: int = 0, **flags: int) -> AddBatch:
-    return AddBatch(Digest(DigestType.CRC32C, b"testPasswd"), 1, first, lac, length, payloads, **flags)  # type: ignore[arg-type] # flags are bool or int
+    return AddBatch(Digest(DigestType.CRC32C, b"testPasswd"), 1, first, lac, length, payloads, **flags)
 
 
 def test_the_add_of_the_spec() -> None:

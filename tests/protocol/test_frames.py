@@ -128,7 +128,7 @@ class Counted(bytearray):
 
     gathered = 0
 
-    def __iadd__(self, other):  # type: ignore[no-untyped-def,override] # bytearray's own is positional
+    def __iadd__(self, other):
         self.gathered += len(other)
         return super().__iadd__(other)
 

@@ -1,6 +1,7 @@
 """The binary protocol (spec wire-protocol.md 2): Apache's bytes in both directions, runs, faults, and a slow twin."""
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +19,7 @@ from tests.protocol.samples import ENTRY, KEY, SECOND, captured, fed, flat, fram
 # SPDX-License-Identifier: Apache-2.0
 
 REQUESTS = captured(2, "request") + [(name, samples.v2(name), "") for name in ("ADD", "recovery ADD", "READ", "fence READ", "BATCH", "AUTH")]
-REPLIES = captured(2, "response") + [
-    (name, samples.v2(name), "") for name in ("ADD ok", "ADD fenced", "READ ok", "READ no entry", "BATCH ok", "AUTH")
-]
+REPLIES = captured(2, "response") + [(name, samples.v2(name), "") for name in ("ADD ok", "ADD fenced", "READ ok", "READ no entry", "BATCH ok", "AUTH")]
 
 
 def one_request(frame: bytes) -> Request:
@@ -399,7 +398,10 @@ packets = st.one_of(
 )  # fmt: skip
 answers = st.one_of(
     st.builds(lambda rc, entry: struct.pack(">Iiqq", 0x02010000, rc, 1, entry), st.sampled_from([0, 0, 0, 104, 107]), st.integers(0, 4)),
-    st.builds(lambda rc, ledger, entry, b: struct.pack(">Iiqq", 0x02020000, rc, ledger, entry) + b, st.sampled_from([0, 1, 2]), i64, i64, st.binary(max_size=9)),
+    st.builds(
+        lambda rc, ledger, entry, b: struct.pack(">Iiqq", 0x02020000, rc, ledger, entry) + b,
+        st.sampled_from([0, 1, 2]), i64, i64, st.binary(max_size=9),
+    ),
     st.builds(
         lambda rc, ids, bodies: struct.pack(">Iiqqq", 0x02070000, rc, *ids) + b"".join(map(framed, bodies)),
         st.sampled_from([0, 0, 2]), st.tuples(i64, i64, i64), st.lists(st.binary(max_size=9), max_size=4),
@@ -407,11 +409,11 @@ answers = st.one_of(
 )  # fmt: skip
 
 
-def naively(data: bytes, decode: object) -> tuple[list[object], bool]:
+def naively(data: bytes, decode: Callable[[bytes], object]) -> tuple[list[object], bool]:
     out: list[object] = []
     try:
         for payload in naive.frames(data):
-            out.append(decode(payload))  # type: ignore[operator] # noqa: PERF401 # one of the two functions of `naive`
+            out.append(decode(payload))
     except naive.Refused:
         return out, True
     return out, False
