@@ -34,7 +34,7 @@ from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
 # SPDX-License-Identifier: Apache-2.0
 
 BACKLOG = 1024  # connections that the kernel holds until they are accepted
-FORCED, OPERATOR, DISK = "forceReadOnlyBookie", "operator", "disk"
+FORCED, OPERATOR, DISK, STORAGE = "forceReadOnlyBookie", "operator", "disk", "storage"
 
 
 class BookieFailed(Exception):
@@ -45,6 +45,7 @@ class OpenableStorage(LedgerStorage, Protocol):
     """A storage as the bookie opens and closes it."""
 
     counters: Any
+    read_only_changed: Callable[[str | None], None]  # set by the bookie: why adds are refused, None when they are taken again
 
     def start(self) -> None:
         """Blocks: replays the journal.  Raises `StorageError`."""
@@ -134,6 +135,7 @@ class Bookie:
             self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
         storage = self._storage = self._open_storage(options, self._reactor, self._files)
         storage.failed = self._fail
+        storage.read_only_changed = lambda reason: self._set_read_only(STORAGE, reason)
         self._service = Service(self._clock, options, storage)
         self._listener = Listener(self._clock, options, self._service)
         self._closers.append(storage.close)

@@ -56,6 +56,7 @@ class FakeStorage:
         self.durable: Callable[[list[object]], None] = lambda tokens: None
         self.relieved: Callable[[], None] = lambda: None
         self.failed: Callable[[str], None] = lambda reason: None
+        self.read_only_changed: Callable[[str | None], None] = lambda reason: None
         self.at_once = at_once
         self.room: float = float("inf")
         self.slow = False  # reads give Deferreds, kept in `reading`

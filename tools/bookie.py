@@ -1,0 +1,293 @@
+"""
+`quire bookie`: start and stop a bookie, format its directories, list bookies, switch one read-only.
+
+Knows: what an operator asks.  Does not know: how a bookie works; `bookie_daemon` is its process.
+
+Safety: `format` throws away what a bookie acknowledged, so it needs --yes, and it refuses while the bookie runs or is listed.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.metadata.store import CookieNotFound, MetadataStore, ServiceInfo
+from quire.protocol.errors import BookieHandleNotAvailable, error_of
+from quire.tools import output
+from quire.tools.bookie_daemon import is_bookie
+from quire.tools.options import Json, Metadata, Usage, group, metadata_uri
+from quire.tools.running import with_client, with_store
+
+if TYPE_CHECKING:
+    from quire.client.api import Client
+    from quire.conf.bookie import BookieOptions
+
+# SPDX-License-Identifier: Apache-2.0
+
+STOP_LOOK_S = 0.05  # between two looks at whether a process is gone
+HTTP_S = 5.0
+READONLY_PATH = "/api/v1/bookie/state/readonly"
+
+app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
+
+Conf = Annotated[Path, typer.Option("--conf", metavar="FILE", help="the bookie's configuration", exists=True, dir_okay=False)]
+BookieId = Annotated[str, typer.Argument(metavar="ID", help="the bookie's id, as `quire bookie list` prints it")]
+
+
+@app.command()
+def start(
+    conf: Annotated[Path | None, typer.Option("--conf", metavar="FILE", help="its configuration; without one, BK_<key> variables say everything")] = None,
+    metadata: Annotated[str | None, typer.Option("--metadata", metavar="URI", help="overrides metadataServiceUri")] = None,
+    daemon: Annotated[bool, typer.Option("--daemon", help="detach; returns when the bookie serves")] = False,
+    pidfile: Annotated[Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")] = None,
+    log: Annotated[Path | None, typer.Option("--log", metavar="F", help="with --daemon; bookie.log in the first journal directory if not given")] = None,
+    stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")] = False,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Runs a bookie in the foreground until SIGTERM. Prints one line when it serves; logs go to standard error.
+
+    The exit status is 0 after a stop that was asked for, 1 when it could not serve, 2 for a bad configuration.
+
+    \b
+    Example:
+      quire bookie start --conf /etc/quire/bookie.conf --daemon --pidfile /run/quire-bookie.pid
+    """
+    arguments: list[str] = []
+    for name, value in (("--conf", conf), ("--metadata", metadata), ("--pidfile", pidfile), ("--log", log)):
+        if value is not None:
+            arguments += [name, str(value)]
+    for name, wanted in (("--daemon", daemon), ("--stop-with-stdin", stop_with_stdin), ("--json", json_wanted)):
+        if wanted:
+            arguments.append(name)
+    # The same process goes on without typer and what else the command line needed.
+    optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+    os.execv(sys.executable, [sys.executable, *optimized, "-m", "quire.tools.bookie_daemon", *arguments])
+
+
+@app.command()
+def stop(
+    pidfile: Annotated[Path, typer.Option("--pidfile", metavar="F", help="what `start` was given")],
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="seconds to wait; a clean stop writes a checkpoint")] = 60.0,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Stops a bookie cleanly and waits until it is gone.
+
+    \b
+    Example:
+      quire bookie stop --pidfile /run/quire-bookie.pid
+    """
+    try:
+        text = pidfile.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        raise refused(f"{pidfile} does not exist: no bookie runs under it") from None
+    if not text.isdecimal() or not is_bookie(int(text)):
+        raise refused(f"{pidfile} names process {text!r}, which is no running bookie; remove the file")
+    pid = int(text)
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    while is_bookie(pid):
+        if time.monotonic() > deadline:
+            raise refused(f"process {pid} still runs after {timeout:.0f} s; its log says what it does")
+        time.sleep(STOP_LOOK_S)
+    output.document(json_wanted, {"pid": pid, "stopped": True}, f"stopped (process {pid})")
+
+
+@app.command("list")
+def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Lists every bookie that the cluster knows: writable, read-only, or down.
+
+    \b
+    Example:
+      quire bookie list --metadata zk://127.0.0.1:2181/ledgers
+    """
+
+    async def story(store: MetadataStore) -> list[dict[str, Any]]:
+        found = await store.bookies()
+        known = await store.cookies()
+        rows = []
+        for bookie in sorted({*known, *found.writable, *found.read_only}):
+            info = found.find(bookie)
+            state = "writable" if bookie in found.writable else "read-only" if bookie in found.read_only else "down"
+            rows.append({"bookie": bookie, "state": state, "address": address_of(info), "metrics": metrics_of(info)})
+        return rows
+
+    rows = with_store(metadata_uri(metadata), story)
+    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "address": 24, "metrics": 30})
+    for row in rows:
+        table.row(row)
+    if not rows:
+        output.note("no bookie is known; `quire bookie start --conf FILE` starts one")
+
+
+@app.command()
+def info(
+    bookie: Annotated[str | None, typer.Argument(metavar="[ID]", help="one bookie; all that are up if not given")] = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Shows how full the disks of bookies are, as each of them says.
+
+    \b
+    Example:
+      quire bookie info 10.0.0.5:3181
+    """
+
+    async def story(reactor: Any, client: "Client") -> list[dict[str, Any]]:
+        found = await client.store.bookies()
+        if bookie is not None and found.find(bookie) is None:
+            raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
+        rows = []
+        for one in [bookie] if bookie is not None else sorted({*found.writable, *found.read_only}):
+            answer = await client.pool.info(one)
+            if answer.code and bookie is not None:
+                raise error_of(answer.code, f"{one} did not say")
+            state = "writable" if one in found.writable else "read-only"
+            rows.append({"bookie": one, "state": state, "total_bytes": answer.total_bytes, "free_bytes": answer.free_bytes, "code": answer.code})
+        return rows
+
+    rows = with_client(metadata_uri(metadata), story)
+    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6})
+    for row in rows:
+        if not json_wanted:
+            total, free = row["total_bytes"], row["free_bytes"]
+            known = total is not None and free is not None
+            row.update(
+                free=output.size_text(free) if known else "?",
+                total=output.size_text(total) if known else "?",
+                used=f"{1 - free / total:.0%}" if known and total else "?",
+            )
+        table.row(row)
+
+
+@app.command("format")
+def format_bookie(
+    conf: Conf,
+    yes: Annotated[bool, typer.Option("--yes", help="really do it")] = False,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Throws away everything that a stopped bookie holds, its cookie included, so that it starts as a new one.
+
+    Entries whose only copies are here are lost: run `quire recover` or `quire decommission` first.
+
+    \b
+    Example:
+      quire bookie format --conf /etc/quire/bookie.conf --yes
+    """
+    from quire.bookie import identity
+    from quire.bookie.files import Files, StorageError
+    from quire.conf.addresses import interface_address
+
+    options = options_of(conf)
+    bookie = identity.derive_id(options, identity.own_host(options, interface_address), options.port)
+    paths = [os.path.join(directory, identity.CURRENT) for directory in identity.directories(options)]
+    if not yes:
+        raise Usage(f"this removes {', '.join(paths)} and the cookie of {bookie}; add --yes to do it")
+    files = Files()
+    locks: list[int] = []
+
+    async def story(store: MetadataStore) -> bool:
+        if (await store.bookies()).find(bookie) is not None:
+            raise StorageError(f"{bookie} is listed: it runs, here or elsewhere; stop it first")
+        for path in paths:
+            if files.exists(path):
+                try:
+                    locks.append(files.lock(os.path.join(path, "quire.lock")))
+                except BlockingIOError:
+                    raise StorageError(f"{path} is in use: a bookie runs on it; stop it first") from None
+        for path in paths:
+            if files.exists(path):
+                shutil.rmtree(path)
+        try:
+            await store.remove_cookie(bookie)
+        except CookieNotFound:
+            return False
+        return True
+
+    try:
+        had_cookie = with_store(options.metadata_uri, story)
+    except StorageError as failure:
+        raise refused(str(failure)) from None
+    finally:
+        for lock in locks:
+            files.close(lock)
+    output.document(json_wanted, {"bookie": bookie, "removed": paths, "cookie_removed": had_cookie})
+
+
+@app.command()
+def readonly(
+    bookie: BookieId,
+    wanted: Annotated[str, typer.Argument(metavar="on|off", help="on: no new entries; off: as its disks allow")],
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Switches a running bookie to read-only, or back. To be run on the bookie's own machine.
+
+    It serves reads and recovery as before; a restart forgets the switch.
+
+    \b
+    Example:
+      quire bookie readonly 10.0.0.5:3181 on
+    """
+    if wanted not in ("on", "off"):
+        raise Usage(f"{wanted!r} is neither on nor off")
+
+    async def story(store: MetadataStore) -> ServiceInfo | None:
+        return await store.service_info(bookie)
+
+    found = with_store(metadata_uri(metadata), story)
+    if found is None:
+        raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
+    if found.http is None:
+        raise BookieHandleNotAvailable(f"{bookie} announced no HTTP address, so it can't be switched from outside")
+    url = f"http://{found.http.host}:{found.http.port}{READONLY_PATH}"
+    request = urllib.request.Request(url, json.dumps({"readOnly": wanted == "on"}).encode(), {"Content-Type": "application/json"}, method="PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
+            state = json.load(answer)
+    except urllib.error.HTTPError as failure:
+        raise refused(f"{bookie} refused: {failure.read().decode(errors='replace').strip()}") from None
+    except OSError as failure:
+        raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
+    output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
+
+
+def options_of(conf: Path) -> "BookieOptions":
+    """A bookie's configuration, for commands that act on its directories."""
+    from quire.conf.bookie import BookieOptions
+    from quire.conf.properties import load
+
+    return load(BookieOptions, str(conf), os.environ)[0]
+
+
+def address_of(found: ServiceInfo | None) -> str | None:
+    if found is None:
+        return None
+    try:
+        host, port = found.bookie_address()
+    except BookieHandleNotAvailable:
+        return None
+    return f"{host}:{port}"
+
+
+def metrics_of(found: ServiceInfo | None) -> str | None:
+    return f"http://{found.http.host}:{found.http.port}/metrics" if found is not None and found.http is not None else None
+
+
+def refused(text: str) -> typer.Exit:
+    """Says why nothing was done; the exit status is 1."""
+    output.note(f"quire: {text}")
+    return typer.Exit(1)
