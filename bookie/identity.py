@@ -32,7 +32,8 @@ ID_GRAMMAR = re.compile(r"[a-zA-Z0-9:-_.\-]+")  # spec metadata-layout.md 5.3; "
 RESERVED_IDS = ("readonly", ".", "..")
 FIELD = re.compile(r'\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"\s*')
 FIELD_NAMES = {"bookieHost": "bookie", "journalDir": "journals", "ledgerDirs": "ledgers", "instanceId": "instance_id", "indexDirs": "indexes"}
-ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}
+QUOTED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\t"): "\\t", ord("\r"): "\\r"}
+UNQUOTED = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
 ANY_ADDRESS = ("0.0.0.0", "::")
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -88,17 +89,18 @@ def derive_id(options: BookieOptions, host: str, port: int) -> str:
 
 
 def quoted(text: str) -> str:
-    return '"' + "".join({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter, letter) for letter in text) + '"'
+    """Protobuf's text form of a string: what is not ASCII is its UTF-8 in octal, as Java writes it."""
+    return '"' + "".join(QUOTED.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in text.encode()) + '"'
 
 
 def unquoted(text: str) -> str:
-    """Protobuf text's escapes undone: letters and octal numbers."""
+    """Protobuf's text escapes undone: letters, and octal numbers, which are bytes of UTF-8."""
 
-    def one(match: re.Match[str]) -> str:
+    def one(match: re.Match[bytes]) -> bytes:
         escape = match[1]
-        return chr(int(escape, 8)) if escape[0].isdigit() else ESCAPES.get(escape, escape)
+        return bytes((int(escape, 8) & 0xFF,)) if escape[:1].isdigit() else UNQUOTED.get(escape, escape)
 
-    return re.sub(r"\\([0-7]{1,3}|.)", one, text, flags=re.DOTALL)
+    return re.sub(rb"\\([0-7]{1,3}|.)", one, text.encode(), flags=re.DOTALL).decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +207,12 @@ def read_cookies(files: Files, options: BookieOptions) -> dict[str, Cookie | Non
 
 
 def is_empty(files: Files, directory: str) -> bool:
-    """Whether nothing but a cookie lies in the directory's `current`."""
-    return not set(files.names(os.path.join(directory, CURRENT))) - {VERSION_FILE, VERSION_FILE + ".tmp"}
+    """Whether nothing but a cookie lies in the directory's `current`; `IdentityError` when it can't be read."""
+    path = os.path.join(directory, CURRENT)
+    try:
+        return not set(files.names(path)) - {VERSION_FILE, VERSION_FILE + ".tmp"}
+    except OSError as failure:
+        raise IdentityError(f"{path}: {failure.strerror or failure}") from failure
 
 
 async def stored_cookie(store: MetadataStore, bookie: str) -> Versioned[bytes] | None:
