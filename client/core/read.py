@@ -285,15 +285,17 @@ class RangeRead:
                 effects.append(Finished())
 
     def _split(self, piece: Piece, effects: list[Effect]) -> None:
-        """A stripe's common replica failed: each entry goes on with the rest of its own write set."""
+        """A stripe's common replica failed: each entry goes on with its own write set; only the first one is known to have failed there."""
         place = self._pieces.index(piece)
         self._pieces.remove(piece)
         piece.payloads = []  # late answers to it count no more
         failed = {index for index, _code in piece.failures}
         for entry in range(piece.last, piece.first - 1, -1):
-            order = [index for index in self.quorums.write_set(entry) if index not in failed]
+            order = sorted(self.quorums.write_set(entry), key=failed.__contains__)
             single = Piece(entry, entry, piece.bookies, order)
-            single.failures, single.code = list(piece.failures), piece.code
+            if entry == piece.first:
+                single.order = [index for index in order if index not in failed]
+                single.failures, single.code = list(piece.failures), piece.code
             self._pieces.insert(place, single)
         for single in list(self._pieces)[place : place + piece.last - piece.first + 1]:
             if self.state is not State.READING:

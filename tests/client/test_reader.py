@@ -1,0 +1,614 @@
+"""Reading: the range machine alone and in random histories, then readers on a fake cluster: replicas, damage, LAC, tails."""
+
+from random import Random
+
+import pytest
+
+from quire.client.core import read as r
+from quire.client.core.coverage import Coverage
+from quire.client.core.quorum import Quorums
+from quire.protocol.digest import Digest, DigestType
+from quire.protocol.errors import (
+    BookieHandleNotAvailable,
+    ClientClosed,
+    DigestMatch,
+    NoSuchEntry,
+    Read,
+    Timeout,
+    UnauthorizedAccess,
+    UnexpectedCondition,
+)
+from tests.client.cluster import NO_ENTRY, NO_LEDGER, TIMED_OUT, UNREACHABLE, FakeCluster, Outcome
+
+DIGEST = Digest(DigestType.CRC32C, b"")
+
+
+def body(entry, payload=None):
+    return DIGEST.entry(7, entry, entry - 1, 0, payload if payload is not None else b"%d" % entry)
+
+
+def machine(first, last, shape=(3, 3, 2), fragments=None, prefer=0, **limits):
+    fragments = fragments or [(0, last, tuple(f"b{index}" for index in range(shape[0])))]
+    return r.RangeRead(7, Quorums(*shape), DIGEST, fragments, first, last, r.ReadLimits(**limits), prefer)
+
+
+def asks(effects):
+    return [effect for effect in effects if isinstance(effect, r.Ask)]
+
+
+def delivered(effects):
+    return [(effect.first, effect.payloads) for effect in effects if isinstance(effect, r.Deliver)]
+
+
+# The machine.
+
+
+def test_pieces_are_asked_of_one_bookie_ahead_of_the_consumer():
+    reading = machine(0, 99, entries_max=10, pieces=3, prefer=1)
+    first = asks(reading.handle(r.Begin()))
+    assert [(ask.bookie, ask.first, ask.count, ask.single) for ask in first] == [("b1", 0, 10, False), ("b1", 10, 10, False), ("b1", 20, 10, False)]
+    effects = reading.handle(r.Answered(first[0].ask, 0, [body(entry) for entry in range(10)]))
+    assert delivered(effects) == [(0, [b"%d" % entry for entry in range(10)])]
+    assert asks(effects) == [], "what was not taken counts as under way"
+    assert [ask.first for ask in asks(reading.handle(r.Taken()))] == [30]
+
+
+def test_answers_in_any_order_are_delivered_in_order():
+    reading = machine(0, 29, entries_max=10, pieces=3)
+    first, second, third = asks(reading.handle(r.Begin()))
+    assert reading.handle(r.Answered(third.ask, 0, [body(entry) for entry in range(20, 30)])) == []
+    assert reading.handle(r.Answered(second.ask, 0, [body(entry) for entry in range(10, 20)])) == []
+    effects = reading.handle(r.Answered(first.ask, 0, [body(entry) for entry in range(10)]))
+    assert [start for start, _payloads in delivered(effects)] == [0, 10, 20]
+    assert isinstance(effects[-1], r.Finished)
+
+
+def test_a_short_answer_is_continued_at_the_same_bookie():
+    reading = machine(0, 9)
+    (ask,) = asks(reading.handle(r.Begin()))
+    effects = reading.handle(r.Answered(ask.ask, 0, [body(entry) for entry in range(4)]))
+    assert delivered(effects) == [(0, [b"0", b"1", b"2", b"3"])]
+    (more,) = asks(effects)
+    assert (more.bookie, more.first, more.count) == ("b0", 4, 6)
+
+
+def test_a_longer_answer_than_asked_is_trimmed():
+    """D8: a bookie never trims, the client does."""
+    reading = machine(0, 1)
+    (ask,) = asks(reading.handle(r.Begin()))
+    effects = reading.handle(r.Answered(ask.ask, 0, [body(entry) for entry in range(5)]))
+    assert delivered(effects) == [(0, [b"0", b"1"])]
+
+
+def test_a_damaged_entry_is_read_from_the_next_bookie():
+    reading = machine(0, 4)
+    (ask,) = asks(reading.handle(r.Begin()))
+    bodies = [body(entry) for entry in range(5)]
+    bodies[2] = bodies[2][:-1] + b"X"
+    effects = reading.handle(r.Answered(ask.ask, 0, bodies))
+    assert delivered(effects) == [(0, [b"0", b"1"])]
+    (more,) = asks(effects)
+    assert (more.bookie, more.first, more.count) == ("b1", 2, 3)
+
+
+def test_another_entry_than_asked_for_is_damage():
+    reading = machine(3, 3)
+    (ask,) = asks(reading.handle(r.Begin()))
+    effects = reading.handle(r.Answered(ask.ask, 0, [body(4)]))
+    assert delivered(effects) == []
+    assert asks(effects)[0].bookie == "b1"
+
+
+def test_an_empty_ok_is_no_answer():
+    reading = machine(0, 0)
+    (ask,) = asks(reading.handle(r.Begin()))
+    assert asks(reading.handle(r.Answered(ask.ask, 0, [])))[0].bookie == "b1"
+
+
+@pytest.mark.parametrize(
+    ("codes", "final"), [((NO_ENTRY, UNREACHABLE, NO_ENTRY), -8), ((NO_ENTRY, NO_LEDGER, NO_ENTRY), -13), ((TIMED_OUT, -5, UNREACHABLE), -23)]
+)
+def test_when_every_replica_failed_the_read_fails_by_precedence(codes, final):
+    reading = machine(5, 5)
+    effects = reading.handle(r.Begin())
+    for code in codes:
+        (ask,) = asks(effects)
+        effects = reading.handle(r.Answered(ask.ask, code, []))
+    (failed,) = effects
+    assert failed.code == final
+    assert "entry 5 of ledger 7" in failed.reason
+    assert all(f"b{index}" in failed.reason for index in range(3))
+    assert reading.handle(r.Taken()) == []
+
+
+def test_an_error_moves_the_preference():
+    reading = machine(0, 0)
+    (ask,) = asks(reading.handle(r.Begin()))
+    reading.handle(r.Answered(ask.ask, TIMED_OUT, []))
+    assert reading.prefer == 1
+
+
+def test_a_slow_bookie_gets_a_rival_and_the_first_good_answer_counts():
+    reading = machine(0, 0)
+    (slow,) = asks(reading.handle(r.Begin()))
+    (rival,) = asks(reading.handle(r.Slow()))
+    assert rival.bookie == "b1"
+    assert len(delivered(reading.handle(r.Answered(rival.ask, 0, [body(0)])))) == 1
+    assert reading.handle(r.Answered(slow.ask, 0, [body(0)])) == []
+
+
+def test_a_rivals_failure_is_not_the_end_while_another_is_asked():
+    reading = machine(0, 0)
+    (slow,) = asks(reading.handle(r.Begin()))
+    (rival,) = asks(reading.handle(r.Slow()))
+    (third,) = asks(reading.handle(r.Answered(rival.ask, NO_ENTRY, [])))
+    assert reading.handle(r.Answered(third.ask, NO_ENTRY, [])) == []
+    assert len(delivered(reading.handle(r.Answered(slow.ask, 0, [body(0)])))) == 1
+
+
+def test_pieces_end_with_their_fragment():
+    reading = machine(0, 9, fragments=[(0, 3, ("a", "b", "c")), (4, None, ("a", "b", "d"))], prefer=2, pieces=4)
+    assert [(ask.bookie, ask.first, ask.count) for ask in asks(reading.handle(r.Begin()))] == [("c", 0, 4), ("d", 4, 6)]
+
+
+def test_stripes_are_asked_where_they_lie_together():
+    """4/2/2: entries 0 and 1 lie on index 1, 2 and 3 on index 3."""
+    reading = machine(0, 4, (4, 2, 2))
+    assert [(ask.bookie, ask.first, ask.count, ask.single) for ask in asks(reading.handle(r.Begin()))] == [
+        ("b1", 0, 2, False),
+        ("b3", 2, 2, False),
+        ("b0", 4, 1, True),
+    ]
+
+
+def test_a_stripe_that_fails_goes_on_entry_by_entry():
+    reading = machine(0, 1, (4, 2, 2))
+    (ask,) = asks(reading.handle(r.Begin()))
+    effects = reading.handle(r.Answered(ask.ask, TIMED_OUT, []))
+    assert [(ask.bookie, ask.first, ask.single) for ask in asks(effects)] == [("b0", 0, True), ("b2", 1, True)]
+
+
+def test_when_all_drop_a_batch_read_plain_reads_are_tried():
+    """Spec 3.4: an old bookie closes the connection at a batch read."""
+    reading = machine(0, 2)
+    effects = reading.handle(r.Begin())
+    for _ in range(3):
+        (ask,) = asks(effects)
+        effects = reading.handle(r.Answered(ask.ask, UNREACHABLE, []))
+    assert [(ask.first, ask.count, ask.single) for ask in asks(effects)] == [(0, 1, True), (1, 1, True), (2, 1, True)]
+    assert not reading.batch
+
+
+def test_stop_asks_no_more():
+    reading = machine(0, 999, entries_max=10)
+    (ask, _other) = asks(reading.handle(r.Begin()))
+    reading.handle(r.Stop())
+    assert reading.handle(r.Answered(ask.ask, 0, [body(entry) for entry in range(10)])) == []
+
+
+def test_large_entries_make_short_pieces():
+    reading = machine(0, 999, bytes_max=100_000, entries_max=1000, pieces=1)
+    (ask,) = asks(reading.handle(r.Begin()))
+    assert ask.count == 97
+    reading.handle(r.Answered(ask.ask, 0, [body(entry, bytes(9964)) for entry in range(ask.count)]))
+    (ask,) = asks(reading.handle(r.Taken()))
+    assert ask.count == 10
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 3, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2)])
+@pytest.mark.parametrize("batch", [True, False])
+def test_random_reads_deliver_everything_once_and_in_order(shape, batch):
+    """
+    Bookies miss entries, fail, answer short, late and damaged, but one replica of each entry is good and reachable: what comes is what
+    was written.
+    """
+    for seed in range(80):
+        random = Random(f"{shape}{batch}{seed}")
+        q = Quorums(*shape)
+        cuts = sorted({0, *(random.randint(1, 60) for _ in range(random.randint(0, 3)))})
+        fragments = [(start, None, tuple(f"f{start}i{index}" for index in range(shape[0]))) for start in cuts]
+        last = random.randint(max(cuts), 80)
+        first = random.randint(0, last)
+        good = {}
+        for entry in range(last + 1):
+            bookies = [bookies for start, _end, bookies in fragments if start <= entry][-1]
+            for index in random.sample(q.write_set(entry), random.randint(1, q.write)):
+                good.setdefault(bookies[index], set()).add(entry)
+        reading = r.RangeRead(
+            7, q, DIGEST, fragments, first, last, r.ReadLimits(entries_max=random.randint(1, 20), pieces=random.randint(1, 4), batch=batch), 0
+        )
+        waiting, got = [], []
+        effects = reading.handle(r.Begin())
+        while True:
+            waiting += asks(effects)
+            for start, payloads in delivered(effects):
+                assert start == first + len(got)
+                got += payloads
+            assert not any(isinstance(effect, r.Failed) for effect in effects), (shape, seed, effects)
+            if reading.state is not r.State.READING:
+                break
+            if random.random() < 0.2:
+                effects = reading.handle(random.choice([r.Slow, r.Taken])()) if reading._untaken else reading.handle(r.Slow())
+                continue
+            if not waiting:
+                effects = reading.handle(r.Taken())
+                continue
+            ask = waiting.pop(random.randrange(len(waiting)))
+            bodies = []
+            while len(bodies) < ask.count and ask.first + len(bodies) in good.get(ask.bookie, ()):
+                bodies.append(body(ask.first + len(bodies)))
+            if bodies and random.random() < 0.2:
+                bodies = bodies[: random.randint(1, len(bodies))]
+            effects = reading.handle(r.Answered(ask.ask, 0 if bodies else random.choice([NO_ENTRY, TIMED_OUT]), bodies))
+        assert got == [b"%d" % entry for entry in range(first, last + 1)], (shape, seed)
+
+
+# Coverage of a LAC query.
+
+
+def test_a_lac_needs_coverage_and_a_digest():
+    coverage = Coverage(7, Quorums(3, 3, 2), DIGEST)
+    coverage.lac_and_entry(0, 0, DIGEST.lac_body(7, 9), body(4))
+    assert (coverage.lac, coverage.complete) == (9, False)
+    coverage.lac_and_entry(1, TIMED_OUT, None, None)
+    assert not coverage.complete
+    coverage.lac_and_entry(2, NO_LEDGER, None, None)
+    assert coverage.complete
+    assert coverage.exhausted
+
+
+def test_unsigned_or_damaged_lacs_are_not_believed():
+    coverage = Coverage(7, Quorums(3, 3, 2), DIGEST)
+    coverage.lac_and_entry(0, 0, DIGEST.lac_body(8, 99), None)
+    coverage.lac_and_entry(1, 0, None, body(4)[:-1] + b"X")
+    assert coverage.lac == -1
+    assert not coverage.complete, "covered, but nobody said anything valid"
+    coverage.lac_and_entry(2, 0, None, body(4))
+    assert (coverage.lac, coverage.complete) == (3, True)
+
+
+# Readers on a cluster.
+
+
+async def collect(generator):
+    return [entry async for batch in generator for entry in batch]
+
+
+def written(cluster, count=50, shape=(3, 3, 2), close=True, **options):
+    client = cluster.client(**options)
+    writer = cluster.succeed(client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2]))
+    if count:
+        cluster.succeed(writer.append_many([b"%d" % entry for entry in range(count)]))
+    cluster.spin(0.1)
+    if close:
+        cluster.succeed(writer.close())
+    return client, writer
+
+
+def payloads(entries):
+    return [entry.data for entry in entries]
+
+
+def test_read_and_stream_of_a_closed_ledger():
+    cluster = FakeCluster()
+    client, writer = written(cluster, read_ahead_entries_max=7)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    assert payloads(cluster.succeed(reader.read(3, 20))) == [b"%d" % entry for entry in range(3, 21)]
+    entries = cluster.succeed(collect(reader.stream()))
+    assert [entry.entry_id for entry in entries] == list(range(50))
+    assert {entry.ledger_id for entry in entries} == {writer.id}
+    assert len(cluster.succeed(collect(reader.stream(10, 19)))) == 10
+
+
+def test_ranges_that_make_no_sense():
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    for first, last in ((-1, 3), (5, 4)):
+        assert isinstance(cluster.fails(reader.read(first, last)), ValueError)
+    error = cluster.fails(reader.read(0, 50))
+    assert isinstance(error, Read)
+    assert "entry 50 lies past 49" in str(error)
+    assert isinstance(cluster.fails(collect(reader.stream(0, 50))), Read)
+
+
+def test_d9_unconfirmed_reads_stop_at_the_end_of_a_closed_ledger():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10)
+    for bookie in cluster.bookies.values():
+        bookie.ledgers[writer.id].entries[10] = DIGEST.entry(writer.id, 10, 9, 99, b"orphan")
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    assert len(cluster.succeed(reader.read_unconfirmed(5, 100))) == 5
+    assert cluster.succeed(reader.read_unconfirmed(10, 100)) == []
+
+
+def test_an_empty_ledger_streams_nothing():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 0)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    assert reader.last_entry_id == -1
+    assert cluster.succeed(collect(reader.stream())) == []
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 2), (3, 2, 2), (4, 2, 2)])
+def test_dead_bookies_are_read_around(shape):
+    cluster = FakeCluster(4)
+    client, writer = written(cluster, shape=shape)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    for name in cluster.metadata(writer.id).last_fragment.bookies:
+        cluster.kill(name)
+        assert len(cluster.succeed(reader.read(0, 49))) == 50
+        cluster.restart(name)
+
+
+def test_a_damaged_copy_is_replaced_by_a_good_one():
+    """Each bookie has some damaged entries, each entry a good copy somewhere."""
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    for number, bookie in enumerate(cluster.bookies.values()):
+        entries = bookie.ledgers[writer.id].entries
+        for entry in range(number, 50, 5):
+            entries[entry] = entries[entry][:-1] + b"?"
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    assert payloads(cluster.succeed(reader.read(0, 49))) == [b"%d" % entry for entry in range(50)]
+
+
+def test_an_entry_damaged_everywhere_fails_the_read():
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    for bookie in cluster.bookies.values():
+        bookie.ledgers[writer.id].entries[7] = b"damage" * 10
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    error = cluster.fails(reader.read(0, 49))
+    assert isinstance(error, DigestMatch)
+    assert "sent bytes whose digest is wrong" in str(error)
+    assert len(cluster.succeed(reader.read(8, 49))) == 42
+
+
+def test_a_lost_entry_is_named():
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    for bookie in cluster.bookies.values():
+        del bookie.ledgers[writer.id].entries[30]
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    error = cluster.fails(reader.read(0, 49))
+    assert isinstance(error, NoSuchEntry)
+    assert "entries 30 to 49" in str(error)
+
+
+def test_a_silent_bookie_costs_the_speculative_wait_and_no_more():
+    cluster = FakeCluster()
+    client, writer = written(cluster, speculative_read_ms=500)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    first = cluster.metadata(writer.id).last_fragment.bookies[writer.id % 3]
+    cluster.judge = lambda request: "drop" if request.bookie == first else "pass"
+    reading = cluster.outcome(reader.read(0, 49))
+    cluster.spin(0.6)
+    assert reading.code == 0
+
+
+def test_a_reader_that_is_closed_fails_what_is_under_way():
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    cluster.judge = lambda _request: "hold"
+    reading = cluster.outcome(reader.read(0, 49))
+    cluster.succeed(reader.close())
+    assert isinstance(reading.error, ClientClosed)
+    assert isinstance(cluster.fails(reader.read(0, 1)), ClientClosed)
+    assert isinstance(cluster.fails(collect(reader.stream())), ClientClosed)
+
+
+# How far.
+
+
+def test_s27_an_open_without_recovery_disturbs_nobody():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    assert not reader.closed
+    assert reader.last_entry_id <= 9
+    assert not any(bookie.ledgers[writer.id].fenced for bookie in cluster.bookies.values())
+    assert cluster.succeed(writer.append(b"more")) == 10
+    assert isinstance(cluster.fails(reader.read(0, 10)), Read)
+    assert cluster.succeed(reader.read_last_confirmed()) == 9
+    assert len(cluster.succeed(reader.read_unconfirmed(0, 10))) == 11
+
+
+def test_the_last_add_confirmed_of_a_new_ledger():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 0, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    assert reader.last_entry_id == -1
+
+
+def test_opening_without_recovery_needs_coverage():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10, close=False)
+    cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie != "b0" else "pass"
+    error = cluster.fails(client.open_ledger(writer.id, recover=False))
+    assert isinstance(error, Timeout)
+    assert "1 of 3 bookies answered" in str(error)
+    cluster.judge = lambda request: -12 if request.op == "lac" and request.bookie != "b0" else "pass"
+    assert type(cluster.fails(client.open_ledger(writer.id, recover=False))) is Read
+    cluster.judge = lambda request: -102 if request.op == "lac" else "pass"
+    assert isinstance(cluster.fails(client.open_ledger(writer.id, recover=False)), UnauthorizedAccess)
+
+
+def test_d14_a_bookies_unsigned_word_does_not_move_the_end():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    known = reader.last_entry_id
+    for bookie in cluster.bookies.values():
+        bookie.saw_lac(bookie.ledgers[writer.id], 1000)
+    tail = cluster.succeed(collect(reader.tail(1.0)))
+    assert len(tail) == known + 1
+    assert reader.last_entry_id == known
+
+
+def test_i8_the_visible_end_never_shrinks():
+    """Bookies that know less answer later; what was seen stays seen."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10, close=False)
+    cluster.succeed(writer.append(b"x"))
+    cluster.spin(0.1)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    seen = reader.last_entry_id
+    for bookie in cluster.bookies.values():
+        bookie.ledgers[writer.id].entries = {0: bookie.ledgers[writer.id].entries[0]}
+    assert cluster.succeed(reader.read_last_confirmed()) == seen
+
+
+# Tails.
+
+
+def follow(cluster, reader, timeout):
+    """A tail in the background: the entries so far, and what became of it."""
+    got = []
+
+    async def run():
+        async for batch in reader.tail(timeout):
+            got.extend(batch)
+
+    return got, cluster.outcome(run())
+
+
+def test_a_tail_follows_the_writer_to_the_close():
+    cluster = FakeCluster()
+    _client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 10.0)
+    for number in range(5, 40):
+        cluster.succeed(writer.append(b"%d" % number))
+        cluster.spin(0.05)
+    assert 35 <= len(got) < 40
+    assert not tail.done
+    cluster.succeed(writer.close())
+    cluster.spin(1)
+    assert tail.code == 0
+    assert payloads(got) == [b"%d" % number for number in range(40)]
+    assert reader.closed
+
+
+def test_a_tail_sees_news_without_waiting_for_a_time_out():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, _tail = follow(cluster, reader, 10.0)
+    cluster.spin(1)
+    before = len(got)
+    cluster.succeed(writer.append(b"a"))
+    cluster.succeed(writer.append(b"b"))
+    cluster.spin(0.03)
+    assert len(got) > before
+
+
+def test_a_tail_ends_after_silence():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    cluster.succeed(writer.write_lac())
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 4.0)
+    cluster.spin(3.5)
+    assert not tail.done
+    cluster.spin(1.0)
+    assert tail.code == 0
+    assert len(got) == 5
+
+
+def test_a_tail_of_a_closed_ledger_is_a_read():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    got, tail = follow(cluster, reader, 10.0)
+    cluster.spin(0.1)
+    assert tail.code == 0
+    assert len(got) == 5
+
+
+@pytest.mark.parametrize("dead", [0, 1, 2])
+def test_a_tail_goes_on_when_a_bookie_dies_and_is_replaced(dead):
+    cluster = FakeCluster(4)
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 20.0)
+    cluster.spin(0.1)
+    cluster.kill(cluster.metadata(writer.id).last_fragment.bookies[dead])
+    for number in range(5, 30):
+        cluster.succeed(writer.append(b"%d" % number))
+        cluster.spin(0.2)
+    cluster.succeed(writer.close())
+    cluster.spin(5)
+    assert tail.code == 0
+    assert payloads(got) == [b"%d" % number for number in range(30)]
+
+
+def test_a_tail_of_bookies_without_long_poll_asks_again_and_again():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    cluster.judge = lambda request: -1 if request.op == "poll" else "pass"
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 5.0)
+    for number in range(5, 10):
+        cluster.succeed(writer.append(b"%d" % number))
+        cluster.spin(0.5)
+    assert len(got) >= 9
+    cluster.succeed(writer.close())
+    cluster.spin(1)
+    assert tail.code == 0
+    assert len(got) == 10
+
+
+def test_a_tail_sees_the_end_that_a_recovery_finds():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 20, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 10.0)
+    cluster.spin(0.1)
+    cluster.succeed(cluster.client().open_ledger(writer.id))
+    cluster.spin(1)
+    assert tail.code == 0
+    assert len(got) == 20
+
+
+def test_a_tail_of_a_deleted_ledger_ends():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    _got, tail = follow(cluster, reader, 100.0)
+    cluster.spin(1)
+    cluster.succeed(client.delete_ledger(writer.id))
+    cluster.spin(5)
+    assert tail.code == 0
+
+
+def test_closing_the_reader_ends_its_tail():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    _got, tail = follow(cluster, reader, 100.0)
+    cluster.spin(1)
+    cluster.succeed(reader.close())
+    cluster.spin(5)
+    assert isinstance(tail.error, ClientClosed)
+
+
+def test_a_bug_in_the_machine_fails_the_read_and_nothing_else():
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    reading: Outcome = cluster.outcome(reader.read(0, 49))
+    for each in reader._reads:
+        each._machine._answered = None
+    cluster.spin(1)
+    assert isinstance(reading.error, UnexpectedCondition)
+    assert len(cluster.succeed(reader.read(0, 49))) == 50
+
+
+def test_reading_with_everybody_down():
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    cluster.kill("b0", "b1", "b2")
+    assert isinstance(cluster.fails(reader.read(0, 0)), BookieHandleNotAvailable)
