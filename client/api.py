@@ -84,8 +84,8 @@ class Client:
         self.store = store
         self.pool = pool or BookiePool(reactor, store, self.options)
         self._reactor = reactor
-        self._random = random or SystemRandom()
-        self._spares = Spares(reactor, store, placement or RandomPlacement(self._random))
+        self.random = random or SystemRandom()
+        self._spares = Spares(reactor, store, placement or RandomPlacement(self.random))
         self._handles: set[Writer | Reader] = set()
         self._recoveries: set[Recovery] = set()
         self._closed = False
@@ -173,7 +173,7 @@ class Client:
             check_ledger_id(ledger_id)
         kind = DigestType.named(digest)
         bookies = await self._spares.ensemble(ensemble_size)
-        token = 1 + self._random.getrandbits(CTOKEN_BITS)
+        token = 1 + self.random.getrandbits(CTOKEN_BITS)
         metadata = LedgerMetadata.new(ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, int(self._reactor.seconds() * 1000))
         ledger, stored = await self._store(ledger_id, metadata)
         self._check_open()

@@ -88,16 +88,17 @@ class RealCluster:
 
     def kill(self, number: int) -> str:
         """Stops a bookie: its connections drop and its registration goes; its id."""
-        bookie = self.bookies[number]
-        assert bookie is not None
+        run(lambda: self.killed(self.ids[number]))
+        return self.ids[number]
+
+    async def killed(self, bookie: str) -> None:
+        """The same from a story on the reactor, by id."""
+        number = self.number_of(bookie)
+        running = self.bookies[number]
+        assert running is not None
         self.bookies[number] = None
-
-        async def end() -> None:
-            await bookie.stop()
-            await self._stores[number].close()
-
-        run(end)
-        return bookie.id
+        await running.stop()
+        await self._stores[number].close()
 
     def number_of(self, bookie: str) -> int:
         return self.ids.index(bookie)

@@ -1,0 +1,203 @@
+"""
+Making the copies again that a lost bookie held of one fragment.
+
+Knows: who else holds each entry, the order of steps (copy, be sure, then compare-and-set), and how to go on from another
+survivor when one lacks an entry.
+Does not know: which ledgers are concerned, who may replace whom (`recover`).
+
+Safety: only settled fragments are touched.  What is copied had its digest checked; the metadata names the new bookie only after
+it acknowledged every entry, and only if it still names the lost one at that place.  So a copier that dies at any point leaves
+at most copies that nobody asks for, and beginning again is always right.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import groupby, islice
+from typing import NamedTuple, Protocol
+
+from twisted.internet.defer import Deferred
+
+from quire.client.core.quorum import Quorums, merge
+from quire.client.record import LedgerRecord
+from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.digest import Digest
+from quire.protocol.errors import OK, NoSuchEntry, Replication, UnclosedFragment
+from quire.replication.checker import why
+from quire.replication.fragments import HeldFragment, runs_on
+from quire.replication.replicas import ReadPool, ReplicaReader
+from quire.replication.target import Target, WritePool
+from quire.replication.together import all_of
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+RUNS_MAX = 32  # of a striped ledger, whose runs are short, read at a time
+BYTES_MAX = 4 << 20  # what these may bring back together, judged by the entries seen so far
+ASSUMED_ENTRY_BYTES = 64 << 10  # before the first
+
+
+class CopyPool(ReadPool, WritePool, Protocol):
+    """What a copier needs of a `BookiePool`."""
+
+
+class Copied(NamedTuple):
+    """What one step moved."""
+
+    entries: int
+    bytes: int
+
+
+class TargetFailed(Exception):
+    """The new bookie failed; another one may do."""
+
+    def __init__(self, bookie: str, code: int) -> None:
+        super().__init__(f"bookie {bookie} could not store copies (code {code})")
+        self.bookie = bookie
+        self.code = code
+
+
+Moved = Callable[[Copied], None]
+
+
+class Runs:
+    """Runs of ids, taken whole or in parts."""
+
+    def __init__(self, runs: Iterator[tuple[int, int]]) -> None:
+        self._runs = runs
+        self._now = (0, 0)
+
+    def first(self) -> tuple[int, int]:
+        """What is left of the present run, as (first id, count); count 0 at the end."""
+        if not self._now[1]:
+            self._now = next(self._runs, (0, 0))
+        return self._now
+
+    def done(self, count: int) -> None:
+        """So many of the present run were taken."""
+        self._now = (self._now[0] + count, self._now[1] - count)
+
+    def whole(self, runs_max: int) -> list[tuple[int, int]]:
+        return list(islice(self._runs, runs_max))
+
+
+class FragmentCopier:
+    """
+    One fragment of one ledger.  `lost`: bookies that are never read from.  `moved` hears of every batch that was stored.
+    """
+
+    def __init__(
+        self, pool: CopyPool, record: LedgerRecord, quorums: Quorums, digest: Digest, fragment: HeldFragment, lost: Collection[str], moved: Moved
+    ) -> None:
+        if fragment.last is None:
+            raise UnclosedFragment(f"ledger {record.ledger}: the fragment at {fragment.first} is still being written")
+        self._pool = pool
+        self._record = record
+        self._quorums = quorums
+        self._digest = digest
+        self._fragment = fragment
+        self._last = fragment.last
+        self._lost = lost
+        self._moved = moved
+        self._reader = ReplicaReader(pool, record.ledger, digest)
+        self._entry_bytes = ASSUMED_ENTRY_BYTES
+        self._prefer = 0  # the survivor, by its place in an entry's list, that served last
+
+    async def copy(self, index: int, bookie: str) -> None:
+        """
+        Copies what ensemble index `index` has to hold to `bookie`.  `TargetFailed`; `Replication` names an entry that no survivor has.
+        The next entries are read while some are being stored.
+        """
+        target = Target(self._pool, bookie, self._record.ledger, self._digest.master_key)
+        try:
+            under_way: tuple[Deferred[int], Copied] | None = None
+            runs = Runs(runs_on(self._quorums, index, self._fragment.first, self._last))
+            while pieces := await self._read_some(index, runs):
+                if under_way is not None:
+                    await self._stored(bookie, *under_way)
+                size = sum(len(body) for _first, bodies in pieces for body in bodies)
+                entries = sum(len(bodies) for _first, bodies in pieces)
+                self._entry_bytes = max(1, size // entries)
+                under_way = (target.store(pieces), Copied(entries, size))
+            if under_way is not None:
+                await self._stored(bookie, *under_way)
+        finally:
+            target.close()
+
+    async def _stored(self, bookie: str, answer: Deferred[int], step: Copied) -> None:
+        code = await answer
+        if code:
+            raise TargetFailed(bookie, code)
+        self._moved(step)
+
+    async def _read_some(self, index: int, runs: "Runs") -> list[tuple[int, list[bytes]]]:
+        """The next entries as (first id, bodies) pieces: one batch of a long run, or several short runs at once; [] at the end."""
+        if not self._quorums.striped:
+            first, count = runs.first()
+            if not count:
+                return []
+            bodies = await self._read(index, first, count)
+            runs.done(len(bodies))
+            return [(first, bodies)]
+        at_once = max(1, min(RUNS_MAX, BYTES_MAX // (self._quorums.write * self._entry_bytes)))
+        some = await all_of([self._read_run(index, first, count) for first, count in runs.whole(at_once)])
+        return [piece for pieces in some for piece in pieces]
+
+    async def _read_run(self, index: int, first: int, count: int) -> list[tuple[int, list[bytes]]]:
+        pieces = []
+        stop = first + count
+        while first < stop:
+            bodies = await self._read(index, first, stop - first)
+            pieces.append((first, bodies))
+            first += len(bodies)
+        return pieces
+
+    async def verify(self, index: int, bookie: str) -> None:
+        """Reads everything back from the new bookie, digests checked.  `TargetFailed` when anything is not as it should be."""
+        for first, count in runs_on(self._quorums, index, self._fragment.first, self._last):
+            at = first
+            while at < first + count:
+                piece = await self._reader.piece(bookie, at, first + count - at)
+                if piece.code:
+                    raise TargetFailed(bookie, piece.code)
+                at += len(piece.bodies)
+
+    async def name(self, replacements: dict[int, str]) -> bool:
+        """
+        Puts the new bookies into the metadata in place of the lost ones; False when the fragment is not any more what it was
+        (somebody else repaired it), and nothing is changed then.
+        """
+        planned = self._fragment
+        changed = tuple(replacements.get(index, bookie) for index, bookie in enumerate(planned.bookies))
+
+        def needs(metadata: LedgerMetadata) -> bool:
+            return any(each.first == planned.first and each.bookies == planned.bookies for each in metadata.fragments)
+
+        after = await self._record.edit(needs, lambda metadata: metadata.replace_bookies(planned.first, changed))
+        return any(each.first == planned.first and each.bookies == changed for each in after.fragments)
+
+    def _survivors(self, entry: int, index: int) -> list[str]:
+        """Who else holds the entry, in the order of reading."""
+        bookies = self._fragment.bookies
+        return [bookies[other] for other in self._quorums.write_set(entry) if other != index and bookies[other] not in self._lost]
+
+    async def _read(self, index: int, first: int, count: int) -> list[bytes]:
+        """Checked bodies from `first` on, at least one, at most `count`."""
+        code = OK
+        survivors, alike = self._group(first, count, index)
+        for turn in range(len(survivors)):
+            place = (self._prefer + turn) % len(survivors)
+            piece = await self._reader.piece(survivors[place], first, alike)
+            if piece.code == OK:
+                self._prefer = place
+                return piece.bodies
+            code = merge(code, piece.code)
+        if not survivors:
+            raise Replication(f"ledger {self._record.ledger}: every bookie that held entry {first} is lost")
+        raise Replication(f"ledger {self._record.ledger}: no survivor has entry {first} ({', '.join(sorted(survivors))}: {why(code or NoSuchEntry.code)})")
+
+    def _group(self, first: int, count: int, index: int) -> tuple[list[str], int]:
+        """The survivors of entry `first` and how many entries from it on, at most `count`, have the same ones."""
+        if not self._quorums.striped:
+            return self._survivors(first, index), count
+        groups: Iterator[tuple[list[str], Iterator[int]]] = groupby(range(first, first + count), key=lambda entry: self._survivors(entry, index))
+        survivors, entries = next(groups)
+        return survivors, sum(1 for _ in entries)

@@ -1,0 +1,83 @@
+"""
+Which fragments of a ledger name a bookie, and which of their entries it has to hold.  Pure.
+
+Knows: ledger metadata and the round-robin schedule (`client.core.quorum`).
+Does not know: what a bookie really stores, who is alive, how entries are copied.
+
+A fragment is *settled* when its last entry is known: every fragment of a closed ledger, and all but the last of one that
+isn't, for its successor begins right above the writer's last add confirmed.  Only settled fragments are ever repaired; the
+last fragment of an unclosed ledger belongs to its writer, or to a recovery.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from quire.client.core.quorum import Quorums
+from quire.metadata.ledger import LedgerMetadata
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFragment:
+    """
+    One fragment: entries `first` to `last` (None while that isn't known; below `first` when it is empty) on `bookies`, by ensemble
+    index.  `indexes` are those of the bookies that were asked about.
+    """
+
+    first: int
+    last: int | None
+    bookies: tuple[str, ...]
+    indexes: tuple[int, ...]
+
+    @property
+    def settled(self) -> bool:
+        return self.last is not None
+
+
+def quorums_of(metadata: LedgerMetadata) -> Quorums:
+    return Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+
+
+def fragments_naming(metadata: LedgerMetadata, bookies: Collection[str]) -> list[HeldFragment]:
+    """The fragments with at least one of these bookies, ascending."""
+    found = []
+    for first, last, ensemble in metadata.fragment_ranges():
+        indexes = tuple(index for index, bookie in enumerate(ensemble) if bookie in bookies)
+        if indexes:
+            found.append(HeldFragment(first, last, ensemble, indexes))
+    return found
+
+
+def writer_depends_on(metadata: LedgerMetadata, bookies: Collection[str]) -> bool:
+    """Whether the ledger isn't closed and its last ensemble names one of them: then only a recovery frees it from them."""
+    return not metadata.is_closed and any(bookie in bookies for bookie in metadata.last_fragment.bookies)
+
+
+def runs_on(quorums: Quorums, index: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Runs (first id, count) of the entries of first..last that belong on ensemble index `index`, ascending."""
+    if first > last:
+        return
+    if not quorums.striped:
+        yield first, last - first + 1
+        return
+    entry = first if quorums.has(first, index) else quorums.next_of(index, first)
+    while entry <= last:
+        end = entry
+        while end < last and quorums.has(end + 1, index):
+            end += 1
+        yield entry, end - entry + 1
+        entry = quorums.next_of(index, end)
+
+
+def count_on(quorums: Quorums, index: int, first: int, last: int) -> int:
+    """How many entries of first..last belong on `index`."""
+    if first > last:
+        return 0
+    rounds, rest = divmod(last - first + 1, quorums.ensemble)
+    return rounds * quorums.write + sum(quorums.has(last - back, index) for back in range(rest))
+
+
+def covers(fragment: HeldFragment, metadata: LedgerMetadata) -> bool:
+    """Whether the metadata still has this fragment with the same bookies, so that what was planned for it still holds."""
+    return any(each.first == fragment.first and each.bookies == fragment.bookies for each in metadata.fragments)

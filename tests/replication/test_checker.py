@@ -1,0 +1,187 @@
+"""Checking a ledger: missing, damaged and unreachable copies are each found, and nothing else is touched."""
+
+import pytest
+
+from quire.protocol.digest import Digest, DigestType
+from quire.protocol.errors import MetadataSerialization, NoSuchLedger
+from quire.replication.checker import CheckProgress, LedgerCheck, Missing, check_ledger, digest_of, merged, why
+from tests.client.cluster import FakeCluster
+
+DIGEST = Digest(DigestType.CRC32C, b"")
+
+
+def filled(cluster: FakeCluster, ensemble, entries: int, write: int = 3, ack: int = 2) -> int:
+    """A closed ledger with `entries` entries, written through the real writer."""
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger(ensemble_size=len(ensemble), write_quorum=write, ack_quorum=ack))
+    cluster.succeed(writer.append_many([b"%05d" % number for number in range(entries)]))
+    cluster.spin(1)
+    cluster.succeed(writer.close())
+    return writer.id
+
+
+def bookies_of(cluster, ledger, fragment=0):
+    return cluster.metadata(ledger).fragments[fragment].bookies
+
+
+@pytest.mark.parametrize("write", [3, 2])
+def test_a_whole_ledger_is_complete(write):
+    """Every copy counted once, striped or not; progress ends at all of them."""
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 100, write=write)
+    steps: list[CheckProgress] = []
+    check = cluster.succeed(check_ledger(cluster.client(), ledger, steps.append))
+    assert check.complete
+    assert (check.last, check.copies_expected, check.copies_missing) == (99, 100 * write, 0)
+    assert (steps[-1].copies, steps[-1].expected) == (100 * write, 100 * write)
+    assert len(steps) < 100 or write == 2
+
+
+@pytest.mark.parametrize("write", [3, 2])
+def test_missing_entries_are_named_with_their_bookie(write):
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 60, write=write)
+    one, two = bookies_of(cluster, ledger)[:2]
+    stored = cluster.bookies[one].ledgers[ledger].entries
+    gone = [entry for entry in (3, 4, 5, 6, 40, 41) if entry in stored]
+    for entry in gone:
+        del stored[entry]
+    del cluster.bookies[two].ledgers[ledger].entries[next(entry for entry in gone if entry in cluster.bookies[two].ledgers[ledger].entries)]
+    check = cluster.succeed(check_ledger(cluster.client(), ledger))
+    assert sorted(each.first + i for each in check.missing for i in range(each.entries) if each.bookie == one) == gone
+    assert check.copies_missing == len(gone) + 1
+    assert all(each.code == -13 for each in check.missing)
+    assert any(set(lacking) == {one, two} for _first, _count, lacking in check.entries_missing())
+
+
+def test_a_damaged_copy_is_missing_and_its_neighbours_are_not():
+    """A flipped bit, and two entries swapped: both are caught by digest and ids."""
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 20)
+    one, two, _ = bookies_of(cluster, ledger)
+    entries = cluster.bookies[one].ledgers[ledger].entries
+    entries[7] = entries[7][:-1] + bytes([entries[7][-1] ^ 1])
+    swapped = cluster.bookies[two].ledgers[ledger].entries
+    swapped[11], swapped[12] = swapped[12], swapped[11]
+    check = cluster.succeed(check_ledger(cluster.client(), ledger))
+    assert set(check.missing) == {Missing(one, 7, 1, -5), Missing(two, 11, 2, -5)}
+
+
+def test_a_bookie_that_is_down_lacks_everything_and_is_asked_once_or_twice():
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 50)
+    one = bookies_of(cluster, ledger)[0]
+    cluster.kill(one)
+    client = cluster.client()
+    check = cluster.succeed(check_ledger(client, ledger))
+    assert check.missing == (Missing(one, 0, 50, -8),)
+    assert sum(request.bookie == one for request in client.pool.asked) <= 2
+
+
+def test_a_bookie_that_never_heard_of_the_ledger_is_one_finding():
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 50)
+    one = bookies_of(cluster, ledger)[2]
+    del cluster.bookies[one].ledgers[ledger]
+    check = cluster.succeed(check_ledger(cluster.client(), ledger))
+    assert check.missing == (Missing(one, 0, 50, -7),)
+    assert why(-7) == "no such ledger there"
+
+
+def test_a_long_gap_costs_few_requests():
+    """The bookie's own list of entries tells where the gap ends."""
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 500)
+    one = bookies_of(cluster, ledger)[1]
+    entries = cluster.bookies[one].ledgers[ledger].entries
+    for entry in range(10, 480):
+        del entries[entry]
+    client = cluster.client()
+    check = cluster.succeed(check_ledger(client, ledger))
+    assert check.missing == (Missing(one, 10, 470, -13),)
+    assert sum(request.bookie == one for request in client.pool.asked) < 10
+
+
+def test_a_bookie_that_does_not_tell_what_it_stores_is_asked_for_each_entry():
+    """Apache's RocksDB bookies never answer the list."""
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 20)
+    one = bookies_of(cluster, ledger)[1]
+    for entry in range(5, 9):
+        del cluster.bookies[one].ledgers[ledger].entries[entry]
+    cluster.judge = lambda request: "drop" if request.op == "list" else "pass"
+    check = cluster.succeed(check_ledger(cluster.client(), ledger))
+    assert check.missing == (Missing(one, 5, 4, -13),)
+
+
+def test_a_time_out_is_asked_again_before_it_counts():
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 20)
+    one = bookies_of(cluster, ledger)[0]
+    dropped: list[object] = []
+
+    def judge(request):
+        if request.bookie == one and request.op == "batch" and len(dropped) < 2:
+            dropped.append(request)
+            return "drop"
+        return "pass"
+
+    cluster.judge = judge
+    assert cluster.succeed(check_ledger(cluster.client(), ledger)).complete
+
+
+def test_an_open_ledger_is_looked_at_up_to_its_last_add_confirmed_and_stays_open():
+    """Nothing is fenced, nothing written."""
+    cluster = FakeCluster(3)
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger())
+    for number in range(5):
+        cluster.succeed(writer.append(b"%d" % number))
+    cluster.spin(1)
+    check = cluster.succeed(check_ledger(cluster.client(), writer.id))
+    assert check.complete
+    assert check.last == 3
+    assert cluster.succeed(writer.append(b"more")) == 5
+    assert not any(bookie.ledgers[writer.id].fenced for bookie in cluster.bookies.values())
+
+
+def test_an_empty_ledger_and_a_trailing_empty_fragment_lack_nothing():
+    cluster = FakeCluster(4)
+    ledger = cluster.ledger({0: ["b0", "b1", "b2"], 5: ["b3", "b1", "b2"]}, 3, 2)
+    for entry in range(5):
+        cluster.put(ledger, entry, b"x", entry - 1, entry + 1, "b0", "b1", "b2")
+    stored = cluster.succeed(cluster.store.read_ledger(ledger))
+    cluster.succeed(cluster.store.write_ledger(ledger, stored.value.closed(4, 5), stored.version))
+    check = cluster.succeed(check_ledger(cluster.client(), ledger))
+    assert check.complete
+    assert check.copies_expected == 15
+    empty = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
+    assert cluster.succeed(check_ledger(cluster.client(), empty)).copies_expected == 0
+
+
+def test_a_ledger_that_is_not_there_is_an_error():
+    cluster = FakeCluster(3)
+    assert isinstance(cluster.fails(check_ledger(cluster.client(), 99)), NoSuchLedger)
+
+
+def test_metadata_without_a_digest_is_said_to_be_uncheckable():
+    from dataclasses import replace
+
+    from quire.metadata.ledger import LedgerMetadata
+
+    metadata = replace(LedgerMetadata.new(1, 1, 1, ["b0"]), digest=None, password=None, format_version=1)
+    with pytest.raises(MetadataSerialization, match="format 1"):
+        digest_of(3, metadata)
+
+
+def test_findings_of_one_kind_are_joined():
+    found = [Missing("a", 5, 1, -13), Missing("a", 4, 1, -13), Missing("a", 6, 1, -5), Missing("a", 8, 2, -5)]
+    assert merged(found) == [Missing("a", 4, 2, -13), Missing("a", 6, 1, -5), Missing("a", 8, 2, -5)]
+
+
+def test_entries_are_given_with_all_bookies_that_lack_them():
+    """Runs are cut where the set of bookies changes."""
+    from quire.metadata.ledger import LedgerState
+
+    check = LedgerCheck(1, LedgerState.CLOSED, 9, 30, (Missing("a", 2, 4, -13), Missing("b", 4, 4, -13)))
+    assert check.entries_missing() == [(2, 2, ("a",)), (4, 2, ("a", "b")), (6, 2, ("b",))]

@@ -1,0 +1,160 @@
+"""Copying one fragment: what lands where, from whom, in which order, and what happens when anybody fails."""
+
+import pytest
+
+from quire.client.record import LedgerRecord
+from quire.protocol.digest import HEADER
+from quire.protocol.errors import Replication, UnclosedFragment
+from quire.replication import replicas
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.fragments import fragments_naming, quorums_of
+from tests.client.cluster import FakeCluster
+from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
+
+
+def copier(cluster, ledger, lost, moved=lambda _step: None, place=0, **options):
+    """A copier for the `place`-th fragment that names a lost bookie."""
+    client = cluster.client(**options)
+    record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
+    fragment = fragments_naming(record.metadata, lost)[place]
+    return FragmentCopier(client.pool, record, quorums_of(record.metadata), DIGEST, fragment, lost, moved), fragment, client
+
+
+@pytest.mark.parametrize(("ensemble", "write"), [(["b0", "b1", "b2"], 3), (["b0", "b1", "b2"], 2), (["b0", "b1", "b2", "b3", "b4"], 3)])
+def test_exactly_what_the_lost_one_held_arrives_byte_for_byte(ensemble, write):
+    """Digest, last add confirmed and length stay those of the writer."""
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: ensemble}, 199, write)
+    steps: list[Copied] = []
+    made, fragment, _ = copier(cluster, ledger, {"b1"}, steps.append)
+    cluster.kill("b1")
+    cluster.succeed(made.copy(fragment.indexes[0], "b5"))
+    assert bodies(cluster, "b5", ledger) == bodies(cluster, "b1", ledger)
+    assert sum(step.entries for step in steps) == len(bodies(cluster, "b1", ledger))
+    assert sum(step.bytes for step in steps) == sum(map(len, bodies(cluster, "b1", ledger).values()))
+    assert HEADER.unpack_from(bodies(cluster, "b5", ledger)[max(bodies(cluster, "b5", ledger))])[2] >= 190
+
+
+def test_a_batch_is_a_few_requests(monkeypatch):
+    """Never one request per entry: 1,000 entries in answers of about 100."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 999)
+    made, fragment, client = copier(cluster, ledger, {"b1"})
+    monkeypatch.setattr(made, "_reader", replicas.ReplicaReader(client.pool, ledger, DIGEST, 5000))
+    cluster.succeed(made.copy(fragment.indexes[0], "b3"))
+    assert len(client.pool.asked) < 30
+    assert len(bodies(cluster, "b3", ledger)) == 1000
+
+
+def test_a_lost_bookie_is_never_read_from_though_it_answers():
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
+    made, fragment, client = copier(cluster, ledger, {"b1"})
+    cluster.succeed(made.copy(fragment.indexes[0], "b3"))
+    assert {request.bookie for request in client.pool.asked} <= {"b0", "b2"}
+
+
+def test_damage_and_gaps_of_one_survivor_are_filled_from_another_and_never_copied():
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 50)
+    damage(cluster, "b0", ledger, 10)
+    damage(cluster, "b2", ledger, 11)
+    del cluster.bookies["b0"].ledgers[ledger].entries[30]
+    made, fragment, _ = copier(cluster, ledger, {"b1"})
+    cluster.succeed(made.copy(fragment.indexes[0], "b3"))
+    assert bodies(cluster, "b3", ledger) == bodies(cluster, "b1", ledger)
+
+
+def test_a_survivor_that_is_down_is_passed_over():
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 50)
+    cluster.kill("b0")
+    made, fragment, _ = copier(cluster, ledger, {"b1"})
+    cluster.succeed(made.copy(fragment.indexes[0], "b3"))
+    assert len(bodies(cluster, "b3", ledger)) == 51
+
+
+def test_an_entry_that_nobody_has_is_named():
+    """Replication (-200) with ledger, entry and survivors; the metadata is as it was."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
+    for name in ("b0", "b2"):
+        del cluster.bookies[name].ledgers[ledger].entries[13]
+    made, fragment, _ = copier(cluster, ledger, {"b1"})
+    error = cluster.fails(made.copy(fragment.indexes[0], "b3"))
+    assert isinstance(error, Replication)
+    for part in (f"ledger {ledger}", "entry 13", "b0, b2", "not stored there"):
+        assert part in str(error)
+    assert not cluster.writes[1:]
+
+
+def test_when_all_holders_are_lost_it_says_so():
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 5)
+    made, fragment, _ = copier(cluster, ledger, {"b0", "b1", "b2"})
+    error = cluster.fails(made.copy(fragment.indexes[0], "b3"))
+    assert "every bookie that held entry 0 is lost" in str(error)
+
+
+@pytest.mark.parametrize("fault", ["refused", "dies", "mute"])
+def test_a_target_that_fails_is_told_apart_from_missing_data(fault):
+    """Another bookie may be tried; the code says what happened."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
+    if fault == "refused":
+        cluster.bookies["b3"].read_only = True
+    elif fault == "dies":
+        cluster.kill("b3")
+    else:
+        cluster.judge = lambda request: "drop" if request.bookie == "b3" else "pass"
+    made, fragment, _ = copier(cluster, ledger, {"b1"})
+    error = cluster.fails(made.copy(fragment.indexes[0], "b3"))
+    assert isinstance(error, TargetFailed)
+    assert error.code == {"refused": -104, "dies": -8, "mute": -23}[fault]
+    assert error.bookie == "b3"
+
+
+def test_verifying_reads_back_what_the_new_bookie_stores():
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
+    made, fragment, _ = copier(cluster, ledger, {"b1"})
+    cluster.succeed(made.copy(fragment.indexes[0], "b3"))
+    cluster.succeed(made.verify(fragment.indexes[0], "b3"))
+    damage(cluster, "b3", ledger, 20)
+    error = cluster.fails(made.verify(fragment.indexes[0], "b3"))
+    assert isinstance(error, TargetFailed)
+    assert error.code == -5
+
+
+def test_the_metadata_changes_only_where_it_is_still_what_it_was():
+    """Compare-and-set on this fragment's bookies; edits elsewhere in the ledger survive."""
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"], 10: ["b0", "b1", "b3"]}, 20)
+    made, _, _ = copier(cluster, ledger, {"b1"})
+    stored = cluster.succeed(cluster.store.read_ledger(ledger))
+    cluster.succeed(cluster.store.write_ledger(ledger, stored.value.replace_bookies(10, ["b0", "b4", "b3"]), stored.version))
+    assert cluster.succeed(made.name({1: "b5"}))
+    assert [each.bookies for each in cluster.metadata(ledger).fragments] == [("b0", "b5", "b2"), ("b0", "b4", "b3")]
+    again, _, _ = copier(cluster, closed(cluster, {0: ["b0", "b1", "b2"]}, 3), {"b1"})
+    other = cluster.metadata(ledger + 1)
+    stored = cluster.succeed(cluster.store.read_ledger(ledger + 1))
+    cluster.succeed(cluster.store.write_ledger(ledger + 1, other.replace_bookies(0, ["b0", "b4", "b2"]), stored.version))
+    assert not cluster.succeed(again.name({1: "b5"}))
+    assert cluster.metadata(ledger + 1).fragments[0].bookies == ("b0", "b4", "b2")
+
+
+def test_the_last_fragment_of_an_unclosed_ledger_is_refused():
+    """It belongs to its writer (-103)."""
+    cluster = FakeCluster(4)
+    ledger = left_open(cluster, {0: ["b0", "b1", "b2"]}, 5)
+    with pytest.raises(UnclosedFragment):
+        copier(cluster, ledger, {"b1"})
+
+
+def test_an_empty_fragment_needs_no_copies():
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"], 5: ["b0", "b3", "b2"]}, 4)
+    made, fragment, client = copier(cluster, ledger, {"b3"})
+    cluster.succeed(made.copy(fragment.indexes[0], "b4"))
+    assert not client.pool.asked
+    assert cluster.succeed(made.name({1: "b4"}))
