@@ -41,18 +41,20 @@ class Registration:
         self._wanted = Listed.NOT
         self._info: ServiceInfo | None = None
         self._working: Deferred[None] | None = None
-        self._watching = False
+        self._started = False
         self._losses = 0  # of sessions; a registration that a loss overtook is void
 
     async def start(self, info: ServiceInfo, read_only: bool) -> None:
         """Registers for the first time; fails as the store says (`BookieRegistered` when another process has the id)."""
         self._info = info
         self._wanted = Listed.READ_ONLY if read_only else Listed.WRITABLE
-        await self._store.register_bookie(self.bookie, info, read_only)
-        self.listed = Listed.READ_ONLY if read_only else Listed.WRITABLE
-        if not self._watching:
-            self._watching = True
-            self._store.on_session_lost(self._session_lost)
+        self._store.on_session_lost(self._session_lost)
+        while self.listed is Listed.NOT:
+            losses = self._losses
+            await self._store.register_bookie(self.bookie, info, read_only)
+            if losses == self._losses:
+                self.listed = Listed.READ_ONLY if read_only else Listed.WRITABLE
+        self._started = True
         self._work()
 
     def switch(self, read_only: bool) -> None:
@@ -90,13 +92,15 @@ class Registration:
         return waiting
 
     def _session_lost(self) -> None:
+        if self._wanted is Listed.NOT:
+            return
         self.log.warn("the metadata session was lost; registering {bookie} again", bookie=self.bookie)
         self.listed = Listed.NOT
         self._losses += 1
         self._work()
 
     def _work(self) -> None:
-        if self._working is None and self.listed is not self._wanted and self._wanted is not Listed.NOT:
+        if self._started and self._working is None and self.listed is not self._wanted and self._wanted is not Listed.NOT:
             self._working = Deferred.fromCoroutine(self._until_as_wanted())
             if self._working.called:
                 self._working = None
