@@ -1,0 +1,68 @@
+"""Client options: BookKeeper's keys and units, defaults that hold together, relations that are refused."""
+
+import pytest
+from pydantic import ValidationError
+
+from quire.conf.client import ClientOptions
+from quire.conf.known_keys import CLIENT, SERVER
+from quire.conf.options import key_of
+from quire.conf.properties import ConfigurationError, parse, sample
+from quire.conf.properties import options as read_options
+
+OURS = {
+    "reconnectWaitMillisMin", "reconnectWaitMillisMax", "longPollMillis", "writerWindowEntries", "writerWindowBytes", "replicaBacklogBytes",
+    "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches",
+}  # fmt: skip
+
+
+def from_text(text: str) -> ClientOptions:
+    return read_options(ClientOptions, parse(text, "client.conf"))[0]
+
+
+def test_defaults_are_v2_and_hold_together():
+    options = ClientOptions()
+    assert options.protocol == "v2"
+    assert options.long_poll_ms < options.read_timeout_ms
+    assert options.batch_bytes_max <= options.window_bytes_max
+
+
+def test_every_key_is_bookkeeper_s_or_listed_as_ours():
+    """So that a mistyped key is never taken for one of them."""
+    keys = {name for field in ClientOptions.model_fields.values() for name in key_of(field)["names"]}
+    assert keys - CLIENT - SERVER == OURS
+
+
+def test_bookkeeper_s_units_become_ours():
+    options = from_text("useV2WireProtocol=false\naddEntryTimeoutSec=7\nreadEntryTimeoutSec=9\nbatchReadEnabled=false\nzkTimeout=12000\n")
+    assert (options.protocol, options.add_timeout_ms, options.read_timeout_ms, options.batch_read) == ("v3", 7000, 9000, False)
+    assert options.session_timeout_ms == 12000
+    assert from_text("useV2WireProtocol=true").protocol == "v2"
+    assert from_text("useV2WireProtocol=v3").protocol == "v3"
+
+
+@pytest.mark.parametrize("text", ["useV2WireProtocol=maybe", "addEntryTimeoutSec=soon", "nettyMaxFrameSizeBytes=1", "readAheadBatches=0"])
+def test_bad_values_are_refused_with_their_line(text):
+    with pytest.raises(ConfigurationError, match=r"client\.conf:1"):
+        from_text(text)
+
+
+def test_relations_that_cannot_work_are_refused():
+    with pytest.raises(ValidationError, match="each poll would time out"):
+        ClientOptions(long_poll_ms=5000, read_timeout_ms=5000)
+    with pytest.raises(ValidationError, match="reconnect_wait_ms_max"):
+        ClientOptions(reconnect_wait_ms_min=100, reconnect_wait_ms_max=10)
+
+
+def test_options_do_not_change_and_know_no_other_names():
+    options = ClientOptions()
+    with pytest.raises(ValidationError):
+        options.protocol = "v3"
+    with pytest.raises(ValidationError):
+        ClientOptions(windows=3)
+
+
+def test_the_sample_reads_back_as_the_defaults():
+    """Every line uncommented, so that what the sample shows is what holds."""
+    lines = [line[1:] for line in sample(ClientOptions, "client").splitlines() if line.startswith("#") and not line.startswith("# ") and "=" in line]
+    assert len(lines) == len(ClientOptions.model_fields)
+    assert from_text("\n".join(lines)) == ClientOptions()
