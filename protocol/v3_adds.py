@@ -172,9 +172,7 @@ def follow(chunk: bytes, at: int, end: int, payload_bytes_max: int, run: AddRun)
         add_txn(txn_base + (low & 127))
         at += size
         entry += 1
-        entry_low += 1
-        if not entry & 127:  # the upper bytes change
-            break
+        entry_low += 1  # where the upper bytes change, nothing can match any more
     return at
 
 
@@ -284,7 +282,7 @@ def follow_acks(chunk: bytes, at: int, end: int, size: int, acks: AddAcks) -> in
     assert acks.txn is not None
     txn, entry = acks.txn + 1, acks.first + 1
     count = min((end - at) // size, 128 - (txn & 127), 128 - (entry & 127))
-    if count == 0 or chunk[at + TXN_AT] != (LOW if txn >> 7 else ONE)[txn & 127][0] or txn >= 1 << 64 or entry >= 1 << 63:
+    if count == 0 or chunk[at + TXN_AT] != (LOW if txn >> 7 else ONE)[txn & 127][0]:
         return at
     one, entry_at = _ack(txn, acks.status, acks.ledger, entry)
     if len(one) != size or not chunk.startswith(one, at):

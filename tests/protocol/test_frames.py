@@ -151,6 +151,13 @@ def test_a_long_frame_in_small_pieces_costs_what_it_weighs() -> None:
     assert inflow.held == 0
 
 
+def test_what_would_be_refused_is_not_held() -> None:
+    """Whoever parses: a bad length never comes to rest here."""
+    for length in (b"\xff\xff\xff\xff", b"\0\0\0\0"):
+        with pytest.raises(WireError):
+            Inflow().keep(b"frame" + length, 5)
+
+
 def test_small_frames_behind_a_long_one_are_not_lost() -> None:
     big = framed(b"\x02\x01\0\0" + b"k" * 20 + b"\0" * 100_000)
     read = frame_v2("READ")

@@ -191,6 +191,12 @@ def test_acks_of_two_ledgers_are_two_runs() -> None:
     assert v2.Replies().feed(data) == [AddAcks(1, 0, 100, Status.EOK), AddAcks(2, 0, 37, Status.EOK)]
 
 
+def test_an_ack_with_more_behind_it_is_still_one() -> None:
+    """Even if what is behind it in its frame looks like the next."""
+    first = framed(naive.v2_ack(2, 0, 1, 5)[4:] + naive.v2_ack(2, 0, 1, 6))
+    assert v2.Replies().feed(first + naive.v2_ack(2, 0, 1, 9)) == [AddAcks(1, 5, 1, Status.EOK), AddAcks(1, 9, 1, Status.EOK)]
+
+
 def test_acks_out_of_order_are_what_they_are() -> None:
     data = b"".join(naive.v2_ack(2, 0, 1, entry) for entry in (5, 4, 3, 9, 10, 11, 0))
     assert [(acks.first, acks.count) for acks in v2.Replies().feed(data) if isinstance(acks, AddAcks)] == [(5, 1), (4, 1), (3, 1), (9, 3), (0, 1)]

@@ -1,7 +1,7 @@
 """V3 adds and their answers in runs, against protobuf one by one."""
 
+import itertools
 import struct
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -95,6 +95,7 @@ def test_widths_change_inside_a_run(size: int, first: int) -> None:
         (naive.v3_add(3, 1, 12, KEY, b""), "an empty body"),
         (naive.v3_add(3, 1, 12, KEY, body(9, 12)), "a body of another ledger"),
         (naive.v3_add(3, 1, 12, KEY, body(1, 11)), "a body of another entry"),
+        (naive.v3_add(3, 1, 99, KEY, body(1, 12)), "fields of another entry"),
         (naive.v3_add(3, 1, 12, KEY, body(1, 12)).replace(b"\x0a\x06\x08\x03", b"\x0a\x06\x08\x02"), "another version"),
     ],
 )
@@ -143,29 +144,36 @@ def test_the_highest_entry_ends_a_run() -> None:
     found = runs(b"".join(frames))
     assert list(flat(found)) == [naive.v3_request(frame[4:]) for frame in frames]
     assert [len(run.bodies) for run in found] == [2, 2, 3]
+    assert len(runs(frames[1] + frames[2])) == 2
 
 
-Change = Callable[[bytearray, int], None]
-
-
-@pytest.mark.parametrize("at", range(0, 130))
-def test_any_changed_byte_of_a_run_is_noticed(at: int) -> None:
+@pytest.mark.parametrize("flags", [{}, {"priority": 100}, {"recovery": True}, {"deferred": True}, {"priority": 100, "recovery": True, "deferred": True}])
+def test_any_changed_byte_of_a_run_is_noticed(flags: dict[str, int]) -> None:
     """Each byte of the third frame, changed in several ways: what comes out is what protobuf says, whatever that is."""
-    frames = [naive.v3_add(200 + n, 300, 400 + n, KEY, body(300, 400 + n)) for n in range(5)]
+    frames = [naive.v3_add(200 + n, 300, 400 + n, KEY, body(300, 400 + n), **flags) for n in range(5)]
     before, third, after = b"".join(frames[:2]), frames[2], b"".join(frames[3:])
-    if not 4 <= at < len(third):
-        return
-    for mask in (1, 2, 0x80, 0xFF):
+    for at, mask in itertools.product(range(4, len(third)), (1, 2, 3, 0x80, 0xFF)):
         changed = bytearray(third)
         changed[at] ^= mask
-        payload = bytes(changed[4:])
-        expected = naive.v3_request(payload)
+        expected = naive.v3_request(bytes(changed[4:]))
         found, failure = fed(Requests, [before + bytes(changed) + after])
         if expected is None:  # no longer V3: the connection turns V2, where this means nothing (an unknown operation is let through)
             assert failure or found[2].operation > 12
         else:
-            assert (found[2], failure) == (expected, "")
+            assert (found[2], failure) == (expected, ""), at
             assert len(found) == 5
+
+
+@pytest.mark.parametrize("flags", [{}, {"recovery": True}])
+def test_a_run_cut_anywhere(flags: dict[str, int]) -> None:
+    """Also within the bytes by which a longer frame's fields are longer."""
+    sizes = (91, 92, 300, 5, 16_349, 91)
+    frames = [naive.v3_add(126 + n, 1, 126 + n, KEY, body(1, 126 + n, size), **flags) for n, size in enumerate(sizes)]
+    data = b"".join(frames)
+    expected = [naive.v3_request(frame[4:]) for frame in frames]
+    starts = itertools.accumulate(map(len, frames), initial=0)
+    for cut in {start + part for start in starts for part in range(130)}:
+        assert fed(Requests, [data[:cut], data[cut:]]) == (expected, "")
 
 
 unusual = st.sampled_from(
@@ -253,6 +261,13 @@ def test_a_run_of_acks_ends_where_one_differs(broken: int) -> None:
         data = b"".join([*good[:broken], odd, *good[broken + 1 :]])
         found = list(flat(v3.Replies().feed(data)))
         assert found == [naive.v3_ack_of(payload) for payload in naive.frames(data)]
+
+
+def test_an_ack_of_another_form_does_not_mislead_about_the_next() -> None:
+    """One with an unknown field, so longer than the ones behind it."""
+    odd = framed(naive.v3_ack(150, Status.EOK, 9, 200)[4:] + b"\xca\x3e\x01x")
+    data = odd + b"".join(naive.v3_ack(151 + at, Status.EOK, 9, 201 + at) for at in range(20))
+    assert v3.Replies().feed(data) == [AddAcks(9, 200, 21, Status.EOK, 150)]
 
 
 some_acks = st.builds(naive.v3_ack, st.integers(120, 132), st.sampled_from([Status.EOK, Status.EOK, Status.EIO]), st.just(1), st.integers(125, 130))
