@@ -138,7 +138,7 @@ class SQLiteFile:
         connection = sqlite3.connect(f"file:{quote(self._path)}?mode={mode}", uri=True, timeout=self._busy_s, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous=FULL")
-            if create:
+            if create and tables.is_empty(connection):
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("BEGIN IMMEDIATE")
                 tables.make_tables(connection)

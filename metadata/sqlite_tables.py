@@ -66,9 +66,14 @@ def scalar(connection: Connection, statement: str, *values: object) -> Any:
     return None if row is None else row[0]
 
 
+def is_empty(connection: Connection) -> bool:
+    """Whether nobody has used the file yet."""
+    return scalar(connection, "PRAGMA user_version") == 0 and not scalar(connection, "SELECT count(*) FROM sqlite_master")
+
+
 def make_tables(connection: Connection) -> None:
     """Makes the schema in an empty file; a file that has one is left alone."""
-    if scalar(connection, "PRAGMA user_version") == 0 and not scalar(connection, "SELECT count(*) FROM sqlite_master"):
+    if is_empty(connection):
         for statement in SCHEMA:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
@@ -77,9 +82,9 @@ def make_tables(connection: Connection) -> None:
 
 def check_tables(connection: Connection, uri: str) -> None:
     """`NoCluster` in an empty file; `MetaStore` in one that isn't ours or is of another version."""
-    version = scalar(connection, "PRAGMA user_version")
-    if version == 0 and not scalar(connection, "SELECT count(*) FROM sqlite_master"):
+    if is_empty(connection):
         raise no_cluster(uri)
+    version = scalar(connection, "PRAGMA user_version")
     if scalar(connection, "PRAGMA application_id") != APPLICATION_ID or version != SCHEMA_VERSION:
         raise MetaStore(f"{uri} is a SQLite file, but not one that this version of quire made (schema {version}, known {SCHEMA_VERSION})")
 
