@@ -136,8 +136,8 @@ class Bookie:
         storage = self._storage = self._open_storage(options, self._reactor, self._files)
         storage.failed = self._fail
         storage.read_only_changed = lambda reason: self._set_read_only(STORAGE, reason)
-        self._service = Service(self._clock, options, storage)
-        self._listener = Listener(self._clock, options, self._service)
+        self.service = Service(self._clock, options, storage)
+        self.listener = Listener(self._clock, options, self.service)
         self._closers.append(storage.close)
         storage.start()
 
@@ -149,12 +149,12 @@ class Bookie:
         self._look_at_disks()
         self.registration = Registration(self._store, self.id, self._fail)
         assert self._storage is not None
-        self._metrics = Metrics(BookieCollector(self._service, self._listener, self.registration, self._storage.counters))
+        self._metrics = Metrics(BookieCollector(self.service, self.listener, self.registration, self._storage.counters))
         server = HttpServer(self._clock, Admin(self).serve)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)
-        self._listen(self._socket, self._listener, self._listener.close_all)
+        self._listen(self._socket, self.listener, self.listener.close_all)
         http_host = self.host if options.metrics_host in identity.ANY_ADDRESS else options.metrics_host
         info = ServiceInfo.of(self.host, self.port, http=(http_host, self.http_port))
         self.serving = True
@@ -200,7 +200,7 @@ class Bookie:
         self.log.critical("{bookie} gives up: {reason}", bookie=self.id, reason=reason)
         self.stopping = True
         self.serving = False
-        for connection in list(self._listener.connections):
+        for connection in list(self.listener.connections):
             connection.abort()
         undone = Deferred.fromCoroutine(self._undo())
         undone.addBoth(lambda _: self.ended.errback(BookieFailed(reason)))
@@ -217,7 +217,7 @@ class Bookie:
 
     @property
     def high_priority_writes(self) -> bool:
-        return self._service.high_priority_writes
+        return self.service.high_priority_writes
 
     def metrics_text(self) -> bytes:
         return self._metrics.text()
@@ -235,7 +235,7 @@ class Bookie:
             self._reasons.pop(kind, None)
         else:
             self._reasons[kind] = reason
-        self._service.read_only = self.read_only
+        self.service.read_only = self.read_only
         if before == self.read_only:
             return
         if self.read_only:
@@ -252,7 +252,7 @@ class Bookie:
             if directory not in self._nearly_full:
                 self.log.warn("{directory} is {used:.1%} full (diskUsageWarnThreshold)", directory=directory, used=used)
         self._nearly_full = nearly_full
-        self._service.high_priority_writes = found.room_for_recovery
+        self.service.high_priority_writes = found.room_for_recovery
         self._set_read_only(DISK, found.reason)
 
     def _stop_disk_watch(self) -> None:

@@ -146,6 +146,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     from twisted.internet import reactor as global_reactor
     from twisted.internet.defer import CancelledError, Deferred
     from twisted.logger import Logger
+    from twisted.python.failure import Failure
 
     from quire.bookie.bookie import Bookie, BookieFailed
     from quire.bookie.files import StorageError
@@ -186,9 +187,10 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
             end(WRONG_USAGE, str(failure))
         except CancelledError:
             return
-        except BaseException:
-            log.failure("the bookie failed")
-            end(FAILED, "the bookie failed in a way that it should not; its log has the place")
+
+    def unexpected(failure: Failure) -> None:
+        log.failure("the bookie failed", failure)
+        end(FAILED, "the bookie failed in a way that it should not; its log has the place")
 
     serving: list[Deferred[None]] = []
 
@@ -204,7 +206,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
         return Deferred.fromCoroutine(put_away()).addErrback(lambda failure: log.failure("stopping", failure))
 
     def begin() -> None:
-        serving.append(Deferred.fromCoroutine(serve()))
+        serving.append(Deferred.fromCoroutine(serve()).addErrback(unexpected))
         if arguments.stop_with_stdin:
             reactor.addReader(StandardInput(reactor))
 
