@@ -1,6 +1,22 @@
-"""The Twisted face on a fake cluster: the life of a ledger from create to delete."""
+"""The Twisted face on a fake cluster: the life of a ledger from create to delete, arguments, ids, closing the client."""
 
-from tests.client.cluster import FakeCluster
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.client import api
+from quire.metadata.ledger import LedgerState
+from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
+from quire.protocol.digest import DigestType
+from quire.protocol.errors import (
+    ClientClosed,
+    IncorrectParameter,
+    LedgerExist,
+    MetaStore,
+    NoSuchLedger,
+    NotEnoughBookies,
+    UnauthorizedAccess,
+)
+from tests.client.cluster import FakeCluster, VirtualReactor
 
 
 async def collect(generator):
@@ -23,3 +39,197 @@ def test_create_append_close_read():
     reader = cluster.succeed(client.open_ledger(writer.id))
     assert [entry.data for entry in cluster.succeed(reader.read(0, 2))] == [b"one", b"two", b"three"]
     assert [entry.entry_id for entry in cluster.succeed(collect(reader.stream()))] == [0, 1, 2]
+    assert (reader.last_entry_id, reader.length, reader.closed) == (2, 11, True)
+    assert cluster.succeed(reader.read_last_confirmed()) == 2
+
+
+@pytest.mark.parametrize("digest", list(DigestType))
+@pytest.mark.parametrize("password", [b"", b"secret"])
+def test_every_digest_writes_and_reads(digest, password):
+    cluster = FakeCluster()
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger(digest=digest.name.lower(), password=password))
+    cluster.succeed(writer.append_many([b"a", b"", b"ccc"]))
+    reader = cluster.succeed(client.open_ledger(writer.id, password))
+    assert [entry.data for entry in cluster.succeed(reader.read(0, 2))] == [b"a", b"", b"ccc"]
+    assert cluster.metadata(writer.id).digest is digest
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 2, 1), (3, 2, 1), (3, 3, 3), (4, 3, 2), (5, 3, 2), (5, 5, 3)])
+def test_every_shape_writes_and_reads(shape):
+    cluster = FakeCluster(5)
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2]))
+    wanted = [b"%d" % entry for entry in range(137)]
+    for start in range(0, 137, 10):
+        cluster.succeed(writer.append_many(wanted[start : start + 10]))
+    cluster.spin(0.1)
+    assert all(len(cluster.holders(writer.id, entry)) == shape[1] for entry in range(137))
+    cluster.succeed(writer.close())
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    assert [entry.data for entry in cluster.succeed(reader.read(0, 136))] == wanted
+
+
+def test_arguments_that_make_no_sense():
+    cluster = FakeCluster()
+    client = cluster.client()
+    for wrong in (
+        {"ensemble_size": 2},
+        {"ack_quorum": 0},
+        {"digest": "SHA3"},
+        {"write_flags": "FASTER"},
+        {"ack_quorum": 4},
+    ):
+        assert isinstance(cluster.fails(client.create_ledger(**wrong)), ValueError), wrong
+    assert isinstance(cluster.fails(client.create_ledger(password=None)), TypeError)
+    assert isinstance(cluster.fails(client.create_ledger(ledger_id=-1)), IncorrectParameter)
+    assert isinstance(cluster.fails(client.create_ledger(ledger_id=(1 << 63) - 1)), IncorrectParameter)
+    assert isinstance(cluster.fails(client.open_ledger(-1)), IncorrectParameter)
+    assert isinstance(cluster.fails(client.open_ledger(1, "text")), TypeError)
+
+
+def test_too_few_bookies_are_named_in_numbers():
+    cluster = FakeCluster(2)
+    error = cluster.fails(cluster.client().create_ledger())
+    assert isinstance(error, NotEnoughBookies)
+    assert "3 bookies are needed; 2 of the 2 writable ones can be used" in str(error)
+
+
+def test_bookies_that_failed_lately_are_chosen_only_when_needed():
+    cluster = FakeCluster(5)
+    client = cluster.client()
+    for name in ("b0", "b1"):
+        client._spares.suspect(name)
+    for _ in range(5):
+        writer = cluster.succeed(client.create_ledger())
+        assert set(writer.metadata.last_fragment.bookies) == {"b2", "b3", "b4"}
+    assert cluster.succeed(client.create_ledger(ensemble_size=5)).metadata.ensemble_size == 5
+
+
+def test_an_id_of_ones_own():
+    cluster = FakeCluster()
+    client = cluster.client()
+    assert cluster.succeed(client.create_ledger(ledger_id=77)).id == 77
+    assert isinstance(cluster.fails(client.create_ledger(ledger_id=77)), LedgerExist)
+
+
+def test_a_generated_id_that_is_taken_is_passed_over():
+    cluster = FakeCluster()
+    client = cluster.client()
+    cluster.succeed(client.create_ledger(ledger_id=0))
+    assert cluster.succeed(client.create_ledger()).id != 0
+
+
+def test_a_create_whose_answer_was_lost_is_recognised_by_its_token():
+    """Spec 2.1: on EXISTS the creator reads again; an equal token is its own success."""
+    cluster = FakeCluster()
+    lost = {"once": True}
+    cluster.store_fault = lambda name, _given: (
+        Fault(error=LedgerExist("the retry found it"), applied=True) if name == "create_ledger" and lost.pop("once", False) else None
+    )
+    writer = cluster.succeed(cluster.client().create_ledger(ledger_id=5))
+    assert writer.id == 5
+    assert cluster.succeed(writer.append(b"x")) == 0
+
+
+def test_custom_metadata_and_figures_are_stored():
+    cluster = FakeCluster()
+    client = cluster.client()
+    cluster.spin(3)
+    writer = cluster.succeed(client.create_ledger(custom_metadata={"app": b"demo"}, password=b"p"))
+    metadata = cluster.succeed(client.metadata(writer.id))
+    assert dict(metadata.custom) == {"app": b"demo"}
+    assert (metadata.state, metadata.password, metadata.ctime_ms) == (LedgerState.OPEN, b"p", 3000)
+    assert metadata.ctoken > 0
+
+
+def test_listing_and_deleting():
+    cluster = FakeCluster()
+    client = cluster.client()
+    ids = [cluster.succeed(client.create_ledger()).id for _ in range(5)]
+    assert cluster.succeed(client.ledger_ids()) == ids
+    assert cluster.succeed(client.ledger_ids(ids[1], 2)) == ids[2:4]
+    cluster.succeed(client.delete_ledger(ids[0]))
+    cluster.succeed(client.delete_ledger(ids[0]))
+    assert cluster.succeed(client.ledger_ids()) == ids[1:]
+    for wrong in (client.metadata(ids[0]), client.open_ledger(ids[0]), client.open_ledger(ids[0], recover=False)):
+        assert isinstance(cluster.fails(wrong), NoSuchLedger)
+
+
+def test_passwords():
+    cluster = FakeCluster()
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger(password=b"right"))
+    cluster.succeed(writer.append(b"x"))
+    for recover in (True, False):
+        assert isinstance(cluster.fails(client.open_ledger(writer.id, b"wrong", recover)), UnauthorizedAccess)
+    cluster.succeed(client.open_ledger(writer.id, b"right"))
+
+
+def test_an_administrators_recovery_needs_no_password():
+    cluster = FakeCluster()
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger(password=b"right"))
+    cluster.succeed(writer.append(b"x"))
+    assert cluster.succeed(client.recover_ledger(writer.id)).last_entry == 0
+    assert cluster.succeed(client.recover_ledger(writer.id)).is_closed
+
+
+def test_closing_the_client_ends_everything_under_way():
+    cluster = FakeCluster()
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger())
+    done = cluster.succeed(client.create_ledger())
+    cluster.succeed(done.append(b"x"))
+    cluster.succeed(done.close())
+    reader = cluster.succeed(client.open_ledger(done.id))
+    cluster.judge = lambda _request: "hold"
+    pending = cluster.outcome(writer.append(b"x"))
+    reading = cluster.outcome(reader.read(0, 0))
+    closing = [cluster.outcome(client.close()) for _ in range(2)]
+    cluster.spin(0.1)
+    assert [outcome.code for outcome in closing] == [0, 0]
+    assert isinstance(pending.error, ClientClosed)
+    assert isinstance(reading.error, ClientClosed)
+    for later in (client.create_ledger(), client.open_ledger(0), client.metadata(0), client.ledger_ids(), client.delete_ledger(0)):
+        assert isinstance(cluster.fails(later), ClientClosed)
+    assert cluster.metadata(writer.id).state is LedgerState.OPEN
+
+
+def test_handles_that_ended_are_forgotten():
+    cluster = FakeCluster()
+    client = cluster.client()
+    for _ in range(3):
+        writer = cluster.succeed(client.create_ledger())
+        cluster.succeed(writer.append(b"x"))
+        cluster.succeed(writer.close())
+        reader = cluster.succeed(client.open_ledger(writer.id))
+        cluster.succeed(reader.close())
+    assert client._handles == set()
+
+
+def test_connect_finds_a_cluster_or_says_how_to_make_one():
+    reactor = VirtualReactor()
+    refused = []
+    api.connect(reactor, "memory://api-test-empty").addErrback(lambda failure: refused.append(failure.value))
+    assert isinstance(refused[0], MetaStore)
+    assert "quire metadata init" in str(refused[0])
+    wrong = []
+    api.connect(reactor, "http://elsewhere").addErrback(lambda failure: wrong.append(failure.value))
+    assert isinstance(wrong[0], ValueError)
+
+
+def test_connect_and_create_on_the_real_pool():
+    """No bookie is contacted at a create."""
+    reactor = VirtualReactor()
+    shared = MemoryCluster("real pool")
+    store = MemoryStore(reactor, shared)
+    store.init_cluster()
+    from quire.metadata.store import ServiceInfo
+
+    for number in range(3):
+        store.register_bookie(f"b{number}", ServiceInfo.of("127.0.0.1", number + 1))
+    client = api.Client(reactor, store)
+    made: Deferred = client.create_ledger()
+    assert made.result.id == 0
+    client.close()
