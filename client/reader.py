@@ -22,6 +22,7 @@ from quire.client.network import Clock
 from quire.client.pool import Answer, LacAnswer
 from quire.client.range_reader import RangeReader, ReadPool, Run
 from quire.client.record import LedgerRecord
+from quire.client.spares import SUSPECT_SECONDS_MAX
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
@@ -74,6 +75,8 @@ class Reader:
         self._quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._limits = ReadLimits(options.read_ahead_bytes_max, options.read_ahead_entries_max, options.read_ahead_batches, options.batch_read)
         self._prefer = record.ledger % metadata.ensemble_size
+        self._suspects: set[str] = set()
+        self._suspects_since = clock.seconds()
         self._lac = -1
         self._length = 0
         self._watch: Watch | None = None
@@ -308,7 +311,10 @@ class Reader:
             raise ValueError(f"entry {first}: ids begin at 0")
         self._check_open()
         fragments = self._record.metadata.fragment_ranges()
-        machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, self._limits, self._prefer)
+        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
+            self._suspects_since = self._clock.seconds()
+            self._suspects.clear()
+        machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, self._limits, self._prefer, self._suspects)
         reading = RangeReader(self._clock, self._pool, self.id, machine, self._options.speculative_read_ms)
         self._reads.add(reading)
         try:

@@ -140,6 +140,7 @@ class RangeRead:
         last: int,
         limits: ReadLimits,
         prefer: int = 0,
+        suspects: set[str] | None = None,
     ) -> None:
         assert 0 <= first <= last
         self.ledger = ledger
@@ -150,6 +151,7 @@ class RangeRead:
         self.batch = limits.batch  # off for good when everybody drops batch reads (spec 3.4)
         self.prefer = prefer  # the index that is asked first where all hold everything
         self.last = last
+        self.suspects = set() if suspects is None else suspects  # bookies that failed or were slow: asked last
         self._fragments = fragments
         self._fragment = 0
         self._next = first
@@ -210,15 +212,20 @@ class RangeRead:
             count = int(self.limits.bytes_max // max(1.0, self._entry_bytes))
             last = min(last, first + max(1, min(self.limits.entries_max, count)) - 1)
         self._next = last + 1
-        return Piece(first, last, fragments[self._fragment][2], self._order(first, last))
+        bookies = fragments[self._fragment][2]
+        return Piece(first, last, bookies, self._order(first, last, bookies))
 
-    def _order(self, first: int, last: int) -> list[int]:
+    def _order(self, first: int, last: int, bookies: tuple[str, ...]) -> list[int]:
         """Who holds all of first..last, in the order to ask them."""
         quorums = self.quorums
         if quorums.striped:
-            return [index for index in quorums.write_set(last) if quorums.has(first, index)]
-        size = quorums.ensemble
-        return [(self.prefer + step) % size for step in range(size)]
+            order = [index for index in quorums.write_set(last) if quorums.has(first, index)]
+        else:
+            size = quorums.ensemble
+            order = [(self.prefer + step) % size for step in range(size)]
+        if not self.suspects:
+            return order
+        return sorted(order, key=lambda index: bookies[index] in self.suspects)
 
     def _ask(self, piece: Piece, effects: list[Effect]) -> None:
         index = piece.order.pop(0)
@@ -248,8 +255,7 @@ class RangeRead:
                 self._accept(piece, index, payloads, len(payloads) < len(bodies), effects)
                 return
             code = DigestMatch.code
-        if self.prefer == index:
-            self.prefer = (index + 1) % self.quorums.ensemble
+        self._suspect(piece, index)
         piece.code = merge(piece.code, code)
         piece.failures.append((index, code))
         if self.quorums.striped and piece.last > piece.first:
@@ -265,7 +271,7 @@ class RangeRead:
         self._entry_bytes = max(taken, (3 * self._entry_bytes + taken) / 4)
         rest = piece.first + len(payloads)
         if rest <= piece.last:  # the answer was full, or an entry is missing or damaged there
-            order = self._order(rest, piece.last)
+            order = self._order(rest, piece.last, piece.bookies)
             if damaged or not self.quorums.striped:
                 order.remove(index)
                 order.insert(len(order) if damaged else 0, index)
@@ -322,6 +328,19 @@ class RangeRead:
         self._next = piece.first
         self._fragment = 0
 
+    def _suspect(self, piece: Piece, index: int) -> None:
+        self.suspects.add(piece.bookies[index])
+        if self.prefer == index:
+            self.prefer = (index + 1) % self.quorums.ensemble
+
     def _slow(self, effects: list[Effect]) -> None:
-        if self._pieces and self._pieces[0].order and self._pieces[0].payloads is None:
-            self._ask(self._pieces[0], effects)
+        """Whoever was asked for the next delivery is slow: everything that waits for that bookie alone is asked of another one too."""
+        if not self._pieces or self._pieces[0].payloads is not None:
+            return
+        front = self._pieces[0]
+        slow = {front.bookies[index] for index in front.asked}
+        for index in front.asked:
+            self._suspect(front, index)
+        for piece in list(self._pieces):
+            if piece.payloads is None and piece.order and slow.issuperset(piece.bookies[index] for index in piece.asked):
+                self._ask(piece, effects)

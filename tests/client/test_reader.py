@@ -387,6 +387,22 @@ def test_a_silent_bookie_costs_the_speculative_wait_and_no_more():
     assert reading.code == 0
 
 
+def test_a_hanging_bookie_costs_one_wait_in_a_whole_stream():
+    """It is asked last from then on, in later ranges too."""
+    for shape in ((3, 3, 2), (4, 2, 2)):
+        cluster = FakeCluster(4)
+        client, writer = written(cluster, 400, shape=shape, speculative_read_ms=500, read_ahead_entries_max=10)
+        reader = cluster.succeed(client.open_ledger(writer.id))
+        hanging = cluster.metadata(writer.id).last_fragment.bookies[writer.id % 3]
+        cluster.judge = lambda request, hanging=hanging: "drop" if request.bookie == hanging else "pass"
+        reading = cluster.outcome(reader.read(0, 399))
+        cluster.spin(1.2)
+        assert reading.code == 0, shape
+        reading = cluster.outcome(reader.read(0, 399))
+        cluster.spin(0.4)
+        assert reading.code == 0, shape
+
+
 def test_a_reader_that_is_closed_fails_what_is_under_way():
     cluster = FakeCluster()
     client, writer = written(cluster)
