@@ -170,7 +170,7 @@ class RunIndex:
         last = first + len(sizes) - 1
         puts = []
         deletes = []
-        for run in list(self.runs(ledger, first)):
+        for run in self.runs(ledger, first):  # nothing is written before the loop ends, and it ends at the first run behind: recovery fills in low ids
             if run.first > last:
                 break
             deletes.append(KEY.pack(ledger, run.first))
