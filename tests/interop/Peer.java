@@ -24,6 +24,7 @@ import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -463,10 +464,10 @@ public class Peer {
         return answer("bookies", found);
     }
 
-    /** repair: Java's own copy of what a lost bookie held (`bookie` = its id) to the others. */
+    /** repair: Java's own copy of what a lost bookie held of a ledger (`bookie` = its id) to the others. */
     static Map<String, Object> repair(Task task) throws Exception {
         try (BookKeeperAdmin admin = new BookKeeperAdmin(task.client(), new ClientConfiguration())) {
-            admin.recoverBookieData(BookieId.parse(task.text("bookie", "")));
+            admin.recoverBookieData(task.ledger(), Set.of(BookieId.parse(task.text("bookie", ""))), false, false);
         }
         return answer("bookie", task.text("bookie", ""));
     }

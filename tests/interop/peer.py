@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import socket
@@ -35,6 +36,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 LOG4J = """status=error
 appender.file.type=Console
 appender.file.name=C
+appender.file.target=SYSTEM_ERR
 appender.file.layout.type=PatternLayout
 appender.file.layout.pattern=%d %-5p %c{1} %m%n%ex
 rootLogger.level=%LEVEL%
@@ -95,7 +97,7 @@ def tail_of(log: pathlib.Path, size: int = 2000) -> str:
     return log.read_text(errors="replace")[-size:] if log.exists() else ""
 
 
-def java_command(options: Sequence[str], arguments: Sequence[str], folder: pathlib.Path, level: str = "error") -> list[str]:
+def java_command(options: Sequence[str], arguments: Sequence[str], folder: pathlib.Path, level: str = "warn") -> list[str]:
     """A Java process that dies with this one where `setpriv` can arrange that, its log4j set to `level`."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / f"log4j2-{level}.properties"
@@ -280,12 +282,16 @@ class JavaClient:
         if not line:
             if time.monotonic() - begun >= seconds:
                 raise TimeoutError(f"the Java client gave no answer to {' '.join(words)!r} within {seconds:g} s")
-            self.errors.seek(0)
-            raise RuntimeError(f"the Java client ended during {' '.join(words)!r}: {self.errors.read()[-2000:].decode(errors='replace')}")
+            raise RuntimeError(f"the Java client ended during {' '.join(words)!r}: {self.logged()}")
         found: dict[str, Any] = json.loads(line)
         if "error" in found:
             raise PeerError(found["error"], found["code"], found["message"])
         return found
+
+    def logged(self, size: int = 2000) -> str:
+        """The end of what the Java process logged: errors of its client."""
+        self.errors.seek(0)
+        return self.errors.read()[-size:].decode(errors="replace")
 
     def close(self) -> None:
         if self.child.stdin is not None:
@@ -308,16 +314,17 @@ class JavaClient:
 
 
 def shell(metadata: str, *arguments: str) -> str:
-    """The standard output of one command of Apache's `bookkeeper shell`; RuntimeError with its output when it fails."""
+    """What one command of Apache's `bookkeeper shell` prints (most of it through its logger); RuntimeError with that when it fails."""
     with tempfile.TemporaryDirectory(prefix="quire-peer-") as folder:
         home = pathlib.Path(folder)
         conf = home / "shell.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in bookie_settings(home, metadata, 1).items()))
-        command = java_command(["-Xmx256m"], ["org.apache.bookkeeper.bookie.BookieShell", "-conf", str(conf), *arguments], home)
+        command = java_command(["-Xmx256m"], ["org.apache.bookkeeper.bookie.BookieShell", "-conf", str(conf), *arguments], home, "info")
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=START_SECONDS_MAX, check=False)
     if done.returncode:
         raise RuntimeError(f"bookkeeper shell {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.stdout
+    answers = [line.split("Command ", 1)[-1] for line in done.stderr.splitlines() if re.search(r" INFO +\w+Command ", line)]
+    return "\n".join([*done.stdout.splitlines(), *answers, ""])
 
 
 class Cluster:

@@ -146,7 +146,7 @@ def test_each_reads_the_metadata_of_the_other(java: peer.JavaClient, ours: Ours)
     """State, quorums, digest, custom metadata, end and length."""
     ledger = ours.write([b"one", b"three"], password=b"secret", digest="MAC", custom_metadata={"app": b"demo"})
     told = java.call("metadata", ledger=ledger)
-    assert (told["state"], told["ensemble"], told["write"], told["ack"], told["digest"]) == ("CLOSED", 3, 3, 2, "HMAC")
+    assert (told["state"], told["ensemble"], told["write"], told["ack"], told["digest"]) == ("CLOSED", 3, 3, 2, "MAC")
     assert (told["last"], told["length"], told["custom"]["app"]) == (1, 8, "demo")
     created = java.call("create", ensemble=4, write=3, ack=3, label="hello", digest="CRC32")["ledger"]
     found = ours.metadata(created)
@@ -233,16 +233,17 @@ def test_java_asks_the_bookies_for_their_disks(java: peer.JavaClient, bookies: B
 
 
 def test_apaches_shell_sees_our_cluster(java: peer.JavaClient, ours: Ours, metadata: str, bookies: Bookies) -> None:
-    """`bookkeeper shell` lists our bookies, shows and reads our ledger, and its own round trip succeeds."""
+    """`bookkeeper shell` lists our bookies with their disks, shows and reads our ledger, and writes one of its own."""
     ledger = ours.write([b"shell entry one", b"shell entry two"], password=b"")
-    listed = peer.shell(metadata, "listbookies", "-rw")
-    assert all(bookie in listed for bookie in bookies.ids)
+    listed, disks = peer.shell(metadata, "listbookies", "-rw"), peer.shell(metadata, "bookieinfo")
+    assert [bookie for bookie in bookies.ids if f"BookieID:{bookie}," not in listed or f"BookieID:{bookie}," not in disks] == []
+    assert "Free:" in disks
     shown = peer.shell(metadata, "ledgermetadata", "-ledgerid", str(ledger))
-    assert "CLOSED" in shown
-    assert "CRC32C" in shown
-    assert "lastEntryId=1" in shown
+    assert "state=CLOSED, length=30, lastEntryId=1, digestType=CRC32C" in shown
     assert "shell entry two" in peer.shell(metadata, "readledger", "-ledgerid", str(ledger), "-msg")
     assert f"ledgerID: {ledger}\n" in peer.shell(metadata, "listledgers")
+    tested = peer.shell(metadata, "simpletest", "-ensemble", "3", "-writeQuorum", "3", "-ackQuorum", "2", "-numEntries", "100")
+    assert "100 entries written" in tested
 
 
 def test_java_repairs_what_our_dead_bookie_held_last(java: peer.JavaClient, ours: Ours, bookies: Bookies) -> None:
@@ -261,7 +262,7 @@ def test_java_repairs_what_our_dead_bookie_held_last(java: peer.JavaClient, ours
     assert len(fragments) == 2, "the writer replaced the dead bookie"
     assert sha256(ours.read(ledger, b"secret")) == sha256(TEXT_LINES)
     wait_for_bookies(java, 3)
-    java.call("repair", bookie=lost)
+    java.call("repair", ledger=ledger, bookie=lost)
     assert all(lost not in ensemble for ensemble in java.call("metadata", ledger=ledger)["fragments"].values())
     assert sha256(ours.read(ledger, b"secret")) == sha256(TEXT_LINES)
     bookies.restart(lost)
