@@ -73,7 +73,8 @@ class Link(Protocol, ABC):
         self._down = down
         self._ended = False
         self._end: tuple[int, str] | None = None
-        self._heard_at = clock.seconds()
+        self._quiet_since = clock.seconds()  # no byte came since then, though something was, or should have been, answered
+        self._doubted = False  # a request expired since the last byte came
         self._sweep_call: Timer | None = None
         self._sweep_seconds = min(options.add_timeout_ms, options.read_timeout_ms) / 1000 / SWEEPS_PER_TIMEOUT
         self._log = Logger()
@@ -131,7 +132,8 @@ class Link(Protocol, ABC):
 
     def dataReceived(self, data: bytes) -> None:
         self.heard += len(data)
-        self._heard_at = self.clock.seconds()
+        self._quiet_since = self.clock.seconds()
+        self._doubted = False
         replies, failure = self.replies(data)
         for reply in replies:
             self.take(reply)
@@ -171,6 +173,8 @@ class Link(Protocol, ABC):
             return
         cast(Transport, self.transport).write(data)
         if self._sweep_call is None:
+            if not self._doubted:
+                self._quiet_since = self.clock.seconds()
             self._sweep_call = self.clock.callLater(self._sweep_seconds, self._sweep)
 
     def deadline(self, more_ms: int = 0) -> float:
@@ -186,10 +190,11 @@ class Link(Protocol, ABC):
             if why is not None:
                 overdue += 1
                 channel.fail(TIMED_OUT, f"{self.name}: {why}")
+        self._doubted = self._doubted or overdue > 0
         if self._ended:  # one of those called back and closed the client
             return
-        if overdue and (now - self._heard_at) * 1000 > SILENCE_FACTOR * max(self._options.add_timeout_ms, self._options.read_timeout_ms):
-            self.end(TIMED_OUT, f"{self.name} has sent nothing for {now - self._heard_at:.1f} s")
+        if overdue and (now - self._quiet_since) * 1000 > SILENCE_FACTOR * max(self._options.add_timeout_ms, self._options.read_timeout_ms):
+            self.end(TIMED_OUT, f"{self.name} has sent nothing for {now - self._quiet_since:.1f} s")
         elif self.waiting():
             self._sweep_call = self.clock.callLater(self._sweep_seconds, self._sweep)
 

@@ -153,6 +153,33 @@ class ReadRun(Waiting[BatchAnswer]):
         return BatchAnswer(OK, out)
 
 
+class Packing:
+    """
+    What the V3 connections of one pool share: the counter of transactions, and the frames of the batch that was packed last, so
+    that a batch that goes to several bookies is packed once and they get the same bytes.
+    """
+
+    def __init__(self) -> None:
+        self._next = 1
+        self._batch: AddBatch | None = None
+        self._txn = 0
+        self._frames = b""
+
+    def take(self, count: int) -> int:
+        """The first of `count` transactions that nobody had."""
+        txn = self._next
+        self._next += count
+        return txn
+
+    def whole(self, batch: AddBatch, above: int) -> tuple[int, bytes]:
+        """(first transaction, frames) of a batch; the transactions are higher than `above`, the last that the connection used."""
+        if self._batch is not batch or self._txn <= above:
+            self._txn = self.take(batch.count)
+            self._frames = v3.pack_adds(batch, self._txn)
+            self._batch = batch
+        return self._txn, self._frames
+
+
 class AddsRun:
     """A batch of adds; transaction i of the run is its i-th id."""
 
@@ -170,10 +197,11 @@ class AddsRun:
 class LinkV3(Link):
     generation = 3
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, packing: Packing, *args: Any) -> None:
         super().__init__(*args)
         self._decoder = v3.Replies(self._options.frame_bytes_max)
-        self._txn = 1
+        self._packing = packing
+        self._last_txn = 0
         self._table: RunTable[One | ReadRun | AddsRun] = RunTable()
         self._channels: list[AddChannel] = []  # several may serve one ledger
         self._entry_bytes = ASSUMED_ENTRY_BYTES  # moving average of what was read
@@ -195,10 +223,13 @@ class LinkV3(Link):
         self.write(b"".join([v3.pack_request(Read(ledger, first + i, txn=txn + i, version=3)) for i in range(count)]))
 
     def _number(self, count: int, run: One | ReadRun | AddsRun) -> int:
-        txn = self._txn
-        self._txn += count
-        self._table.add(txn, run)
+        txn = self._packing.take(count)
+        self._register(txn, count, run)
         return txn
+
+    def _register(self, txn: int, count: int, run: One | ReadRun | AddsRun) -> None:
+        self._last_txn = txn + count - 1
+        self._table.add(txn, run)
 
     def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:
         return self._decoder.feed(data), self._decoder.failure
@@ -250,8 +281,13 @@ class LinkV3(Link):
         self._channels = [each for each in self._channels if each is not channel]
 
     def send_adds(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
-        txn = self._number(len(ids), AddsRun(channel, channel.took(ids, size)))
-        self.write(v3.pack_adds(batch, txn) if whole else v3.pack_adds(batch, txn, ids))
+        run = AddsRun(channel, channel.took(ids, size))
+        if whole:
+            txn, frames = self._packing.whole(batch, self._last_txn)
+            self._register(txn, len(ids), run)
+            self.write(frames)
+        else:
+            self.write(v3.pack_adds(batch, self._number(len(ids), run), ids))
 
     def channels(self) -> list[AddChannel]:
         return list(self._channels)

@@ -21,7 +21,7 @@ from quire.client.channel import AddChannel, AddSink
 from quire.client.lane import Lane
 from quire.client.link import Down, Link, Up
 from quire.client.link_v2 import LinkV2
-from quire.client.link_v3 import INFO, LAC, LIST, POLL, READ, SET_LAC, SYNC, Kind, LinkV3, Numbered
+from quire.client.link_v3 import INFO, LAC, LIST, POLL, READ, SET_LAC, SYNC, Kind, LinkV3, Numbered, Packing
 from quire.client.network import Reactor
 from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
@@ -45,6 +45,7 @@ class BookiePool:
         self._options = options
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._serials = count(1)
+        self._packing = Packing()
         self._closed = False
 
     def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel:
@@ -152,10 +153,10 @@ class BookiePool:
     def _lane(self, bookie: str, generation: int) -> Lane:
         lane = self._lanes.get((bookie, generation))
         if lane is None:
-            kind: type[LinkV2] | type[LinkV3] = LinkV2 if generation == 2 else LinkV3
 
             def make(name: str, up: Up, down: Down) -> Link:
-                return kind(self._reactor, self._options, f"{name}, V{generation}", next(self._serials), up, down)
+                arguments = (self._reactor, self._options, f"{name}, V{generation}", next(self._serials), up, down)
+                return LinkV2(*arguments) if generation == 2 else LinkV3(self._packing, *arguments)
 
             lane = self._lanes[bookie, generation] = Lane(self._reactor, self._store, self._options, bookie, make)
             if self._closed:

@@ -43,16 +43,41 @@ def test_a_batch_is_one_write_and_its_answers_one_run(protocol):
     assert channel.outstanding_bytes == 0
 
 
-def test_several_bookies_get_the_same_object():
-    """The frames of a batch are packed once and shared by every connection."""
+@BOTH
+def test_several_bookies_get_the_same_object(protocol):
+    """The frames of a batch are packed once and shared by every connection; over V3 with the same transactions."""
     net = Net()
-    pool = make_pool(net)
+    pool = make_pool(net, protocol=protocol)
     channels = [pool.add_channel(f"10.0.0.{i}:3181", 1, Listener()) for i in range(3)]
     peers = [net.accept() for _ in channels]
     adds = batch(1, 0, 10)
     for channel in channels:
         channel.send(adds)
-    assert {id(peer.transport.writes[0]) for peer in peers} == {id(adds.frames())}
+    assert len({id(peer.transport.writes[0]) for peer in peers}) == 1
+    assert protocol == "v3" or peers[0].transport.writes[0] is adds.frames()
+
+
+def test_shared_transactions_never_repeat_on_a_connection():
+    """A batch that is sent twice, and one packed before a connection's last request, get transactions of their own."""
+    net = Net()
+    pool = make_pool(net, protocol="v3")
+    sinks = [Listener(), Listener()]
+    one, two = (pool.add_channel(f"10.0.0.{i}:1", 1, sink) for i, sink in enumerate(sinks))
+    peers = [net.accept(), net.accept()]
+    adds = batch(1, 0, 3)
+    one.send(adds)
+    pool.read("10.0.0.1:1", 9, 9)
+    two.send(adds)
+    one.send(batch(1, 3, 3))
+    one.send(adds)
+    for peer in peers:
+        requests = peer.requests()
+        txns = [txn for request in requests for txn in (getattr(request, "txns", None) or [request.txn])]
+        assert txns == sorted(set(txns))
+        for request in reversed(requests):
+            peer.ack(request) if isinstance(request, AddRun) else peer.refuse(request, Status.ENOENTRY)
+    assert sorted(sinks[0].ids()) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
+    assert sinks[1].ids() == [0, 1, 2]
 
 
 @BOTH
@@ -284,6 +309,26 @@ def test_a_connection_that_stays_mute_is_given_up(protocol):
         pool.read(BOOKIE, 1, entry)
         net.pump([0.125] * 9)
     assert peer.transport.aborted
+
+
+@BOTH
+def test_one_unanswered_request_after_a_long_silence_does_not_end_the_connection(protocol):
+    """Some bookies never answer some requests; others on the connection must not suffer for it."""
+    net = Net()
+    pool = make_pool(net, protocol=protocol, add_timeout_ms=1000, read_timeout_ms=1000, long_poll_ms=500)
+    pool.read(BOOKIE, 1, 0)
+    peer = net.accept()
+    peer.refuse(peer.only(), Status.ENOENTRY)
+    net.pump([1.0] * 100)
+    forgotten = pool.read(BOOKIE, 1, 1)
+    net.pump([0.125] * 4)
+    waiting = pool.read(BOOKIE, 1, 2)
+    net.pump([0.125] * 5)
+    assert result(forgotten).code == -23
+    assert not peer.transport.aborted
+    answered = peer.requests()[-1]
+    peer.refuse(answered, Status.ENOENTRY)
+    assert result(waiting).code == -13
 
 
 def test_two_handles_never_share_a_key_on_v2():
