@@ -141,12 +141,13 @@ class Service:
     def durable(self, tokens: list[object]) -> None:
         """One synced group: all answers of a connection leave in one write."""
         answers: dict[Peer, list[bytes]] = {}
+        fenced: list[tuple[Peer, Read | BatchRead]] = []
         add_acks, done = wire.add_acks, Status.EOK
         for peer, request in cast(list[Token], tokens):
             if type(request) is AddRun:
                 data = add_acks(request, done)
             elif isinstance(request, (Read, BatchRead)):
-                self.reads.in_turn(peer, request)  # its fence is on disk now
+                fenced.append((peer, request))
                 continue
             else:
                 data = wire.refusal(request, done)
@@ -156,6 +157,8 @@ class Service:
                 answers[peer] = [data]
         for peer, parts in answers.items():
             peer.send(parts[0] if len(parts) == 1 else b"".join(parts))
+        for peer, request in fenced:
+            self.reads.in_turn(peer, request)
 
     def _write_lac(self, peer: Peer, request: WriteLac) -> None:
         self.tally.lac_writes += 1
