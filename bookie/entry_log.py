@@ -98,7 +98,6 @@ class EntryLogs:
         self._gathered_at = 0  # where they go
         self._map: dict[int, int] = {}
         self._unsynced: dict[int, int] = {}  # log -> handle; the current one among them
-        self._new_names = False
         self._readers: OrderedDict[int, Reader] = OrderedDict()
         self._reading = threading.Lock()
 
@@ -153,12 +152,11 @@ class EntryLogs:
         path = os.path.join(self._directory, log_name(log))
         handle = self._files.open(path, create=True)
         self._files.write(handle, [HEADER.pack(MAGIC, 1, 0, 0).ljust(HEADER_BYTES, b"\0")], 0)
-        self._files.replace(os.path.join(self._directory, LAST_ID), f"{log:x}\n".encode())
+        self._files.replace(os.path.join(self._directory, LAST_ID), f"{log:x}\n".encode())  # syncs the directory, and so the log's name too
         self._ids.add(log)
         self._newest = self._log = log
         self._handle = handle
         self._unsynced[log] = handle
-        self._new_names = True
         self._position = self._gathered_at = HEADER_BYTES
         self._map = {}
 
@@ -183,9 +181,6 @@ class EntryLogs:
             del self._unsynced[log]
             if log != self._log:
                 self._files.close(handle)
-        if self._new_names:
-            self._files.sync_directory(self._directory)
-            self._new_names = False
         if self._log >= 0:
             self._unsynced[self._log] = self._handle
 

@@ -189,9 +189,12 @@ class Journal:
         """The journal ends with a mark of a clean stop, synced; nothing may be appended after it.  Its group has `end` set."""
         block = BLOCK.pack(END, 0, 0, 0)
         with self._lock:
-            self._open.end = True
-            self._open.sync = True
-        self.append((block,), len(block))
+            group = self._open
+            group.blocks.append(block)
+            group.bytes += len(block)
+            group.end = group.sync = True
+        self.append((), 0)
+        self.queued_bytes += len(block)
 
     def join(self) -> None:
         """Waits for the thread after `end` was handed back, or after a failure; closes the segment."""
@@ -354,24 +357,20 @@ class Journal:
             files.datasync(self._handle)
             self.syncs += 1
             self._unsynced = False
-        with self._growing:
+        with self._growing:  # to the end: whoever prepares another one must see this one and its size, or it takes the same name
             segment = self._next or self._make_next()
             self._next = None
-        if space > segment.size:  # one group larger than a segment: this one is made larger before its first use
             handle = files.open(segment.path)
-            try:
+            if space > segment.size:  # one group larger than a segment: this one is made larger before its first use
                 fill(files, handle, segment.size, space)
                 files.sync(handle)
-            finally:
-                files.close(handle)
-            segment.size = space
-        handle = files.open(segment.path)
-        files.close(self._handle)
-        self._handle = handle
-        with self._lock:
-            self._segments.append(segment)
-        self.place = Place(self.place.sequence, segment.start)
-        self._asked_for_next = False
+                segment.size = space
+            files.close(self._handle)
+            self._handle = handle
+            with self._lock:
+                self._segments.append(segment)
+            self.place = Place(self.place.sequence, segment.start)
+            self._asked_for_next = False
 
     def _prepare(self) -> None:
         """Has the next segment ready before it is needed (storage pool)."""

@@ -189,16 +189,17 @@ class Lookup:
         """A sequential reader: fetches what it will ask for next, too."""
         ledger = state.id
         window = self._windows[ledger] = Window(entry)
-        bodies = await self._stored(self._directory_of(ledger).window, ledger, entry, RUN_BYTES_MAX)
-        del self._windows[ledger]
-        if isinstance(bodies, Status):
-            state.read_next = -1
-        elif bodies:
-            state.read_next = entry + len(bodies)
-            if not window.old:
-                self._ahead.put(ledger, entry, bodies[: self._cache.free_of(ledger, entry, len(bodies))])
-        for waiter in window.waiters:
-            waiter.callback(None)
+        state.read_next = -1
+        try:
+            bodies = await self._stored(self._directory_of(ledger).window, ledger, entry, RUN_BYTES_MAX)
+            if not isinstance(bodies, Status) and bodies:
+                state.read_next = entry + len(bodies)
+                if not window.old:
+                    self._ahead.put(ledger, entry, bodies[: self._cache.free_of(ledger, entry, len(bodies))])
+        finally:
+            del self._windows[ledger]
+            for waiter in window.waiters:
+                waiter.callback(None)
         return bodies if isinstance(bodies, Status) else (bodies[0] if bodies else None)
 
     async def _read_run_stored(self, state: LedgerState, first: int, count_max: int, room: int) -> list[bytes] | Status:

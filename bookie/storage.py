@@ -459,7 +459,8 @@ class Storage:
         counters.journal_seals = sum(journal.seals for journal in self._journals)
 
     def _relieve(self) -> None:
-        if not self._cache.full and all(journal.relaxed for journal in self._journals):
+        """Those who were sent away may try again: there is room, or they will be refused."""
+        if self.read_only is not None or (not self._cache.full and all(journal.relaxed for journal in self._journals)):
             self._parked = False
             self.relieved()
 
@@ -471,6 +472,9 @@ class Storage:
             for end in ends:
                 end.errback(StorageError(reason))
             self.failed(reason)
+            if self._parked:
+                self._parked = False
+                self.relieved()
 
     # Checkpoints
 

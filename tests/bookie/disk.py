@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
 from quire.bookie.files import Buffer, Files, Usage
@@ -256,7 +256,7 @@ class HeldWorkers(InlineWorkers):
         """Does the jobs that wait now, in order."""
         jobs, self._jobs = self._jobs, []
         for deferred, job, args in jobs:
-            deferred.callback(job(*args))
+            maybeDeferred(job, *args).chainDeferred(deferred)
 
 
 class Bookie:

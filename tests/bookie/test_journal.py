@@ -16,6 +16,8 @@ from quire.bookie import journal_format as form
 from quire.bookie.files import Files
 from quire.bookie.journal import FIRST_SEGMENT_BYTES, SEAL_SECONDS, Group, Journal, Segment
 from quire.bookie.journal_format import START, Place
+from quire.bookie.replay import Replay
+from quire.bookie.workers import PoolWorkers
 from tests.bookie.disk import Disk, body_of, frame_of
 from tests.reactor import reactor, run
 
@@ -231,6 +233,24 @@ def test_a_segment_is_durable_before_its_first_group() -> None:
         assert bytes(after.inodes[last].data) == bytes(story.disk.inodes[last].data)
 
 
+def test_a_group_counts_only_where_it_was_written() -> None:
+    """The same bytes at another offset, or in a file with another start, are not a group: what a reused file still holds is passed over."""
+    story = Story()
+    for number in range(3):
+        story.append(100, number)
+        story.commit()
+    data = story.data()
+    assert form.whole(data, 512, 0, 2) == 124
+    assert form.whole(data, 512, 0, None) == 124
+    assert form.whole(data, 512, 0, 3) == 0
+    assert form.whole(data, 512, MIB, 2) == 0
+    assert form.whole(data[512:], 0, 0, 2) == 0
+    assert form.whole(data, MIB - 10, 0, None) == 0
+    assert form.later_group(data, 512, 0, 3) == 1024
+    assert form.later_group(data, 512, MIB, 1) is None
+    assert form.later_group(data, 0, 0, 4) is None
+
+
 @pytest.mark.parametrize(("call", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("write", errno.ENOSPC)])
 def test_any_failure_is_final(call: str, number: int) -> None:
     """One failed write or sync: told once with the directory's name, nothing is handed back any more."""
@@ -356,6 +376,50 @@ def test_blocks_refuse_to_leave_their_group() -> None:
     for bad in (form.BLOCK.pack(form.KEY, 0, 5, 4) + b"key", good + b"\x03"):
         with pytest.raises(ValueError, match="past its group"):
             list(form.blocks(bytes(24) + bad, 0, 24 + len(bad)))
+
+
+def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
+    """Three threads work on the segments of one directory; no file is ever made twice or lost: the tail can be replayed whole."""
+
+    async def story() -> None:
+        files, directory = Files(), str(tmp_path)
+        workers = PoolWorkers(reactor)
+        journal = Journal(
+            files, directory, reactor, [], [], START, segment_bytes=MIB, group_bytes_max=MIB, queue_bytes_max=64 * MIB, spawn=workers.spawn
+        )
+        failures: list[object] = []
+        ended: Deferred[None] = Deferred()
+        freed = 0
+
+        def durable(group: Group) -> None:
+            nonlocal freed
+            if journal.synced.sequence % 5 == 0:
+                freed += 1
+                workers.run(journal.free, journal.synced.position).addErrback(failures.append)
+            if group.end:
+                ended.callback(None)
+
+        journal.durable = durable
+        journal.failed = ended.errback
+        journal.start()
+        block = form.BLOCK.pack(form.BODIES, 0, 1, MIB // 3) + bytes(MIB // 3)
+        for _ in range(100):
+            journal.append((block,), len(block))
+        journal.end()
+        await ended
+        workers.stop()
+        journal.join()
+        assert failures == []
+        assert freed
+        replay = Replay(files, directory, None)
+        assert len(list(replay.groups())) >= 1
+        assert replay.place == journal.place
+        assert len(files.names(directory)) <= 8
+
+    for _ in range(5):
+        run(story)
+        for path in tmp_path.iterdir():
+            path.unlink()
 
 
 def test_the_thread_keeps_the_order_and_rests(tmp_path: Path) -> None:

@@ -82,6 +82,23 @@ def test_second_fence_waits_for_the_first() -> None:
     assert bookie.storage.counters.journal_syncs == syncs
 
 
+def test_a_fence_that_is_not_durable_is_told_to_nobody() -> None:
+    """When its sync fails neither the one who set it nor those who came later get their token back."""
+    bookie = Bookie()
+
+    def before(call: str, path: str) -> None:
+        if call == "sync" and path.endswith(".qj"):
+            raise OSError(errno.EIO, "injected")
+
+    bookie.disk.before = before
+    bookie.storage.fence(1, KEY, "first")
+    bookie.storage.fence(1, KEY, "second")
+    bookie.commit()
+    bookie.clock.advance(1)
+    assert bookie.tokens == []
+    assert len(bookie.failures) == 1
+
+
 def test_fence_of_an_unknown_ledger_survives() -> None:
     """Its key goes to the journal before the fence, so the fence holds after a power loss; the ledger has no entry."""
     bookie = Bookie()
@@ -381,6 +398,32 @@ def test_failed_flush_makes_read_only(number: int) -> None:
     else:
         assert reasons[1:] == []
         assert bookie.storage.add(run_of(2, 0), "b") is Status.EREADONLY
+
+
+def test_those_who_wait_for_room_hear_of_a_fault() -> None:
+    """Parked adds are called again when the disk or the journal fails, and are refused then, so that nobody waits for ever."""
+    pool = HeldWorkers()
+    bookie = Bookie(workers=pool)
+    entry = 0
+    while bookie.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK:
+        entry += 1
+        bookie.commit()
+
+    def before(call: str, path: str) -> None:
+        if call == "sync":
+            raise OSError(errno.EIO, "injected")
+
+    bookie.disk.before = before
+    pool.release()
+    assert bookie.relieved == 1
+    assert bookie.storage.add(run_of(1, entry), "x") is Status.EREADONLY
+    other = Bookie(journal_queue_bytes_max=1 << 20)
+    while other.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK:
+        entry += 1
+    other.disk.before = before
+    other.commit()
+    assert other.relieved == 1
+    assert other.storage.add(run_of(1, entry), "x") is Status.EREADONLY
 
 
 def test_several_directories() -> None:
