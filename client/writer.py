@@ -243,6 +243,13 @@ class Writer:
     def _flush_now(self) -> None:
         self._flush_due = False
         self._flush()
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        if self._ready and not self._machine.crowded and not self._gathered:
+            ready, self._ready = self._ready, []
+            for done in ready:
+                done.callback(None)
 
     def _flush(self) -> None:
         """Hands what was gathered to the machine as one batch."""
@@ -276,10 +283,7 @@ class Writer:
         while waiters and waiters[0].last <= last:
             _last, done, result = waiters.popleft()
             done.callback(result)
-        if self._ready and not self._machine.crowded and not self._gathered:
-            ready, self._ready = self._ready, []
-            for done in ready:
-                done.callback(None)
+        self._tell_ready()
 
     def _refused(self, effect: a.Refuse) -> None:
         refused = {id(waiter) for waiter in effect.token}
