@@ -48,14 +48,15 @@ ENUMS: dict[str, dict[str, int]] = {
     "GetBookieInfoRequest.Flags": {"TOTAL_DISK_CAPACITY": 1, "FREE_DISK_SPACE": 2},
 }
 
-# One field: "number name label type"; the label is R required, O optional or * repeated.
+# One field: "number name label type"; the label is R required or O optional.
+# Left out: field 200 of Request, logging context that is to be ignored.  Unknown fields cost nothing, while a frame of 5 MiB full of
+# such pairs held the reactor for 0.18 s and took 43 MB.
 MESSAGES: dict[str, str] = {
     "BKPacketHeader": "1 version R ProtocolVersion; 2 operation R OperationType; 3 txnId R uint64; 4 priority O uint32",
-    "ContextPair": "1 key R string; 2 value R string",
     "Request": "1 header R BKPacketHeader; 100 readRequest O ReadRequest; 101 addRequest O AddRequest; 102 authRequest O AuthMessage;"
     "103 writeLacRequest O WriteLacRequest; 104 readLacRequest O ReadLacRequest; 105 getBookieInfoRequest O GetBookieInfoRequest;"
     "106 startTLSRequest O StartTLSRequest; 107 forceLedgerRequest O ForceLedgerRequest;"
-    "108 getListOfEntriesOfLedgerRequest O GetListOfEntriesOfLedgerRequest; 200 requestContext * ContextPair",
+    "108 getListOfEntriesOfLedgerRequest O GetListOfEntriesOfLedgerRequest",
     "Response": "1 header R BKPacketHeader; 2 status R StatusCode; 100 readResponse O ReadResponse; 101 addResponse O AddResponse;"
     "102 authResponse O AuthMessage; 103 writeLacResponse O WriteLacResponse; 104 readLacResponse O ReadLacResponse;"
     "105 getBookieInfoResponse O GetBookieInfoResponse; 106 startTLSResponse O StartTLSResponse;"
@@ -88,7 +89,7 @@ _SCALARS = {
     "bytes": _FIELD.TYPE_BYTES,
     "string": _FIELD.TYPE_STRING,
 }
-_LABELS = {"R": _FIELD.LABEL_REQUIRED, "O": _FIELD.LABEL_OPTIONAL, "*": _FIELD.LABEL_REPEATED}
+_LABELS = {"R": _FIELD.LABEL_REQUIRED, "O": _FIELD.LABEL_OPTIONAL}
 
 
 def file_descriptor() -> descriptor_pb2.FileDescriptorProto:

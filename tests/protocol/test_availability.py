@@ -136,12 +136,20 @@ def test_a_striped_ledger_of_any_size_fits_a_frame() -> None:
         (header(1) + group(0, 5, 1, -1), "a negative period"),
         (header(1) + group(0, 5, 1, 2), "a last sequence that the period does not reach"),
         (header(1) + group(0, (1 << 62), 1, 1), "2^62 runs: would not end"),
-        (header(2) + group(0, 3_999_999, 1, 1) + group(0, 3_999_999, 1, 1), "more runs than allowed, over two groups"),
     ],
 )
 def test_damage_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(MalformedFrame):
         availability.decode(data)
+
+
+def test_the_runs_of_one_list_are_bounded_over_all_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """48 bytes must not become a list of any length."""
+    monkeypatch.setattr(availability, "RUNS_MAX", 100)
+    one = group(0, 118, 1, 2)  # 60 runs
+    assert len(availability.decode(header(1) + one)) == 60
+    with pytest.raises(MalformedFrame, match="100"):
+        availability.decode(header(2) + one + group(200, 318, 1, 2))
 
 
 @given(st.binary(max_size=200))
