@@ -59,7 +59,7 @@ class Sink:
 class Shell:
     """
     Feeds a machine and performs its effects.  `perform`: the owner's part of them by type; `poisoned` is called once, when the
-    machine failed; `failed` with each bookie that did.
+    machine failed; `failed` with each bookie that did; `after` whenever a round of effects is done.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Shell:
         poisoned: Callable[[str], None],
         failed: Callable[[str], None],
         secure: bool,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._pool = pool
@@ -80,6 +81,7 @@ class Shell:
         self._poisoned = poisoned
         self._failed = failed
         self._secure = secure
+        self._after = after
         self._channels: dict[int, AddChannel] = {}
         self._alarms: dict[a.Alarm, Timer] = {}
         self._effects: deque[Any] = deque()
@@ -113,6 +115,8 @@ class Shell:
             while effects:
                 effect = effects.popleft()
                 self._perform[type(effect)](effect)
+                if not effects:
+                    self._after()
         except Exception as error:
             self._poison(error)
         finally:

@@ -117,7 +117,7 @@ class Writer:
             a.WatchBookies: self._watch_bookies,
             a.Ended: self._ended,
         }
-        self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, secure=deferred_sync)
+        self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, deferred_sync, self._tell_ready)
 
     # What a user sees.
 
@@ -243,7 +243,6 @@ class Writer:
     def _flush_now(self) -> None:
         self._flush_due = False
         self._flush()
-        self._tell_ready()
 
     def _tell_ready(self) -> None:
         if self._ready and not self._machine.crowded and not self._gathered:
@@ -283,7 +282,6 @@ class Writer:
         while waiters and waiters[0].last <= last:
             _last, done, result = waiters.popleft()
             done.callback(result)
-        self._tell_ready()
 
     def _refused(self, effect: a.Refuse) -> None:
         refused = {id(waiter) for waiter in effect.token}

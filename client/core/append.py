@@ -394,7 +394,7 @@ class AppendMachine:
             }.get(given.code, "it does not serve this kind of add")
             self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}", effects)
             return
-        self._fail(replica, given.code, f"refused entry {given.first}", bool(open_entries), True, effects)
+        self._fail(replica, given.code, f"refused entry {given.first}", bool(open_entries) or self._owes(replica), True, effects)
 
     def _channel_lost(self, given: ChannelLost, effects: list[Effect]) -> None:
         replica = self._channels.get(given.channel)
@@ -403,8 +403,11 @@ class AppendMachine:
         if given.code == ClientClosed.code:
             self._end(given.code, given.reason, effects)
         else:
-            awaited = self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._sent_last
-            self._fail(replica, given.code, given.reason, awaited, bool(replica.unanswered), effects)
+            self._fail(replica, given.code, given.reason, self._owes(replica), bool(replica.unanswered), effects)
+
+    def _owes(self, replica: Replica) -> bool:
+        """Whether entries that are not acknowledged to the caller wait for an answer of this replica."""
+        return self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._sent_last
 
     def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]) -> None:
         """

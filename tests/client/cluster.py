@@ -119,7 +119,8 @@ class FakeChannel:
     def __init__(self, pool: "FakePool", bookie: FakeBookie, ledger: int, sink: Any) -> None:
         self.pool, self.bookie, self.ledger, self.sink = pool, bookie, ledger, sink
         self.life = bookie.starts
-        self.unanswered: set[int] = set()
+        self.unanswered: dict[int, float] = {}  # id -> when it was sent
+        self.looking = False
         self.outstanding_bytes = 0
         self.progress_at = pool.clock.seconds()
         self.sent: list[tuple[int, int]] = []
@@ -135,10 +136,10 @@ class FakeChannel:
         work = [(entry, bodies[entry - batch.first]) for entry in ids]
         if not self.unanswered:
             self.progress_at = self.pool.clock.seconds()
-        self.unanswered.update(ids)
+        self.unanswered.update(dict.fromkeys(ids, self.pool.clock.seconds()))
         self.sent.append((min(ids), max(ids)))
         self.pool.clock.callLater(self.pool.delay(self.bookie), self.arrive, work, batch)
-        self.pool.clock.callLater(self.pool.options.add_timeout_ms / 1000 + 0.001, self.look)
+        self.look_later()
 
     def arrive(self, work: list[tuple[int, bytes]], batch: AddBatch) -> None:
         for entry, body in work:
@@ -158,14 +159,26 @@ class FakeChannel:
     def told(self, entry: int, code: int) -> None:
         if self.closed or entry not in self.unanswered or self.bookie.starts != self.life or not self.bookie.up:
             return
-        self.unanswered.discard(entry)
+        del self.unanswered[entry]
         self.progress_at = self.pool.clock.seconds()
         self.sink.acked(self, entry, 1, code)
 
     def look(self) -> None:
+        """Fails the channel when nothing was answered for the time-out, or an add was passed over by later ones for so long."""
+        self.looking = False
         limit = self.pool.options.add_timeout_ms / 1000
-        if self.unanswered and not self.closed and self.pool.clock.seconds() - self.progress_at >= limit:
+        if not self.unanswered or self.closed:
+            return
+        now = self.pool.clock.seconds()
+        if now - self.progress_at >= limit or now - min(self.unanswered.values()) >= 3 * limit:
             self.fail(TIMED_OUT, "no add was answered in time")
+        else:
+            self.look_later()
+
+    def look_later(self) -> None:
+        if not self.looking:
+            self.looking = True
+            self.pool.clock.callLater(self.pool.options.add_timeout_ms / 1000 + 0.001, self.look)
 
     def fail(self, code: int, reason: str) -> None:
         if not self.closed:

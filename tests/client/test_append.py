@@ -788,7 +788,7 @@ class RandomHistory:
         return effects
 
     def run(self):
-        steps = [self.append, self.answer, self.answer, self.answer, self.lose, self.finish_change, self.seen, self.ring]
+        steps = [self.append, self.answer, self.answer, self.answer, self.lose, self.refuse, self.finish_change, self.seen, self.ring]
         for _ in range(self.random.randint(20, 90)):
             self.random.choice(steps)()
             if self.story.machine.state not in (S.OPEN, S.CHANGING):
@@ -818,6 +818,12 @@ class RandomHistory:
         if self.story.open and self.random.random() < 0.3:
             channel = self.random.choice(sorted(self.story.open))
             self.give(self.story.give(a.ChannelLost(channel, LOST, "lost")))
+
+    def refuse(self):
+        open_channels = [channel for channel in self.story.open if self.answers.get(channel, ((), ()))[1]]
+        if open_channels and self.random.random() < 0.3:
+            channel = self.random.choice(sorted(open_channels))
+            self.give(self.story.give(a.AddRefused(channel, self.random.choice(self.answers[channel][1]), 1, self.random.choice((READ_ONLY, -12)))))
 
     def finish_change(self):
         if not self.story.changing:
