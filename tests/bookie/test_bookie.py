@@ -18,7 +18,7 @@ from quire.bookie.files import StorageError
 from quire.bookie.identity import IdentityError
 from quire.metadata.memory_store import MemoryStore, open_memory
 from quire.metadata.store import NoCluster
-from quire.protocol import v3
+from quire.protocol import schema, v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import BookieInfo, Force, ListEntries, ReadLac, WriteLac
 from tests.bookie.fake_storage import FakeStorage
@@ -49,7 +49,7 @@ def comparable(frame: bytes) -> bytes | tuple[object, ...]:
     """A frame without what differs by machine and moment: disk sizes, the time of a LAC's update."""
     if frame[:1] != b"\x0a":
         return frame
-    message = v3.schema.Response.FromString(frame)
+    message = schema.Response.FromString(frame)
     if message.HasField("getBookieInfoResponse"):
         info = message.getBookieInfoResponse
         return ("info", message.header.txnId, info.status, info.HasField("totalDiskCapacity"), info.HasField("freeDiskSpace"))
@@ -179,9 +179,9 @@ def test_control_requests(tmp_path: Path) -> None:
             raw = await connect(bookie)
             assert await raw.ask(v3.pack_request(Force(99, 1))) == bytes.fromhex("0a060803100a180110 00da060408001063".replace(" ", ""))
             await raw.ask(adds3(2, b"a", first=4))
-            listed = v3.schema.Response.FromString(await raw.ask(v3.pack_request(ListEntries(LEDGER, 3)))).getListOfEntriesOfLedgerResponse
+            listed = schema.Response.FromString(await raw.ask(v3.pack_request(ListEntries(LEDGER, 3)))).getListOfEntriesOfLedgerResponse
             assert len(listed.availabilityOfEntriesOfLedger) == 64 + 24
-            info = v3.schema.Response.FromString(await raw.ask(v3.pack_request(BookieInfo(3, 4)))).getBookieInfoResponse
+            info = schema.Response.FromString(await raw.ask(v3.pack_request(BookieInfo(3, 4)))).getBookieInfoResponse
             assert info.totalDiskCapacity > info.freeDiskSpace > 0
 
     run(story)
@@ -197,7 +197,7 @@ def test_a_long_poll_over_tcp(tmp_path: Path) -> None:
             raw.send(read3(2, previous_lac=-1, timeout_ms=60_000, piggyback=True))
             await raw.ask(read3(3, 0))
             raw.send(adds3(4, b"b", first=1))
-            txns = {v3.schema.Response.FromString(frame).header.txnId for frame in await raw.frames(2)}
+            txns = {schema.Response.FromString(frame).header.txnId for frame in await raw.frames(2)}
             assert txns == {2, 4}
             raw.send(read3(5, previous_lac=7, timeout_ms=60_000, piggyback=True))
             await raw.ask(read3(6, 0))
