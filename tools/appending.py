@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 
+PAUSE_S = 0.1
+
+
 class Appender:
     """Keeps a writer's window full: `send` returns as soon as the next batch may follow, `flush` when all are acknowledged."""
 
-    def __init__(self, writer: "Writer") -> None:
+    def __init__(self, writer: "Writer", reactor: Any = None) -> None:
+        """With a reactor, the last add confirmed is told to the bookies after a pause, so that those who follow see the last entry."""
         self._writer = writer
+        self._reactor = reactor
+        self._pause: Any = None  # the timer of the pause
         self._pending = 0
         self._failure: Failure | None = None
         self._drained: Deferred[None] | None = None
@@ -35,10 +41,14 @@ class Appender:
         self._writer.append_many(payloads).addCallbacks(self._ended, self._failed)
 
     async def flush(self) -> None:
-        """Waits until everything sent is acknowledged; raises the first failure."""
+        """Waits until everything sent is acknowledged; raises the first failure.  Nothing may follow."""
         if self._pending and self._failure is None:
             self._drained = Deferred()
             await self._drained
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        self._reactor = None
         self._raise()
 
     async def ensemble_changed(self, reactor: Any, seconds: float) -> bool:
@@ -54,6 +64,14 @@ class Appender:
         self._pending -= 1
         if not self._pending:
             self._wake()
+            if self._reactor is not None and self._pause is None:
+                self._pause = self._reactor.callLater(PAUSE_S, self._tell)
+
+    def _tell(self) -> None:
+        self._pause = None
+        if not self._pending and not self._writer.closed:
+            # It is a courtesy: the next entry tells the same, and the close too.
+            self._writer.write_lac().addErrback(lambda _failure: None)
 
     def _failed(self, failure: Failure) -> None:
         self._pending -= 1

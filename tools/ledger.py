@@ -79,7 +79,7 @@ def write(
             ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest
         )
         output.note(f"writing ledger {writer.id}")
-        appender = Appender(writer)
+        appender = Appender(writer, None if source.size is not None else reactor)
         entries = 0
         with output.Progress(f"ledger {writer.id}", source.size, "bytes") as progress:
             while chunk := await source.chunk():

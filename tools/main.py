@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple, NoReturn
 
 # SPDX-License-Identifier: Apache-2.0
@@ -93,6 +92,8 @@ def exit_status(app: object, argv: list[str]) -> int:
     try:
         app(args=argv[1:], prog_name=f"quire {argv[0]}")
     except SystemExit as exit_:
+        if exit_.code == INTERRUPTED:
+            raise KeyboardInterrupt from exit_
         return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
     return 0
 
@@ -123,6 +124,8 @@ def overview() -> str:
 
 
 def own_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("quire")
     except PackageNotFoundError:
