@@ -104,6 +104,7 @@ class Bookie:
         self._closers: list[Callable[[], object]] = []  # what a stop undoes, latest first
         self._disk_watch: LoopingCall | None = None
         self._nearly_full: frozenset[str] = frozenset()
+        self._failure: str | None = None
 
     def start(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._start())
@@ -116,6 +117,8 @@ class Bookie:
         try:
             await self._prepare()
             await self._open()
+            if self._failure is not None:
+                raise BookieFailed(self._failure)
         except BaseException:
             await self._undo()
             raise
@@ -198,6 +201,7 @@ class Bookie:
             self.log.error("while stopping: {reason}", reason=reason)
             return
         self.log.critical("{bookie} gives up: {reason}", bookie=self.id, reason=reason)
+        self._failure = reason
         self.stopping = True
         self.serving = False
         for connection in list(self.listener.connections):

@@ -4,9 +4,9 @@ Connections: bytes in, requests to the service, answers out.
 Knows: how one connection is read, paused and ended, and how many there may be.
 Does not know: what a request means (`service`), how it looks on the wire (`protocol.wire`).
 
-Safety: what one peer sends can close that peer's connection and no other.  What one peer makes us hold is bounded: one
-partial frame (with a deadline), parked adds up to `connection_pending_bytes_max`, and answers that it does not take, beyond
-which nothing more is read from it.
+Safety: what one peer sends can close that peer's connection and no other.  What peers make us hold is bounded: for each one
+partial frame (with a deadline), parked adds up to `connection_pending_bytes_max` (`pending_bytes_max` for all together), and
+answers that it does not take, beyond which nothing more is read from it.
 """
 
 from collections import deque
@@ -100,6 +100,8 @@ class Connection(Protocol):
         self._listener.opened(self)
 
     def dataReceived(self, data: bytes) -> None:
+        if not self.alive:
+            return
         now = self.last_active = self._clock.seconds()
         requests = self._requests
         found = requests.feed(data)
@@ -138,8 +140,10 @@ class Connection(Protocol):
 
     def _flow(self) -> None:
         """Reads from the peer unless it is choked or has parked too much; after a stop, only below half the bound."""
-        most = self._listener.options.connection_pending_bytes_max
-        wanted = not self.choked and self.parked_bytes < (most if self._reading else most // 2 + 1)
+        options = self._listener.options
+        most = options.connection_pending_bytes_max
+        crowded = bool(self.parked) and self._service.parking.bytes >= options.pending_bytes_max
+        wanted = not self.choked and not crowded and self.parked_bytes < (most if self._reading else most // 2 + 1)
         if wanted == self._reading or not self.alive:
             return
         self._reading = wanted
@@ -160,8 +164,6 @@ class Connection(Protocol):
         self.gone()
         self._wire.unregisterProducer()
         self._wire.loseConnection()
-        if not self._reading:
-            self._wire.resumeProducing()  # a paused transport does not notice that its peer has gone
         self._listener.closing(self)
 
     def abort(self) -> None:

@@ -34,7 +34,7 @@ class Parking:
 
     def park(self, peer: Peer, run: AddRun) -> None:
         size = size_of(run)
-        self._waiting[peer] = None
+        self._waiting.setdefault(peer)
         self.runs += 1
         self.bytes += size
         peer.park(run, size)

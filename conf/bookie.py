@@ -103,6 +103,14 @@ class BookieOptions(BaseModel):
         scale=MIB,
         description="parked adds of one connection; beyond it the bookie stops reading from it (our own key)",
     )
+    pending_bytes_max: int = option(
+        256 * MIB,
+        ge=MIB,
+        key="pendingSizeMB",
+        unit="MiB",
+        scale=MIB,
+        description="parked adds of all connections; beyond it no connection that has some is read from (our own key)",
+    )
     connections_max: int = option(10_000, ge=1, key="connectionsMax", description="open connections; beyond it the longest idle one is closed (our own key)")
     partial_frame_ms_max: int = option(
         60_000, ge=100, key="partialFrameTimeoutMs", unit="ms", description="a begun frame must be whole after this, or its connection is closed (our own key)"

@@ -162,6 +162,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
         log.warn("{warning}", warning=warning)
     outcome: list[int] = []
     cleanup: list[Any] = []
+    started: list[Bookie] = []
 
     def end(code: int, text: str | None = None) -> None:
         if not outcome:
@@ -178,6 +179,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
             bookie = Bookie(reactor, options, store)
             await bookie.start()
             cleanup.append(bookie.stop)
+            started.append(bookie)
             settle_memory()
             announce(bookie, arguments.json)
             await bookie.ended
@@ -196,10 +198,13 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
 
     def stopping() -> Deferred[None]:
         """A signal came, or `end` was called: puts everything away, latest first."""
-        if not outcome and not cleanup:
-            serving[0].cancel()
 
         async def put_away() -> None:
+            if not started:
+                over: Deferred[None] = Deferred()
+                serving[0].addBoth(over.callback)
+                serving[0].cancel()  # a start that is under way puts away what it had opened
+                await over
             while cleanup:
                 await cleanup.pop()()
 

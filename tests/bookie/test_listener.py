@@ -87,8 +87,9 @@ def test_what_is_not_the_protocol_closes_that_connection_only(name: str) -> None
     assert bad.take() == b""
     assert len([line for line in lines if "closing the connection from 192.0.2.1:1002" in line]) == 1, lines
     assert scene.listener.malformed == 1
-    bad.send(adds(b"b", first=1))
+    bad.send(adds(b"b", first=1)).send(bytes.fromhex(BAD[name]))
     assert bad.take() == b"", "nothing is served after the end"
+    assert scene.listener.malformed == 1
     assert 1 not in scene.storage.kept[LEDGER].entries
     assert good.ask(read(0)).status is S.EOK
     assert not good.closed
@@ -239,6 +240,23 @@ def test_beyond_the_bound_reading_stops_until_half_of_it_is_gone() -> None:
     scene.storage.room = 9
     scene.storage.relieved()
     assert not client.wire.paused
+
+
+def test_all_connections_together_park_so_much_and_no_more() -> None:
+    """Beyond the common bound whoever has parked something is not read from; the others are, and nobody is stuck in the end."""
+    scene = Scene(pending_bytes_max=1 << 20)
+    scene.storage.room = 0
+    clients = [scene.connect() for _ in range(4)]
+    for number, client in enumerate(clients[:3]):
+        client.send(adds(bytes(400_000), ledger=number))
+    assert [client.wire.paused for client in clients] == [False, False, True, False]
+    assert clients[3].ask(read(0)).status is S.ENOLEDGER
+    clients[0].send(adds(b"x", first=1, ledger=0))
+    assert clients[0].wire.paused
+    scene.storage.room = 99
+    scene.storage.relieved()
+    assert not any(client.wire.paused for client in clients)
+    assert scene.service.parking.bytes == 0
 
 
 def test_a_long_pause_is_told_once() -> None:
