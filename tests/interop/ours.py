@@ -8,9 +8,11 @@ import hashlib
 import pathlib
 import sysconfig
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
+
+from twisted.internet.task import deferLater
 
 from quire.client.api import Client, Reader, Writer, connect
 from quire.conf.client import ClientOptions
@@ -71,6 +73,7 @@ class Bookies:
         self.named(bookie_id).end_now()
 
     def restart(self, bookie_id: str) -> None:
+        """On its old port and data; nothing when it runs."""
         bookie = self.named(bookie_id)
         if bookie.pid is None:
             bookie.begin()
@@ -141,6 +144,17 @@ class Ours:
         self.append(writer, payloads)
         self.finish(writer)
         return writer.id
+
+    def until(self, what: str, true: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Returns as soon as it is true, asked on the reactor; AssertionError with `what` when it has not become so in time."""
+
+        async def story() -> None:
+            end = reactor.seconds() + seconds
+            while not true():
+                assert reactor.seconds() < end, f"after {seconds:g} s not yet: {what}"
+                await deferLater(reactor, 0.02)
+
+        run(story, timeout=seconds + 10)
 
     def open(self, ledger: int, password: bytes = b"", recover: bool = True) -> Reader:
         async def story() -> Reader:

@@ -207,6 +207,11 @@ class JavaBookie:
         if wait:
             self.process.wait_for(self.port)
 
+    def restart(self) -> None:
+        """On its old port and data; nothing when it runs."""
+        if not self.process.alive:
+            self.start()
+
     def stop(self) -> None:
         self.process.stop()
 
