@@ -1,0 +1,266 @@
+"""The checkpoint: its order, its mark, and that a crash at any call of it costs nothing."""
+
+import errno
+import random
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.bookie.checkpoint import decode_mark, encode_mark
+from quire.bookie.files import StorageError
+from quire.bookie.journal_format import Place
+from quire.protocol.errors import Status
+from tests.bookie.disk import DIGEST, KEY, Bookie, Disk, HeldWorkers, body_of, run_of
+
+MARK = "/disk/ledgers0/current/quire.mark"
+
+
+@given(st.lists(st.builds(Place, st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), max_size=5), st.data())
+def test_marks_are_checked(places: list[Place], data: st.DataObject) -> None:
+    """Read as written; any flipped bit and any cut is refused with the file's name."""
+    mark = encode_mark(places)
+    assert decode_mark("x", mark) == places
+    at = data.draw(st.integers(0, len(mark) * 8 - 1))
+    flipped = bytearray(mark)
+    flipped[at // 8] ^= 1 << at % 8
+    for broken in (bytes(flipped), mark[: data.draw(st.integers(0, len(mark) - 1))], mark + b"x"):
+        with pytest.raises(StorageError, match=r"a/quire\.mark"):
+            decode_mark("a/quire.mark", broken)
+
+
+def test_the_order_of_a_checkpoint() -> None:
+    """Entry log synced, then index, then table, then the mark in place, then journal files go; nothing earlier."""
+    bookie = Bookie(write_cache_bytes_max=64 << 20)
+    for entry in range(6):
+        bookie.storage.add(run_of(1, entry, size=400_000), entry)
+        bookie.commit()
+    bookie.disk.calls.clear()
+    bookie.storage.flush()
+    calls = [(call, path.rsplit("/", 1)[1]) for call, path in bookie.disk.calls]
+    order = [
+        calls.index(("sync", "0.log")),
+        calls.index(("sync rows", "runs")),
+        calls.index(("sync rows", "ledgers")),
+        calls.index(("sync", "quire.mark.tmp")),
+        calls.index(("rename", "quire.mark")),
+    ]
+    assert order == sorted(order)
+    journal = [number for number, (call, name) in enumerate(calls) if name.endswith(".qj") and call in ("rename", "unlink")]
+    assert journal
+    assert min(journal) > order[-1]
+    last_log_write = max(number for number, (call, name) in enumerate(calls) if (call, name) == ("write", "0.log"))
+    assert last_log_write < order[0]
+
+
+def test_nothing_changed_nothing_done() -> None:
+    """An idle bookie's timer makes no call; after a seal the mark may move once."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    bookie.clock.advance(0.02)
+    bookie.clock.advance(10)
+    bookie.clock.advance(10)
+    bookie.disk.calls.clear()
+    for _ in range(20):
+        bookie.clock.advance(10)
+    assert bookie.disk.calls == []
+    assert bookie.storage.counters.checkpoints == 1
+
+
+def test_what_comes_during_a_checkpoint_is_not_covered_by_it() -> None:
+    """Entries, fences and deletes that come while the pool writes are replayed after a crash."""
+    pool = HeldWorkers()
+    bookie = Bookie(workers=pool)
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.storage.add(run_of(2, 0, 3), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    bookie.storage.add(run_of(1, 3, 3), "b")
+    bookie.storage.fence(1, KEY, "f")
+    bookie.storage.delete_ledger(2)
+    bookie.commit()
+    pool.release()
+    again = Bookie(bookie.disk.crashed(None))
+    assert again.storage.counters.replayed_entries == 3
+    assert [again.read(1, entry) for entry in range(6)] == [body_of(1, entry) for entry in range(6)]
+    assert again.storage.add(run_of(1, 6), "x") is Status.EFENCED
+    assert again.read(2, 0) is Status.ENOLEDGER
+    assert bookie.read(2, 0) is Status.ENOLEDGER
+
+
+def test_flush_calls_join() -> None:
+    """A flush asked for while one runs is a second one, which covers what came in between; both are told."""
+    pool = HeldWorkers()
+    bookie = Bookie(workers=pool)
+    done: list[str] = []
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    bookie.storage.flush().addCallback(lambda _: done.append("first"))
+    bookie.storage.add(run_of(1, 1), "b")
+    bookie.commit()
+    for name in ("second", "third"):
+        bookie.storage.flush().addCallback(lambda _, name=name: done.append(name))
+    assert pool.held == 1
+    pool.release()
+    assert done == ["first"]
+    pool.release()
+    assert done == ["first", "second", "third"]
+    assert Bookie(bookie.disk.crashed(None)).storage.counters.replayed_groups == 0
+    assert bookie.storage.counters.flushed_entries == 2
+
+
+def test_a_failed_half_is_flushed_before_the_next() -> None:
+    """After a full disk the same half is written again first; the mark never passes what is not stored."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".log"):
+            raise OSError(errno.ENOSPC, "injected")
+
+    bookie.disk.before = before
+    failures: list[object] = []
+    bookie.storage.flush().addErrback(failures.append)
+    assert len(failures) == 1
+    assert not bookie.disk.exists(MARK)
+    bookie.disk.before = lambda call, path: None
+    assert bookie.storage.add(run_of(1, 5), "b") is Status.EREADONLY
+    bookie.storage.flush().addErrback(failures.append)
+    assert len(failures) == 1
+    assert bookie.storage.add(run_of(1, 5), "b") is Status.EOK
+    assert [bookie.read(1, entry) for entry in range(6)] == [body_of(1, entry) for entry in range(6)]
+    again = Bookie(bookie.disk.crashed(None))
+    assert [again.read(1, entry) for entry in range(5)] == [body_of(1, entry) for entry in range(5)]
+
+
+def test_a_failed_sync_is_never_tried_again() -> None:
+    """Not by the timer, not by a flush asked for, not at the stop; the journal keeps everything."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+
+    def before(call: str, path: str) -> None:
+        if call == "sync rows":
+            raise OSError(errno.EIO, "injected")
+
+    bookie.disk.before = before
+    failures: list[object] = []
+    bookie.storage.flush().addErrback(failures.append)
+    bookie.disk.before = lambda call, path: None
+    bookie.storage.flush().addErrback(failures.append)
+    assert len(failures) == 2
+    bookie.clock.advance(100)
+    assert not bookie.disk.exists(MARK)
+    bookie.close()
+    assert not bookie.disk.exists(MARK)
+    again = Bookie(bookie.disk.crashed(None))
+    assert again.storage.counters.replayed_entries == 5
+    assert [again.read(1, entry) for entry in range(5)] == [body_of(1, entry) for entry in range(5)]
+
+
+def test_a_directory_without_mark_begins_at_the_start() -> None:
+    """One of two marks is gone: everything that the journal still has is replayed for both; a damaged mark stops the start."""
+    bookie = Bookie(ledgers=2)
+    for ledger in range(4):
+        bookie.storage.add(run_of(ledger, 0, 2), ledger)
+    bookie.commit()
+    bookie.storage.flush()
+    disk = bookie.disk.crashed(None)
+    del disk.inodes["/disk/ledgers1/current/quire.mark"]
+    again = Bookie(disk, ledgers=2)
+    assert again.storage.counters.replayed_entries == 8
+    assert all(again.read(ledger, entry) == body_of(ledger, entry) for ledger in range(4) for entry in range(2))
+    broken = bookie.disk.crashed(None)
+    broken.flip(MARK, 20)
+    with pytest.raises(StorageError, match=r"quire\.mark"):
+        Bookie(broken, ledgers=2)
+
+
+class Power(BaseException):
+    """The lights go out."""
+
+
+def story(bookie: Bookie) -> None:
+    """A bit of everything, over two checkpoints and a rotation."""
+    storage = bookie.storage
+    for number in range(4):
+        storage.add(run_of(1, number * 5, 5, size=3000), ("add", 1, number * 5, 5, 3000))
+        storage.add(run_of(2, number * 3, 3, v3=True), ("add", 2, number * 3, 3, 20))
+        bookie.commit()
+    for number in range(4):  # through several segments
+        storage.add(run_of(5, number, size=400_000), ("add", 5, number, 1, 400_000))
+        bookie.commit()
+    storage.fence(2, KEY, ("fence", 2))
+    storage.write_lac(3, KEY, DIGEST.lac_body(3, 7), ("lac", 3))
+    bookie.commit()
+    storage.flush().addErrback(lambda failure: failure.trap(Power))
+    storage.add(run_of(1, 8, 4, size=50, recovery=True), ("add", 1, 8, 4, 50))
+    storage.add(run_of(4, 0, 2), ("add", 4, 0, 2, 20))
+    bookie.commit()
+    storage.delete_ledger(4)
+    storage.force(4, ("deleted", 4))
+    bookie.commit()
+    bookie.clock.advance(0.02)
+    storage.flush().addErrback(lambda failure: failure.trap(Power))
+    storage.add(run_of(1, 20, 2), ("add", 1, 20, 2, 20))
+    bookie.commit()
+
+
+def promised(tokens: list[object]) -> tuple[dict[tuple[int, int], bytes], set[int], bool]:
+    entries: dict[tuple[int, int], bytes] = {}
+    fenced: set[int] = set()
+    deleted = False
+    for token in tokens:
+        match token:
+            case ("add", int(ledger), int(first), int(count), int(size)):
+                entries.update({(ledger, entry): body_of(ledger, entry, size) for entry in range(first, first + count)})
+            case ("fence", int(ledger)):
+                fenced.add(ledger)
+            case ("deleted", int(ledger)):
+                deleted = True
+    return entries, fenced, deleted
+
+
+def test_a_crash_at_every_single_call_keeps_every_promise() -> None:
+    """The power goes before the n-th call of the story, for every n, with nothing, everything or any part of the unsynced kept."""
+    counting = Bookie(entry_log_bytes_max=1 << 20)
+    start = len(counting.disk.calls)
+    story(counting)
+    total = len(counting.disk.calls) - start
+    assert total > 60
+    for crash_at in range(total + 1):
+        bookie = Bookie(Disk(), entry_log_bytes_max=1 << 20)
+        left = crash_at
+
+        def before(call: str, path: str) -> None:
+            nonlocal left
+            if left == 0:
+                raise Power
+            left -= 1
+
+        bookie.disk.before = before
+        with suppress(Power):
+            story(bookie)
+        entries, fenced, deleted = promised(bookie.tokens)
+        for after in (bookie.disk.crashed(None), bookie.disk.killed(), bookie.disk.crashed(random.Random(crash_at))):
+            again = Bookie(after, entry_log_bytes_max=1 << 20)
+            for (ledger, entry), body in entries.items():
+                if ledger == 4:
+                    continue  # deleted at some time
+                found = again.read(ledger, entry)
+                assert found in (body, body_of(ledger, entry, 50)), (crash_at, ledger, entry, found)
+            for ledger in fenced:
+                assert again.storage.add(run_of(ledger, 100), "x") is Status.EFENCED, crash_at
+            if ("lac", 3) in bookie.tokens:
+                assert again.storage.explicit_lac(3) == DIGEST.lac_body(3, 7)
+            if deleted:
+                assert again.read(4, 0) is Status.ENOLEDGER
+            again.storage.add(run_of(1, 40), "more")
+            again.commit()
+            again.close()
+            third = Bookie(after.crashed(None), entry_log_bytes_max=1 << 20)
+            assert third.read(1, 40) == body_of(1, 40)
+            assert third.storage.counters.replayed_groups == 0
