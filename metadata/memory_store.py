@@ -42,7 +42,9 @@ from quire.metadata.store import (
     Versioned,
     Watch,
     WrongCluster,
+    check_page,
     no_cluster,
+    tell,
 )
 from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
@@ -220,7 +222,7 @@ class MemoryStore(MetadataStore):
     def _tell_lost(self) -> None:
         if not self._closed:
             for fn in list(self._lost):
-                fn()
+                tell(fn)
 
     def on_session_lost(self, fn: Callable[[], None]) -> None:
         self._lost.append(fn)
@@ -323,6 +325,7 @@ class MemoryStore(MetadataStore):
         return self._run("ledger_ids", self._ledger_ids, after, limit)
 
     def _ledger_ids(self, after: int, limit: int) -> list[int]:
+        check_page(after, limit)
         self._cluster()
         return sorted(ledger for ledger in self.shared.ledgers if ledger > after)[:limit]
 
@@ -334,10 +337,10 @@ class MemoryStore(MetadataStore):
             found = self.shared.ledgers.get(ledger)
             if found is None:
                 watch.cancel()
-                fn(None)
+                tell(fn, None)
             elif found != seen:
                 seen = found
-                fn(found)
+                tell(fn, found)
 
         watch = self._watch(look)
         return watch
@@ -432,7 +435,7 @@ class MemoryStore(MetadataStore):
             found = self.shared.bookie_list()
             if found != seen:
                 seen = found
-                fn(found)
+                tell(fn, found)
 
         return self._watch(look)
 

@@ -47,8 +47,10 @@ from quire.metadata.store import (
     Timer,
     Versioned,
     Watch,
+    check_page,
     no_cluster,
     pause,
+    tell,
 )
 from quire.metadata.worker import Worker
 from quire.protocol.digest import check_ledger_id
@@ -74,7 +76,10 @@ class Job:
     writes: bool = False
     creates: bool = False  # may make the file
     result: Any = None
-    error: LedgerError | None = None
+    error: Exception | None = None
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
 
 
 class SQLiteFile:
@@ -103,14 +108,19 @@ class SQLiteFile:
             except (sqlite3.Error, OSError, LedgerError) as error:
                 broken = error if isinstance(error, LedgerError) else MetaStore(f"{self._uri}: {error}")
                 for job in group:
-                    job.error = broken
+                    job.fail(broken)
             start = end
 
     def _attempt(self, connection: sqlite3.Connection, job: Job) -> None:
+        """What goes wrong in one job is that job's; only what the database itself says concerns its whole group."""
         try:
             job.result = job.work(connection)
-        except LedgerError as error:
-            job.error = error
+        except sqlite3.Error:
+            raise
+        except OSError as error:
+            job.fail(MetaStore(f"{self._uri}: {error}"))
+        except Exception as error:
+            job.fail(error)
 
     def _transaction(self, connection: sqlite3.Connection, group: Sequence[Job]) -> None:
         connection.execute("BEGIN IMMEDIATE")
@@ -276,16 +286,20 @@ class SQLiteStore(MetadataStore):
             return made
 
         try:
-            self._session = await self.run(make, writes=True)
+            session = await self.run(make, writes=True)
+            if self._closed:
+                session.close()  # its row is a dead session's, which the next who looks removes
+                raise MetaStore(CLOSED_MESSAGE)
         except LedgerError as error:
             opening, self._opening = self._opening, []
             for waiting in opening:
                 waiting.errback(error)
             return
+        self._session = session
         self._beat_later()
         opening, self._opening = self._opening, []
         for waiting in opening:
-            waiting.callback(self._session.name)
+            waiting.callback(session.name)
 
     def _beat_later(self) -> None:
         self._heartbeat = self._reactor.callLater(self._timeout / HEARTBEATS_PER_TIMEOUT, lambda: Deferred.fromCoroutine(self._beat()))
@@ -322,7 +336,7 @@ class SQLiteStore(MetadataStore):
             log.error("{uri}: no new session: {error}", uri=self.uri, error=str(error))
         if not self._closed:
             for fn in list(self._lost):
-                fn()
+                tell(fn)
 
     def _is_alive(self, name: str, timeout_ms: int) -> bool:
         """On the thread: whether the owner of a session lives."""
@@ -403,6 +417,10 @@ class SQLiteStore(MetadataStore):
         return self.run(lambda connection: tables.delete_ledger(connection, ledger), writes=True)
 
     def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+        try:
+            check_page(after, limit)
+        except LedgerError as error:
+            return fail(error)
         return self.run(lambda connection: tables.ledger_ids(connection, self.uri, after, limit))
 
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from quire.metadata import sqlite_tables as tables
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.sqlite_tables import Connection
-from quire.metadata.store import BookieList, BookieWatcher, LedgerWatcher, ReactorTime, Timer, Versioned, Watch
+from quire.metadata.store import BookieList, BookieWatcher, LedgerWatcher, ReactorTime, Timer, Versioned, Watch, tell
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
@@ -159,7 +159,7 @@ class Watches:
             for listening in list(self._bookies):
                 if listening.heard != sight.bookies and not listening.watch.cancelled:
                     listening.heard = sight.bookies
-                    listening.fn(sight.bookies)
+                    tell(listening.fn, sight.bookies)
         self._again()
 
     async def _bury_now(self, dead: list[str]) -> None:
@@ -173,10 +173,10 @@ class Watches:
             return
         if found is None:
             wish.watch.cancel()
-            wish.fn(None)
+            tell(wish.fn, None)
         elif wish.heard != found.version:
             wish.heard = found.version
-            wish.fn(found)
+            tell(wish.fn, found)
 
     def _failed(self, failure: Failure) -> None:
         self._looking = False

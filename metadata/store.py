@@ -17,14 +17,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import BookieHandleNotAvailable, MetaStore
+from quire.protocol.errors import BookieHandleNotAvailable, IncorrectParameter, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
+log = Logger()
 
 ANY = -1  # as a version: whatever it is
 NEW = -2  # as a version: it must not exist
@@ -62,6 +65,21 @@ def pause(reactor: ReactorTime, seconds: float) -> Deferred[None]:
     over: Deferred[None] = Deferred()
     reactor.callLater(seconds, over.callback, None)
     return over
+
+
+def tell(fn: Callable[..., object], *values: object) -> None:
+    """Calls a listener.  What it raises is logged; it hurts neither the store nor the other listeners."""
+    maybeDeferred(fn, *values).addErrback(_complain)
+
+
+def _complain(failure: Failure) -> None:
+    log.failure("a listener of the metadata store failed", failure=failure)
+
+
+def check_page(after: int, limit: int) -> None:
+    """`IncorrectParameter` for a page that can't be asked for: an empty one means the end."""
+    if limit < 1 or not -1 <= after <= LEDGER_ID_MAX + 1:
+        raise IncorrectParameter(f"a page of ledger ids begins after -1 or an id and has at least 1: not after {after}, at most {limit}")
 
 
 class Versioned(NamedTuple, Generic[T]):
@@ -248,7 +266,10 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
-        """The next at most `limit` ids above `after`, ascending; [] at the end and only there: trouble fails, it never shortens the list."""
+        """
+        The next at most `limit` ids above `after`, ascending; [] at the end and only there: trouble fails, it never shortens
+        the list.  `IncorrectParameter` for a limit below 1.
+        """
 
     @abstractmethod
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:

@@ -35,7 +35,7 @@ class LedgerIds:
         self._session = session
         self._root = root
         self._layout = layout
-        self._long = False  # whether the short ids are used up
+        self._long: bool | None = None  # whether the short ids are used up; None: nobody has looked yet
 
     async def next(self) -> int:
         """`LedgerIdOverflow`, `NoCluster`."""
@@ -44,7 +44,8 @@ class LedgerIds:
             if found is None:
                 raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids left: a flat cluster has 2^31 - 1")
             return found
-        if not self._long:
+        if self._long is None:
+            # "No" is never asked again: short ids stay unique until this generator meets their end itself.
             self._long = await self._session.exists(f"{self._root}/idgen-long") is not None
         if not self._long:
             found = await self._sequence(f"{self._root}/idgen/ID-")

@@ -26,6 +26,7 @@ from quire.metadata.store import (
     Watch,
     no_cluster,
     pause,
+    tell,
 )
 from quire.metadata.zk_session import NodeExists, NoNode, ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
@@ -249,7 +250,7 @@ class BookieRegistry:
             for wish in list(self._wishes):
                 if wish.heard != found and not wish.watch.cancelled:
                     wish.heard = found
-                    wish.fn(found)
+                    tell(wish.fn, found)
             if not self._stale:
                 self._wakening = Deferred()
                 await self._wakening

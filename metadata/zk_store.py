@@ -7,7 +7,7 @@ Does not know: kazoo (`zk_session`), the names of ledgers' znodes (`layout`), by
 Safety: ledger metadata changes only with the version that was read; a create is told from a foreign one by its creation token.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -39,8 +39,10 @@ from quire.metadata.store import (
     Versioned,
     Watch,
     WrongCluster,
+    check_page,
     no_cluster,
     pause,
+    tell,
 )
 from quire.metadata.zk_ids import LedgerIds
 from quire.metadata.zk_registry import BookieRegistry
@@ -90,7 +92,7 @@ class ZooKeeperStore(MetadataStore):
         self._known: tuple[LedgerPaths, LedgerIds] | None = None  # once LAYOUT was read
         self._registry = BookieRegistry(reactor, self.session, self._root)
         self._wakenings: set[Deferred[None]] = set()  # of the ledger watches
-        self._lost: list[Any] = []
+        self._lost: list[Callable[[], None]] = []
         self._closed = False
 
     def close(self) -> "Deferred[None]":
@@ -99,12 +101,12 @@ class ZooKeeperStore(MetadataStore):
         self._wake_watches()
         return self.session.close()
 
-    def on_session_lost(self, fn: Any) -> None:
+    def on_session_lost(self, fn: Callable[[], None]) -> None:
         self._lost.append(fn)
 
     def _expired(self) -> None:
         for fn in list(self._lost):
-            fn()
+            tell(fn)
 
     def _reconnected(self) -> None:
         self._registry.reconnected()
@@ -332,6 +334,7 @@ class ZooKeeperStore(MetadataStore):
         return _run(self._ledger_ids(after, limit))
 
     async def _ledger_ids(self, after: int, limit: int) -> list[int]:
+        check_page(after, limit)
         paths, _ = await self._layout()
         return await LedgerScan(self.session, paths, after, limit).run()
 
@@ -351,13 +354,13 @@ class ZooKeeperStore(MetadataStore):
                 data, stat = await self.session.get(paths.path_of(ledger), lambda changed=changed: _fire(changed))  # type: ignore[misc]  # binds this turn's
                 if stat.mzxid > heard and not watch.cancelled:
                     heard = stat.mzxid
-                    fn(_decoded(ledger, data, stat.version))
+                    tell(fn, _decoded(ledger, data, stat.version))
                 if not watch.cancelled:
                     await changed
             except NoNode:
                 if not watch.cancelled:
                     watch.cancel()
-                    fn(None)
+                    tell(fn, None)
             except MetadataSerialization as error:
                 log.error("{uri}: a watched ledger can't be read: {error}", uri=self.uri, error=str(error))
                 await changed

@@ -86,6 +86,40 @@ def test_a_failed_change_takes_nothing_with_it(sqlite_place):
     run(story)
 
 
+def test_a_fault_in_one_job_is_its_own(sqlite_place):
+    """Even a programming error on the thread fails only its own call: the thread lives, and the neighbours are committed."""
+
+    async def story():
+        store = await sqlite_place.ready()
+
+        def wrong(connection):
+            raise ZeroDivisionError("on purpose")
+
+        jobs = [store.create_ledger(1, ledger()), store.run(wrong, writes=True), store.run(wrong), store.create_ledger(2, ledger())]
+        outcomes = await DeferredList(jobs, consumeErrors=True)
+        assert [success for success, _ in outcomes] == [True, False, False, True]
+        assert outcomes[1][1].check(ZeroDivisionError)
+        assert await store.ledger_ids() == [1, 2]
+
+    run(story)
+
+
+def test_close_while_the_session_is_made(sqlite_place):
+    """A registration that is under way when the handle closes fails, and leaves no session behind."""
+
+    async def story():
+        store, other = await sqlite_place.ready(), await sqlite_place.open()
+        waiting = store.register_bookie("a:1", HERE)
+        closing = store.close()
+        await failing(waiting, MetaStore)
+        await closing
+        assert await other.bookies() == BookieList({}, {})
+        assert await other.run(tables.sessions) == []
+        assert list(Path(f"{path_of(sqlite_place)}-sessions").iterdir()) == []
+
+    run(story)
+
+
 def test_a_locked_file_is_an_error_in_time(sqlite_place):
     """Somebody else holds the write lock: the change fails after the session timeout, naming the file; reads go on meanwhile."""
 

@@ -268,6 +268,9 @@ def test_paging(place):
                 found += page
             assert found == IDS
         assert await store.ledger_ids(1) == IDS[2:]
+        assert await store.ledger_ids(HIGHEST) == await store.ledger_ids(HIGHEST + 1) == []
+        for after, limit in ((-1, 0), (-1, -5), (-2, 1), (1 << 64, 1)):
+            await failing(store.ledger_ids(after, limit), IncorrectParameter)
         assert await store.ledger_ids(10_000, 2) == IDS[5:7]
         await store.delete_ledger(9999)
         assert await store.ledger_ids(limit=4) == [0, 1, 2, 10000]
@@ -524,6 +527,34 @@ def test_cookies(place):
         await other.remove_cookie("a:1", newest)
         await other.remove_cookie("Z-custom")
         assert await store.cookies() == []
+
+    run(story)
+
+
+def test_a_listener_that_fails_hurts_nobody(place):
+    """What a watcher raises is logged; other watchers, and its own later calls, go on."""
+
+    async def story():
+        store = await place.ready()
+        made = await store.create_ledger(1, ledger())
+        heard, bookies, calls = Heard(), Heard(), []
+
+        def broken(seen):
+            calls.append(seen)
+            raise ZeroDivisionError("on purpose")
+
+        store.watch_ledger(1, broken)
+        store.watch_ledger(1, heard)
+        store.watch_bookies(broken)
+        store.watch_bookies(bookies)
+        await heard.until(lambda seen: seen == made)
+        written = await store.write_ledger(1, made.value.recovering(), made.version)
+        await heard.until(lambda seen: seen == written)
+        await store.register_bookie("a:1", HERE)
+        await bookies.until(lambda seen: "a:1" in seen.writable)
+        assert made in calls
+        assert written in calls
+        assert bookies.all[-1] in calls
 
     run(story)
 

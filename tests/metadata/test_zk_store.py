@@ -1,6 +1,8 @@
 """What only ZooKeeper has: the reference's znodes to the byte, layouts, and operations whose answers are lost."""
 
 import json
+import os
+import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -436,6 +438,31 @@ def test_a_server_that_goes_and_comes_back(tmp_path):
     try:
         run(story, timeout=60)
     finally:
+        server.stop()
+
+
+def test_a_server_that_hangs(tmp_path):
+    """A server that takes connections and says nothing is as bad as none: an error in time; when it goes on, so do we."""
+    server = ZooKeeper(tmp_path, tick_ms=250)
+
+    async def story():
+        store = await open_store(reactor, server.uri, session_timeout_ms=1000)
+        await store.init_cluster()
+        os.kill(server.pid, signal.SIGSTOP)
+        began = reactor.seconds()
+        operations = [store.cluster(), store.read_ledger(1), store.bookies()]
+        operations.append(open_store(reactor, server.uri, session_timeout_ms=1000))
+        for operation in operations:
+            assert server.address in str(await failing(operation, MetaStore))
+        assert reactor.seconds() - began < 5
+        os.kill(server.pid, signal.SIGCONT)
+        assert await store.ledger_ids() == []
+        await store.close()
+
+    try:
+        run(story)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
         server.stop()
 
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -56,7 +57,7 @@ def test_data_and_port_survive_a_restart(tmp_path):
 def test_it_listens_on_loopback_only(tmp_path):
     """The server takes no passwords, so nobody from outside may reach it; its admin server is off."""
     with ZooKeeper(tmp_path) as server:
-        tables = [line.split() for name in ("tcp", "tcp6") for line in open(f"/proc/{server.pid}/net/{name}").readlines()[1:]]
+        tables = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/{server.pid}/net/{name}").read_text().splitlines()[1:]]
         inodes = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{server.pid}/fd")}
         listening = [row[1] for row in tables if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
         assert [int(address.rpartition(":")[2], 16) for address in listening] == [server.port]
