@@ -232,10 +232,10 @@ def stamp(files: Files, options: BookieOptions, cookie: Cookie) -> None:
             raise IdentityError(f"{version_path(directory)}: {failure.strerror or failure}") from failure
 
 
-async def check(store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files) -> bool:
+async def check(store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files, write: bool = True) -> bool:
     """
     Decides whether the bookie may start, and gives a new one its cookies; True when it is new.  Raises `IdentityError`.
-    Nothing is written unless the answer is yes.
+    Nothing is written unless the answer is yes, and nothing at all without `write`.
     """
     expected = Cookie.expected(options, bookie, instance_id)
     in_directories = read_cookies(files, options)
@@ -256,22 +256,23 @@ async def check(store: MetadataStore, options: BookieOptions, bookie: str, insta
                 f"the cluster does not know {bookie}, but {named} holds its data: if its cookie was lost, `quire cookie create {bookie} --conf FILE` "
                 f"makes it again; to throw the data away, `quire bookie format --conf FILE --yes`"
             )
-        stamp(files, options, expected)
-        await store.write_cookie(bookie, expected.encode(), NEW)
+        if write:
+            stamp(files, options, expected)
+            await store.write_cookie(bookie, expected.encode(), NEW)
         return True
     known = Cookie.decode(stored.value, f"the cookie of {bookie} in {store.uri}")
     if different := expected.differences(known, expansion):
         raise IdentityError(f"the cookie of {bookie} in the metadata store is another one: {'; '.join(different)}.  {advice(known, expected)}")
     if bare or expected.differences(known, expansion=False):
-        await _expand(store, options, expected, stored, bare, full, files)
+        check_expansion(options, expected, known, bare, full)
+        if write:
+            stamp(files, options, expected)
+            await store.write_cookie(bookie, expected.encode(), stored.version)
     return False
 
 
-async def _expand(
-    store: MetadataStore, options: BookieOptions, expected: Cookie, stored: Versioned[bytes], bare: list[str], full: list[str], files: Files
-) -> None:
-    """Takes new, empty directories into an old bookie; a directory that lost its cookie lost its data too, so it is no new one."""
-    known = Cookie.decode(stored.value, "the stored cookie")
+def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bare: list[str], full: list[str]) -> None:
+    """Whether new, empty directories may join an old bookie; a directory that lost its cookie lost its data too, so it is no new one."""
     before = {*known.journals.split(","), *listed(known.ledgers), *listed(known.indexes or known.ledgers)}
     lost = [directory for directory in bare if directory in before]
     if lost:
@@ -284,8 +285,6 @@ async def _expand(
     filled = [directory for directory in bare if directory in full]
     if filled:
         raise IdentityError(f"{', '.join(filled)} is to be added but is not empty: empty it, or name another directory")
-    stamp(files, options, expected)
-    await store.write_cookie(expected.bookie, expected.encode(), stored.version)
 
 
 def advice(found: Cookie, expected: Cookie) -> str:

@@ -171,6 +171,43 @@ def info(
         table.row(row)
 
 
+@app.command()
+def check(conf: Conf, json_wanted: Json = False) -> None:
+    """
+    Tells whether a bookie could start with this configuration: its cookies, its disks, the metadata store. Changes nothing.
+
+    \b
+    Example:
+      quire bookie check --conf /etc/quire/bookie.conf
+    """
+    from quire.bookie import disks, identity
+    from quire.bookie.files import Files
+    from quire.conf.bookie import BookieOptions
+    from quire.conf.properties import load
+
+    options, warnings = load(BookieOptions, str(conf), os.environ)
+    for warning in warnings:
+        output.note(warning)
+    files = Files()
+
+    async def story(store: MetadataStore) -> dict[str, Any]:
+        bookie = identity.derive_id(options, identity.own_host(options), options.port)
+        cluster = (await store.cluster()).instance_id
+        new = await identity.check(store, options, bookie, cluster, files, write=False)
+        found = (await store.bookies()).find(bookie)
+        return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
+
+    try:
+        state = with_store(options.metadata_uri, story)
+    except identity.IdentityError as failure:
+        raise refused(str(failure)) from None
+    seen = None if state["new"] else disks.look(files, options)  # a new one's directories need not exist yet
+    state["read_only"] = None if seen is None else seen.reason
+    output.document(json_wanted, state)
+    if seen is not None and seen.broken:
+        raise refused(f"{seen.reason}")
+
+
 @app.command("format")
 def format_bookie(
     conf: Conf,

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionRefusedError as Refused
 
 from quire.bookie.bookie import Bookie, BookieFailed
@@ -390,6 +390,33 @@ def test_starts_that_fail_leave_nothing_open(tmp_path: Path) -> None:
         async with running(tmp_path / "one", store):
             pass
         await bare.close()
+        await store.close()
+
+    run(story)
+
+
+def test_a_start_that_is_called_off_leaves_nothing_open(tmp_path: Path) -> None:
+    """It waits for another process's session to end; then a signal comes."""
+
+    async def story() -> None:
+        store = await new_store()
+        other = await new_store(store.uri)
+        from quire.metadata.store import ServiceInfo
+
+        await other.register_bookie("raw", ServiceInfo.of("h", 1))
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store)
+        starting = bookie.start()
+        assert not starting.called
+        port = bookie.port
+        starting.cancel()
+        with pytest.raises(CancelledError):
+            await starting
+        bookie.port = port
+        with pytest.raises(Refused):
+            await connect(bookie)
+        await other.close()
+        async with running(tmp_path, store):
+            pass
         await store.close()
 
     run(story)

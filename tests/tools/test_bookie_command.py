@@ -183,6 +183,8 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
 
 def test_cookies_and_format(cluster: Cluster) -> None:
     """The cookie is shown, lost, made again; format makes the bookie a new one."""
+    assert json.loads(cluster.quire("bookie", "check", "--conf", str(cluster.conf), "--json"))["new"] is True
+    assert not (cluster.path / "ledgers").exists(), "a check changes nothing"
     cluster.start().ready()
     cluster.started[-1].terminate()
     assert cluster.started[-1].wait(WAIT_S) == 0
@@ -192,6 +194,7 @@ def test_cookies_and_format(cluster: Cluster) -> None:
     cluster.quire("cookie", "delete", "one")
     assert "CookieNotFound" in cluster.quire("cookie", "show", "one", status=1)
     assert "quire cookie create one" in cluster.start().failed()
+    assert "quire cookie create one" in cluster.quire("bookie", "check", "--conf", str(cluster.conf), status=1)
     cluster.quire("cookie", "create", "one", "--conf", str(cluster.conf))
     assert "CookieExists" in cluster.quire("cookie", "create", "one", "--conf", str(cluster.conf), status=1)
     assert cluster.start().ready()
@@ -252,7 +255,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         assert status([*arguments, "--help"]) == 0
         return capsys.readouterr().out
 
-    for command in ("start", "stop", "list", "info", "format", "readonly"):
+    for command in ("start", "stop", "list", "info", "check", "format", "readonly"):
         assert f"quire bookie {command}" in text("bookie", command)
     for command in ("show", "create", "delete"):
         assert f"quire cookie {command}" in text("cookie", command)
