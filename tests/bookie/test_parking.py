@@ -1,0 +1,79 @@
+"""Adds that find no room: in order, in turn, overtaken by what keeps a ledger from closing, and never refused."""
+
+from quire.protocol.errors import Status
+from quire.protocol.messages import AddAcks
+from tests.bookie.wires import KEY, LEDGER, Scene, adds, adds3, read3
+
+# SPDX-License-Identifier: Apache-2.0
+
+S = Status
+
+
+def test_adds_without_room_are_parked_and_get_in_in_order() -> None:
+    """Not refused: a writer would take that for a dead bookie."""
+    scene = Scene()
+    scene.storage.room = 1
+    client = scene.connect()
+    client.send(adds(b"a")).send(adds(b"b", first=1)).send(adds(b"c", first=2))
+    assert client.replies() == [AddAcks(LEDGER, 0, 1, S.EOK)]
+    assert scene.service.parking.runs == 2
+    scene.storage.room = 1
+    scene.storage.relieved()
+    assert client.replies() == [AddAcks(LEDGER, 1, 1, S.EOK)]
+    client.send(adds(b"d", first=3))
+    scene.storage.room = 10
+    scene.storage.relieved()
+    assert client.replies() == [AddAcks(LEDGER, 2, 2, S.EOK)]
+    assert [first for _, first, _ in scene.storage.taken] == [0, 1, 2, 3]
+    assert (scene.service.parking.runs, scene.service.parking.bytes, client.connection.parked_bytes) == (0, 0, 0)
+
+
+def test_an_add_never_overtakes_a_parked_one_of_its_connection() -> None:
+    scene = Scene()
+    scene.storage.room = 0
+    client = scene.connect().send(adds(b"a"))
+    scene.storage.room = 5
+    client.send(adds(b"b", first=1))
+    assert scene.storage.taken == []
+    scene.storage.relieved()
+    assert [first for _, first, _ in scene.storage.taken] == [0, 1]
+
+
+def test_fences_reads_and_recovery_pass_parked_adds() -> None:
+    """They come on the same stream; holding them up would keep the ledger from closing."""
+    scene = Scene()
+    client = scene.connect()
+    client.send(adds3(1, b"a")).take()
+    scene.storage.room = 0
+    client.send(adds3(2, b"b", first=1))
+    scene.storage.room = 1
+    client.send(read3(3, 0) + read3(4, 0, fence=True, master_key=KEY) + adds3(5, b"r", first=7, recovery=True, priority=100))
+    assert sorted(reply.txn or 0 for reply in client.replies()) == [3, 4, 5]  # type: ignore[union-attr]
+    scene.storage.relieved()
+    assert client.replies() == [AddAcks(LEDGER, 1, 1, S.EFENCED, 2)], "it was parked, so it was never accepted before the fence"
+
+
+def test_connections_get_in_in_turn() -> None:
+    """One that parked a hundred runs does not keep another's first one out."""
+    scene = Scene()
+    scene.storage.room = 0
+    busy, modest = scene.connect(), scene.connect()
+    for entry in range(5):
+        busy.send(adds(b"x", first=entry, ledger=1))
+    modest.send(adds(b"y", ledger=2))
+    scene.storage.room = 2
+    scene.storage.relieved()
+    assert [ledger for ledger, _, _ in scene.storage.taken] == [1, 2]
+
+
+def test_parked_adds_go_with_their_connection() -> None:
+    """They were never taken; others' are."""
+    scene = Scene()
+    scene.storage.room = 0
+    gone, there = scene.connect().send(adds(b"a", ledger=1)), scene.connect().send(adds(b"b", ledger=2))
+    gone.lose()
+    scene.storage.room = 5
+    scene.storage.relieved()
+    assert [ledger for ledger, _, _ in scene.storage.taken] == [2]
+    assert there.replies() == [AddAcks(2, 0, 1, S.EOK)]
+    assert scene.service.parking.bytes == 0

@@ -1,0 +1,26 @@
+"""The lists of BookKeeper's keys, and what is said about some."""
+
+from quire.conf.bookie import BookieOptions
+from quire.conf.known_keys import ADVICE, CLIENT, FAMILIES, SCRIPT_VARIABLES, SERVER
+from quire.conf.options import key_of
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_the_lists_are_apart() -> None:
+    """A key is the server's or the client's, and a script's variable is neither."""
+    assert not SERVER & CLIENT
+    assert not SCRIPT_VARIABLES & (SERVER | CLIENT)
+    assert len(SERVER) > 200
+    assert all(name.endswith(".") for name in FAMILIES)
+
+
+def test_advice_is_about_keys_without_meaning() -> None:
+    served = {name for field in BookieOptions.model_fields.values() for name in key_of(field)["names"]}
+    assert set(ADVICE) <= SERVER
+    assert not set(ADVICE) & served
+
+
+def test_keys_of_the_reference_that_operators_set_most() -> None:
+    for key in ("journalWriteData", "gcWaitTime", "ledgerStorageClass", "zkServers", "numReadWorkerThreads", "dbStorage_rocksDB_blockCacheSize"):
+        assert key in SERVER

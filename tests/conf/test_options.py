@@ -1,0 +1,54 @@
+"""How an option is declared and shown: keys, ranges in the unit of the file, values as files write them."""
+
+import pytest
+from pydantic import BaseModel
+
+from quire.conf.options import file_value, key_of, option, range_text
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Sample(BaseModel):
+    needed: str = option(key="needed", description="d", example="e")
+    size_bytes: int = option(2 << 20, ge=1 << 20, le=8 << 20, key=("sizeMB", "oldSizeMB"), unit="MiB", scale=1 << 20, description="d")
+    wait_ms: int = option(5, ge=0, key="wait", unit="ms", description="d")
+    part: float = option(0.5, gt=0, lt=1, key="part", description="d")
+    flag: bool = option(True, key="flag", description="d")
+    names: tuple[str, ...] = option(("a", "b"), key="names", description="d")
+    free: str | None = option(None, key="free", description="d")
+
+
+FIELDS = Sample.model_fields
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("size_bytes", "1 to 8 MiB"),
+        ("wait_ms", "at least 0 ms"),
+        ("part", "above 0 and below 1"),
+        ("flag", "true or false"),
+        ("names", ""),
+        ("free", ""),
+    ],
+)
+def test_ranges_are_in_the_unit_of_the_file(name: str, text: str) -> None:
+    assert range_text(FIELDS[name]) == text
+
+
+@pytest.mark.parametrize(("name", "text"), [("size_bytes", "2"), ("wait_ms", "5"), ("part", "0.5"), ("flag", "true"), ("names", "a,b"), ("free", "")])
+def test_defaults_as_a_file_writes_them(name: str, text: str) -> None:
+    assert file_value(FIELDS[name], FIELDS[name].default) == text
+
+
+def test_a_field_knows_its_keys() -> None:
+    assert key_of(FIELDS["size_bytes"])["names"] == ["sizeMB", "oldSizeMB"]
+    assert key_of(FIELDS["needed"])["example"] == "e"
+
+
+def test_a_field_that_was_not_declared_so_has_none() -> None:
+    class Other(BaseModel):
+        plain: int = 1
+
+    with pytest.raises(AssertionError):
+        key_of(Other.model_fields["plain"])
