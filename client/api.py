@@ -68,7 +68,11 @@ async def _connect(reactor: Reactor, uri: str, options: ClientOptions) -> "Clien
 
 
 class Client:
-    """A cluster's ledgers.  `random` draws ensembles and creation tokens; a test or a simulator seeds it."""
+    """
+    A cluster's ledgers.  `random` draws ensembles and creation tokens; a test or a simulator seeds it.
+
+    `handles` are the writers and readers that have not ended, `recoveries` those under way, `spares` the choice of bookies.
+    """
 
     def __init__(
         self,
@@ -85,9 +89,9 @@ class Client:
         self.pool = pool or BookiePool(reactor, store, self.options)
         self._reactor = reactor
         self.random = random or SystemRandom()
-        self._spares = Spares(reactor, store, placement or RandomPlacement(self.random))
-        self._handles: set[Writer | Reader] = set()
-        self._recoveries: set[Recovery] = set()
+        self.spares = Spares(reactor, store, placement or RandomPlacement(self.random))
+        self.handles: set[Writer | Reader] = set()
+        self.recoveries: set[Recovery] = set()
         self._closed = False
 
     def create_ledger(
@@ -172,7 +176,7 @@ class Client:
         if ledger_id is not None:
             check_ledger_id(ledger_id)
         kind = DigestType.named(digest)
-        bookies = await self._spares.ensemble(ensemble_size)
+        bookies = await self.spares.ensemble(ensemble_size)
         token = 1 + self.random.getrandbits(CTOKEN_BITS)
         metadata = LedgerMetadata.new(ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, int(self._reactor.seconds() * 1000))
         ledger, stored = await self._store(ledger_id, metadata)
@@ -180,15 +184,15 @@ class Client:
         writer = Writer(
             self._reactor,
             self.pool,
-            self._spares,
+            self.spares,
             LedgerRecord(self.store, ledger, stored),
             Digest(kind, password),
             self.options,
             deferred_sync=DEFERRED_SYNC in flags,
             advanced=advanced,
-            on_end=self._handles.discard,
+            on_end=self.handles.discard,
         )
-        self._handles.add(writer)
+        self.handles.add(writer)
         return writer
 
     async def _store(self, ledger_id: int | None, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
@@ -222,8 +226,8 @@ class Client:
         if recover and not found.value.is_closed:
             await self._recover(record, digest)
         self._check_open()
-        reader = Reader(self._reactor, self.pool, record, digest, self.options, on_end=self._handles.discard)
-        self._handles.add(reader)
+        reader = Reader(self._reactor, self.pool, record, digest, self.options, on_end=self.handles.discard)
+        self.handles.add(reader)
         if not record.metadata.is_closed:
             reader.watch()
             try:
@@ -244,12 +248,12 @@ class Client:
             write_set = [ensemble[(entry + step) % now.ensemble_size] for step in range(metadata.write_quorum)]
             return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, write_set, entry))
 
-        recovery = Recovery(self._reactor, self.pool, self._spares, record, digest, limits_of(self.options), body)
-        self._recoveries.add(recovery)
+        recovery = Recovery(self._reactor, self.pool, self.spares, record, digest, limits_of(self.options), body)
+        self.recoveries.add(recovery)
         try:
             return await recovery.run()
         finally:
-            self._recoveries.discard(recovery)
+            self.recoveries.discard(recovery)
 
     async def _recover_as_stored(self, ledger: int) -> LedgerMetadata:
         self._check_open()
@@ -276,9 +280,9 @@ class Client:
         return (await self.store.read_ledger(ledger)).value
 
     async def _close(self) -> None:
-        for recovery in list(self._recoveries):
+        for recovery in list(self.recoveries):
             recovery.stop()
-        for handle in list(self._handles):
+        for handle in list(self.handles):
             if isinstance(handle, Writer):
                 handle.shut_down()
             else:

@@ -99,7 +99,7 @@ def test_bookies_that_failed_lately_are_chosen_only_when_needed():
     cluster = FakeCluster(5)
     client = cluster.client()
     for name in ("b0", "b1"):
-        client._spares.suspect(name)
+        client.spares.suspect(name)
     for _ in range(5):
         writer = cluster.succeed(client.create_ledger())
         assert set(writer.metadata.last_fragment.bookies) == {"b2", "b3", "b4"}
@@ -205,7 +205,7 @@ def test_handles_that_ended_are_forgotten():
         cluster.succeed(writer.close())
         reader = cluster.succeed(client.open_ledger(writer.id))
         cluster.succeed(reader.close())
-    assert client._handles == set()
+    assert client.handles == set()
 
 
 def test_connect_finds_a_cluster_or_says_how_to_make_one():

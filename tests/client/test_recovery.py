@@ -523,7 +523,7 @@ def test_closing_the_client_ends_a_recovery():
     opening = cluster.outcome(client.open_ledger(ledger))
     cluster.spin(0.1)
     client.pool.close()
-    for recovery in list(client._recoveries):
+    for recovery in list(client.recoveries):
         recovery.stop()
     cluster.spin(10)
     assert opening.code == LedgerRecovery.code

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.client.core.append import AppendMachine
 from quire.client.record import LedgerRecord
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory_store import Fault
@@ -498,18 +499,18 @@ def test_closing_the_client_fails_what_is_pending_and_closes_no_ledger():
     writer = cluster.succeed(client.create_ledger())
     cluster.judge = lambda _request: "hold"
     pending = cluster.outcome(writer.append(b"x"))
-    for handle in list(client._handles):
+    for handle in list(client.handles):
         handle.shut_down()
     cluster.spin(0.1)
     assert pending.code == -19
     assert cluster.metadata(writer.id).state is LedgerState.OPEN
 
 
-def test_a_bug_in_the_machine_fails_everything_and_ends_the_handle():
+def test_a_bug_in_the_machine_fails_everything_and_ends_the_handle(monkeypatch):
     cluster = FakeCluster()
     writer = created(cluster)
     pending = cluster.outcome(writer.append(b"x"))
-    writer._machine._walk = None
+    monkeypatch.setattr(AppendMachine, "handle", lambda _self, _given: 1 // 0)
     cluster.spin(0.1)
     assert pending.code == -999
     assert cluster.metadata(writer.id).state is LedgerState.OPEN
