@@ -110,6 +110,12 @@ def test_periodic_groups_hold_the_same_runs(steps: list[tuple[int, int]]) -> Non
     assert len(groups) <= max(1, len(runs))
 
 
+def test_a_period_fits_its_field() -> None:
+    """Neighbours further apart than 2^31 - 1 do not share a group."""
+    assert availability.periodic([(0, 1), ((1 << 31) - 1, 1)]) == [(0, (1 << 31) - 1, 1, (1 << 31) - 1)]
+    assert availability.periodic([(0, 1), (1 << 31, 1)]) == [(0, 0, 1, 0), (1 << 31, 1 << 31, 1, 0)]
+
+
 def test_a_striped_ledger_of_any_size_fits_a_frame() -> None:
     """Two of three entries of 900,000: plain groups would take 7 MB, above the frame limit."""
     runs = [(first, 2) for first in range(0, 900_000, 3)]

@@ -242,6 +242,15 @@ def test_a_fence_without_room_for_a_key() -> None:
     assert request == Read(1, 5, True, None, version=1)
 
 
+def test_a_key_is_packed_only_where_it_is_looked_for() -> None:
+    """With the fence flag, and from version 2 on."""
+    assert len(v2.pack_read(Read(1, 5, True, KEY))) == 44
+    assert len(v2.pack_read(Read(1, 5, False, KEY))) == 24
+    assert len(v2.pack_read(Read(1, 5, True, KEY, version=1))) == 24
+    assert len(v2.pack_batch_read(BatchRead(1, 5, 7, 0, 0, True, KEY))) == 64
+    assert len(v2.pack_batch_read(BatchRead(1, 5, 7, 0, 0, True, KEY, version=1))) == 44
+
+
 def test_trailing_bytes_of_a_plain_read_are_ignored() -> None:
     assert one_request(framed(samples.v2("READ")[4:] + b"junk")) == one_request(samples.v2("READ"))
     assert one_request(framed(samples.v2("fence READ")[4:] + b"junk")) == one_request(samples.v2("fence READ"))
