@@ -33,6 +33,7 @@ from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
 
 # SPDX-License-Identifier: Apache-2.0
 
+SAY_WAITING_S = 1.0  # a registration that takes longer is told of
 BACKLOG = 1024  # connections that the kernel holds until they are accepted
 FORCED, OPERATOR, DISK, STORAGE = "forceReadOnlyBookie", "operator", "disk", "storage"
 
@@ -162,11 +163,20 @@ class Bookie:
         info = ServiceInfo.of(self.host, self.port, http=(http_host, self.http_port))
         self.serving = True
         self._closers.append(lambda: Deferred.fromCoroutine(self.registration.stop()))
-        await self.registration.start(info, self.read_only)
+        waiting = self._clock.callLater(SAY_WAITING_S, self._say_waiting)
+        try:
+            await self.registration.start(info, self.read_only)
+        finally:
+            if waiting.active():
+                waiting.cancel()
         self._disk_watch = LoopingCall(self._look_at_disks)
         self._disk_watch.clock = self._reactor
         self._disk_watch.start(options.disk_check_interval_ms / 1000, now=False)
         self._closers.append(self._stop_disk_watch)
+
+    def _say_waiting(self) -> None:
+        most = self.options.session_timeout_ms / 1000
+        self.log.info("{bookie} is still listed by another session; waiting for its end, {most:.0f} s at most", bookie=self.id, most=most)
 
     def _listen(self, bound: socket.socket, factory: Any, end: Callable[[], object]) -> None:
         bound.listen(BACKLOG)
