@@ -321,7 +321,7 @@ async def checked(client: "Client", ledger: int) -> dict[str, Any]:
         "copies": found.copies_expected,
         "good": found.copies_expected - found.copies_missing,
         "missing": [
-            {"bookie": part.bookie, "first": part.first, "last": part.first + part.count - 1, "why": why(part.code), "code": part.code}
+            {"bookie": part.bookie, "first": part.first, "last": part.first + part.entries - 1, "why": why(part.code), "code": part.code}
             for part in found.missing
         ],
     }
