@@ -434,7 +434,7 @@ def naively(data: bytes, decode: Callable[[bytes], object]) -> tuple[list[object
     return out, False
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(packets, packets, packets, st.binary(min_size=1, max_size=50)), max_size=10), st.lists(st.integers(0, 5000), max_size=6))
 def test_requests_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) -> None:
     """Any stream of packets, some of them junk, cut anywhere: the same requests, and a failure in the same place."""
@@ -445,7 +445,7 @@ def test_requests_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) 
     assert bool(failure) == refused
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(answers, answers, answers, st.binary(min_size=1, max_size=50)), max_size=12), st.lists(st.integers(0, 5000), max_size=6))
 def test_replies_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) -> None:
     data = b"".join(map(framed, payloads))

@@ -194,7 +194,6 @@ replies = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(requests, txns, st.sampled_from([0, 1, 100, (1 << 32) - 1]))
 def test_any_request_survives(request: v3.Control, txn: int, priority: int) -> None:
     request.txn, request.priority = txn, priority
@@ -208,7 +207,6 @@ def test_any_request_survives(request: v3.Control, txn: int, priority: int) -> N
         assert naive.v3_request(frame[4:]) == found
 
 
-@settings(deadline=None)
 @given(replies)
 def test_any_reply_survives(reply: Reply) -> None:
     frame = answered(reply)
@@ -373,7 +371,7 @@ streams = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(streams, st.lists(st.integers(0, 5000), max_size=6))
 def test_requests_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) -> None:
     data = b"".join(map(framed, payloads))

@@ -43,7 +43,6 @@ def naive_batch(batch: AddBatch, txn: int, entries: list[int] | None = None) -> 
 # --- packing
 
 
-@settings(deadline=None)
 @given(
     i64,
     st.one_of(st.integers(0, 20_000), st.integers(0, (1 << 63) - 40)),
@@ -197,14 +196,14 @@ adds = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(adds, max_size=12), st.lists(st.integers(0, 3000), max_size=4))
 def test_streams_of_adds_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) -> None:
     data = b"".join(map(framed, payloads))
     assert fed(Requests, pieces(data, cuts)) == ([naive.v3_request(payload) for payload in payloads], "")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(100, 300), st.integers(100, 300), st.lists(st.sampled_from([0, 5, 91, 92, 93, 300]), min_size=2, max_size=60), st.sampled_from([1, 3]))
 def test_long_runs_against_the_slow_twin(txn: int, first: int, sizes: list[int], step: int) -> None:
     """Runs over several blocks of 128, sizes mixed, transactions in steps."""
@@ -220,7 +219,6 @@ def test_long_runs_against_the_slow_twin(txn: int, first: int, sizes: list[int],
 stepped = st.builds(lambda first, step, count: [first + at * step for at in range(count)], txns, st.integers(1, 3), st.integers(1, 300))
 
 
-@settings(deadline=None)
 @given(st.one_of(st.lists(txns, min_size=1, max_size=6), stepped), i64, i64, st.sampled_from(list(Status)))
 def test_acks_are_protobufs(numbers: list[int], ledger: int, first: int, status: Status) -> None:
     """Byte for byte, over every carry of txn and entry; and every txn comes back once, in order."""
@@ -273,7 +271,7 @@ def test_an_ack_of_another_form_does_not_mislead_about_the_next() -> None:
 some_acks = st.builds(naive.v3_ack, st.integers(120, 132), st.sampled_from([Status.EOK, Status.EOK, Status.EIO]), st.just(1), st.integers(125, 130))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(some_acks, max_size=30), st.lists(st.integers(0, 1000), max_size=4))
 def test_streams_of_acks_against_the_slow_twin(frames: list[bytes], cuts: list[int]) -> None:
     data = b"".join(frames)

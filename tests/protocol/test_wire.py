@@ -231,13 +231,13 @@ def harmless(data: bytes, cuts: list[int]) -> None:
             assert receiver.feed(samples.v2("READ")) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
 def test_bytes_of_any_kind_are_harmless(data: bytes, cuts: list[int]) -> None:
     harmless(data, cuts)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.binary(min_size=1, max_size=80), max_size=6), st.lists(st.integers(0, 500), max_size=5))
 def test_frames_of_any_bytes_are_harmless(payloads: list[bytes], cuts: list[int]) -> None:
     harmless(b"".join(map(framed, payloads)), cuts)
