@@ -11,8 +11,6 @@ Nothing is acknowledged outside OPEN, and no row leads back from CLOSING, CLOSED
 possible (D1): a writer that lost its ledger writes no metadata.
 """
 
-from bisect import insort
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -51,6 +49,7 @@ from quire.client.core.adds import (
 )
 from quire.client.core.quorum import Quorums
 from quire.client.core.replica import Replica, Standing
+from quire.client.core.window import Window
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest
 from quire.protocol.errors import (
@@ -70,15 +69,6 @@ from quire.protocol.errors import (
 # SPDX-License-Identifier: Apache-2.0
 
 RECOVERY_PRIORITY = 100
-
-
-class Waiting(NamedTuple):
-    """Payloads that have ids and wait for the window."""
-
-    first: int
-    payloads: list[bytes]
-    size: int
-    length: int | None
 
 
 class IllegalInput(Exception):
@@ -116,17 +106,12 @@ class AppendMachine:
         self.pushed = last  # highest id handed out
         self.changes = 0  # ensemble changes that replaced somebody
         self._base = last
-        self._length = length  # payload bytes of everything sent
         self._lac_length = length  # deferred sync: payload bytes up to the LAC
         self._next_channel = 0
         self._replicas = [self._replica(index, bookie) for index, bookie in enumerate(bookies)]
         self._channels = {replica.channel: replica for replica in self._replicas}
         self._live: tuple[int, ...] | None = None  # channels of the live replicas, once opened
-        self._pending: deque[AddBatch] = deque()  # sent, not all of it acknowledged, by first id
-        self._sent_last = last
-        self._flying_bytes = 0
-        self._waiting: deque[Waiting] = deque()
-        self._waiting_bytes = 0
+        self._window = Window(limits, last, length)
         self._ids: set[int] = set()  # advanced mode: ids above the head that were used
         self._round: tuple[Replica, ...] = ()  # those that the change under way is to replace
         self._seen: frozenset[str] = frozenset()
@@ -148,25 +133,21 @@ class AppendMachine:
     @property
     def length(self) -> int:
         """Payload bytes of everything appended, acknowledged or not."""
-        return self._length + self._waiting_bytes
+        return self._window.length + self._window.waiting_bytes
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits to be sent or acknowledged."""
-        return not self._pending and not self._waiting
+        return not self._window.pending and not self._window.waiting
 
     @property
     def crowded(self) -> bool:
         """Whether an append would have to wait for the window."""
-        return bool(self._waiting)
+        return bool(self._window.waiting)
 
     def length_at_head(self) -> int:
         """Payload bytes of the entries up to the head."""
-        head, length = self.head, self._length
-        for batch in self._pending:
-            passed = head + 1 - batch.first
-            length -= batch.bytes if passed <= 0 else sum(map(len, batch.payloads[passed:]))
-        return length
+        return self._window.length_at(self.head)
 
     # The one verb.
 
@@ -193,10 +174,9 @@ class AppendMachine:
         payloads = given.payloads
         count = len(payloads)
         assert count, "an append of nothing"
-        if self._waiting_bytes >= self.limits.window_bytes_max or len(self._waiting) >= self.limits.window_entries_max:
-            effects.append(
-                Refuse(given.token, TooManyRequests.code, f"{self._waiting_bytes} bytes wait for the window: wait for ready() before appending more")
-            )
+        if self._window.overfull:
+            waiting = self._window.waiting_bytes
+            effects.append(Refuse(given.token, TooManyRequests.code, f"{waiting} bytes wait for the window: wait for ready() before appending more"))
             return
         first = self.pushed + 1
         if self.advanced:
@@ -215,57 +195,23 @@ class AppendMachine:
             )
             return
         self.pushed = max(self.pushed, first + count - 1)
-        self._cut(first, payloads, given.length)
+        self._window.take(first, payloads, given.length)
         self._pump(effects)
-
-    def _cut(self, first: int, payloads: list[bytes], length: int | None) -> None:
-        """Queues payloads in batches within the limits."""
-        limits = self.limits
-        size = sum(map(len, payloads))
-        self._waiting_bytes += size
-        if len(payloads) <= limits.batch_entries_max and size <= limits.batch_bytes_max:
-            self._waiting.append(Waiting(first, payloads, size, length))
-            return
-        start = taken = 0
-        for place, payload in enumerate(payloads):
-            if place > start and (place - start >= limits.batch_entries_max or taken + len(payload) > limits.batch_bytes_max):
-                self._waiting.append(Waiting(first + start, payloads[start:place], taken, length))
-                length = None if length is None else length + taken
-                start, taken = place, 0
-            taken += len(payload)
-        self._waiting.append(Waiting(first + start, payloads[start:], taken, length))
 
     def _pump(self, effects: list[Effect]) -> None:
         """Sends what waits, as far as the window and the slowest replica's backlog allow."""
-        waiting, limits = self._waiting, self.limits
-        if waiting and len(self._channels) != len(self._replicas):
+        window = self._window
+        if window.waiting and len(self._channels) != len(self._replicas):
             self._rouse(effects)
-        while waiting and not self._stalled:
-            first, payloads, size, length = waiting[0]
-            if self._pending and (
-                self._flying_bytes + size > limits.window_bytes_max or self._sent_last - self.head + len(payloads) > limits.window_entries_max
-            ):
+        while window.waiting and not self._stalled and window.has_room(self.head):
+            if self._held_up(window.waiting[0].size, effects):
                 break
-            if any(replica.backlog and replica.backlog + size > limits.replica_backlog_bytes_max for replica in self._channels.values()):
-                self._stalled = True
-                effects.append(SetAlarm(Alarm.STALL, limits.stall_ms_max))
-                break
-            waiting.popleft()
-            self._waiting_bytes -= size
-            if length is not None:
-                self._length = length
+            first, payloads, size, _length = window.following()
             batch = AddBatch(
-                self.digest, self.ledger, first, self._base if self.recovery else self.lac, self._length, payloads,
+                self.digest, self.ledger, first, self._base if self.recovery else self.lac, window.length, payloads,
                 recovery=self.recovery, priority=RECOVERY_PRIORITY if self.recovery else 0, deferred_sync=self.deferred_sync,
             )  # fmt: skip
-            self._length += size
-            self._flying_bytes += size
-            last = first + len(payloads) - 1
-            if last > self._sent_last:
-                self._sent_last = last
-                self._pending.append(batch)
-            else:  # advanced mode, into a gap
-                insort(self._pending, batch, key=lambda other: other.first)
+            window.sent(batch)
             if self.quorums.striped:
                 for replica in self._replicas:
                     if replica.standing is Standing.LIVE:
@@ -273,8 +219,30 @@ class AppendMachine:
             else:
                 channels = self._channels_now(effects)
                 for channel in channels:
-                    self._channels[channel].send(last, size)
+                    self._channels[channel].send(batch.last, size)
                 effects.append(SendAdds(batch, channels))
+
+    def _held_up(self, size: int, effects: list[Effect]) -> bool:
+        """
+        Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was connected to is
+        given up at once if the others suffice; for one that answers the writer waits a while.
+        """
+        bound = self.limits.replica_backlog_bytes_max
+        late = [replica for replica in self._channels.values() if replica.backlog and replica.backlog + size > bound]
+        if not late:
+            return False
+        silent = [replica for replica in late if not replica.heard]
+        if len(silent) == len(late) and not self.deferred_sync and self.quorums.writable_without(self._without(silent)):
+            for replica in silent:
+                self._fail(replica, Timeout.code, f"it answered nothing, with {replica.backlog} bytes sent to it", True, True, effects)
+            return False
+        self._stalled = True
+        effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
+        return True
+
+    def _without(self, replicas: Sequence[Replica]) -> set[int]:
+        """The indexes of these and of all that get nothing already."""
+        return {replica.index for replica in self._replicas if replica in replicas or replica.channel not in self._channels}
 
     def _channels_now(self, effects: list[Effect]) -> tuple[int, ...]:
         if self._live is None:
@@ -302,7 +270,7 @@ class AppendMachine:
 
     def _resend(self, replica: Replica, effects: list[Effect]) -> None:
         """Sends everything above the head that belongs to a replica that is new, or came back."""
-        for batch in self._pending:
+        for batch in self._window.pending:
             self._send_share(batch, replica, max(batch.first, self.head + 1), effects)
 
     def _replica(self, index: int, bookie: str) -> Replica:
@@ -346,9 +314,9 @@ class AppendMachine:
         replicas = self._replicas
         head = self.quorums.confirmed([replica.watermark for replica in replicas], self.head)
         if any(replica.stragglers for replica in replicas):
-            while head < self._sent_last and (not self.advanced or head + 1 in self._ids) and self._at_quorum(head + 1):
+            while head < self._window.sent_last and (not self.advanced or head + 1 in self._ids) and self._at_quorum(head + 1):
                 head += 1
-        head = min(head, self._sent_last)
+        head = min(head, self._window.sent_last)
         if head <= self.head:
             return
         if self.advanced:
@@ -356,14 +324,12 @@ class AppendMachine:
         self.head = head
         if not self.deferred_sync:
             self.lac = head
-        pending = self._pending
-        while pending and pending[0].last <= head:
-            self._flying_bytes -= pending.popleft().bytes
+        self._window.settle(head)
         for replica in replicas:
             if replica.stragglers:
                 replica.settle(head, self.quorums)
         effects.append(ReleaseAcks(head))
-        if self._waiting:
+        if self._window.waiting:
             self._pump(effects)
 
     def _at_quorum(self, entry: int) -> bool:
@@ -407,7 +373,7 @@ class AppendMachine:
 
     def _owes(self, replica: Replica) -> bool:
         """Whether entries that are not acknowledged to the caller wait for an answer of this replica."""
-        return self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._sent_last
+        return self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._window.sent_last
 
     def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]) -> None:
         """
@@ -532,9 +498,7 @@ class AppendMachine:
             return
         full = self.limits.replica_backlog_bytes_max // 2
         laggards = [replica for replica in self._channels.values() if replica.backlog > full]
-        if laggards and self.quorums.writable_without(
-            {replica.index for replica in self._replicas if replica in laggards or replica.channel not in self._channels}
-        ):
+        if laggards and self.quorums.writable_without(self._without(laggards)):
             for replica in laggards:
                 if replica.channel in self._channels:
                     self._fail(replica, Timeout.code, f"its backlog of {replica.backlog} bytes held up the writer", True, True, effects)
@@ -557,13 +521,11 @@ class AppendMachine:
             effects.append(StopAlarm(Alarm.STALL))
         self._channels = {}
         self._live = ()
-        self._pending.clear()
-        self._waiting.clear()
+        self._window.clear(lac, length)
         self._ids.clear()
         self._watching = self._stalled = False
-        self.pushed = self.head = self._sent_last = lac
-        self._length = self._lac_length = length
-        self._waiting_bytes = self._flying_bytes = 0
+        self.pushed = self.head = lac
+        self._lac_length = length
         lost = (LedgerFenced.code, ClientClosed.code, NoSuchLedgerExistsOnMetadataServer.code)
         if self.recovery or not ours or code in lost:
             self.state = State.DEAD

@@ -29,13 +29,14 @@ class Standing(Enum):
 class Replica:
     """One bookie at one index.  A replacement is a new `Replica`; so is the same bookie after it came back."""
 
-    __slots__ = ("backlog", "bookie", "channel", "index", "missed", "opened", "sent", "standing", "stragglers", "unanswered", "watermark")
+    __slots__ = ("backlog", "bookie", "channel", "heard", "index", "missed", "opened", "sent", "standing", "stragglers", "unanswered", "watermark")
 
     def __init__(self, index: int, bookie: str, channel: int, settled: int) -> None:
         self.index = index
         self.bookie = bookie
         self.channel = channel  # a number used once in the life of a writer: late answers of other channels find nobody
         self.opened = False
+        self.heard = False  # whether it answered anything on this channel
         self.standing = Standing.LIVE
         self.missed = False  # whether a lapsed one left adds unanswered
         self.watermark = settled  # every entry of this index up to here was acknowledged, or is settled
@@ -55,6 +56,7 @@ class Replica:
         Takes the answers to the entries of this index among first..last, which were all sent.  `settled`: the highest id
         acknowledged to the caller.  Returns whether anything new was learned.
         """
+        self.heard = True
         mark = self.watermark
         base = mark if mark > settled else settled
         following = quorums.next_of(self.index, base)

@@ -662,33 +662,51 @@ def test_advanced_change_sends_gaps_and_all_again():
 
 def test_a_lagging_replica_stops_the_writer_only_at_its_bound():
     story = Story(limits=a.Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
-    for entry in range(10):
+    for entry in range(11):
         story.append(1, size=10)
         story.ack(0, entry)
         story.ack(1, entry)
-    assert story.released == 9
+        if entry == 0:
+            story.ack(2, 0)
+    assert story.released == 10
     story.append(1, size=10)
-    assert story.machine.pushed == 10
-    assert len(story.batches) == 10, "the eleventh waits"
+    assert story.machine.pushed == 11
+    assert len(story.batches) == 11, "the twelfth waits"
     assert story.alarms[a.Alarm.STALL] == 5_000
-    story.ack(2, 0, 5)
-    assert len(story.batches) == 11
+    story.ack(2, 1, 6)
+    assert len(story.batches) == 12
     assert a.Alarm.STALL not in story.alarms
 
 
 def test_a_replica_that_holds_up_the_writer_too_long_is_replaced():
     story = Story(limits=a.Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
-    for entry in range(10):
+    for entry in range(11):
         story.append(1, size=10)
         story.ack(0, entry)
         story.ack(1, entry)
+        if entry == 0:
+            story.ack(2, 0)
     story.append(1, size=10)
-    story.ack(2, 0)
+    story.ack(2, 1)
     story.give(a.Rang(a.Alarm.STALL))
     assert [store.failed for store in story.stores] == [((2, "b2"),)]
     story.changed(i2="b3")
-    assert story.sent[story.channel(2)] == [10]
+    assert story.sent[story.channel(2)] == [11]
     assert a.Alarm.STALL not in story.alarms
+
+
+def test_a_replica_that_never_answered_does_not_stop_the_writer():
+    """One that can't be reached but does not refuse either: it is given up when its backlog is full, without a wait."""
+    story = Story(limits=a.Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
+    for entry in range(11):
+        story.append(1, size=10)
+        story.ack(0, entry)
+        story.ack(1, entry)
+    assert [store.failed for store in story.stores] == [((2, "b2"),)]
+    assert len(story.batches) == 11
+    story.changed(seen=("b0", "b1", "b2"))
+    assert story.released == 10
+    assert story.machine.out == ("b2",)
 
 
 def test_settled_entries_are_not_kept_for_a_lagging_replica():
