@@ -27,9 +27,7 @@ def bk(cluster, request):
 
 def test_the_example_of_the_manual(bk):
     """Create, append in three ways, open, read, iterate, list, metadata, delete."""
-    with bk.create_ledger(
-        ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"", digest="CRC32C", custom_metadata={"app": b"demo"}
-    ) as writer:
+    with bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"", digest="CRC32C", custom_metadata={"app": b"demo"}) as writer:
         assert isinstance(writer.id, int)
         assert writer.append(b"one") == 0
         assert writer.append_many([b"two", b"three"]) == range(1, 3)
