@@ -3,10 +3,13 @@
 import errno
 import os
 import random
+import threading
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.storage import Storage
@@ -82,21 +85,46 @@ def test_second_fence_waits_for_the_first() -> None:
     assert bookie.storage.counters.journal_syncs == syncs
 
 
-def test_a_fence_that_is_not_durable_is_told_to_nobody() -> None:
-    """When its sync fails neither the one who set it nor those who came later get their token back."""
-    bookie = Bookie()
+def test_a_fence_that_is_not_durable_is_told_to_nobody(tmp_path: Any) -> None:
+    """While its sync takes long, neither the one who set it nor one who came later gets a token back."""
 
-    def before(call: str, path: str) -> None:
-        if call == "sync" and path.endswith(".qj"):
-            raise OSError(errno.EIO, "injected")
+    class SlowFiles(Files):
+        def __init__(self) -> None:
+            self.begun, self.go_on = threading.Event(), threading.Event()
+            self.go_on.set()
 
-    bookie.disk.before = before
-    bookie.storage.fence(1, KEY, "first")
-    bookie.storage.fence(1, KEY, "second")
-    bookie.commit()
-    bookie.clock.advance(1)
-    assert bookie.tokens == []
-    assert len(bookie.failures) == 1
+        def datasync(self, handle: int) -> None:
+            self.begun.set()
+            assert self.go_on.wait(20)
+            super().datasync(handle)
+
+    async def story() -> None:
+        files = SlowFiles()
+        storage = Storage(options_of(str(tmp_path)), reactor, files)
+        tokens: list[object] = []
+        both: Deferred[None] = Deferred()
+
+        def durable(group: list[object]) -> None:
+            tokens.extend(group)
+            if len(tokens) == 2:
+                both.callback(None)
+
+        storage.durable = durable
+        storage.start()
+        files.begun.clear()
+        files.go_on.clear()
+        storage.fence(1, KEY, "first")
+        await deferToThread(files.begun.wait, 10)
+        storage.fence(1, KEY, "second")
+        for _ in range(5):
+            await deferLater(reactor, 0)
+        assert tokens == []
+        files.go_on.set()
+        await both
+        assert tokens == ["first", "second"]
+        await storage.close()
+
+    run(story)
 
 
 def test_fence_of_an_unknown_ledger_survives() -> None:
