@@ -10,7 +10,7 @@ from tests.reactor import reactor
 
 # SPDX-License-Identifier: Apache-2.0
 
-SESSION_MS = 2_000
+SESSION_MS = 5_000
 
 
 class Heard:

@@ -18,7 +18,7 @@ from tests.reactor import run
 # SPDX-License-Identifier: Apache-2.0
 
 ROOT = Path(__file__).parent.parent.parent
-TIMEOUT_MS = 1_000
+TIMEOUT_MS = 2_000
 HERE = ServiceInfo.of("127.0.0.1", 3181)
 
 

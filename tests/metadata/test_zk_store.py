@@ -405,7 +405,7 @@ def test_nobody_there(tmp_path):
         began = reactor.seconds()
         error = await failing(open_store(reactor, "zk://127.0.0.1:1/ledgers", session_timeout_ms=500), MetaStore)
         assert "127.0.0.1:1" in str(error)
-        assert 0.4 < reactor.seconds() - began < 3
+        assert 0.4 < reactor.seconds() - began < 15
 
     run(story)
 
@@ -425,7 +425,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path):
         began = reactor.seconds()
         for operation in [store.cluster(), store.read_ledger(1), store.bookies(), store.new_ledger_id(), store.register_bookie("a:1", HERE)]:
             assert server.address in str(await failing(operation, MetaStore))
-        assert reactor.seconds() - began < 6
+        assert reactor.seconds() - began < 30
         again = await deferToThread(lambda: ZooKeeper(tmp_path, server.port, tick_ms=250))
         try:
             assert await store.read_ledger(1) == made
@@ -454,7 +454,7 @@ def test_a_server_that_hangs(tmp_path):
         operations.append(open_store(reactor, server.uri, session_timeout_ms=1000))
         for operation in operations:
             assert server.address in str(await failing(operation, MetaStore))
-        assert reactor.seconds() - began < 5
+        assert reactor.seconds() - began < 20
         os.kill(server.pid, signal.SIGCONT)
         assert await store.ledger_ids() == []
         await store.close()
