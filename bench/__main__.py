@@ -171,7 +171,7 @@ def main() -> int:
     if options.json:
         machine = {"python": platform.python_version(), "system": platform.platform(), "seconds": round(time.monotonic() - begun)}
         print(json.dumps({"rows": [row.as_json() for row in bench.rows], "runs": bench.runs, "left_out": bench.left_out, "machine": machine}, indent=1))
-    bench.say("") if options.json else print(bench.table())
+    print(bench.table(), file=sys.stderr if options.json else sys.stdout)
     return 0 if all(row.passed for row in bench.rows) else 1
 
 

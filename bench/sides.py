@@ -44,7 +44,11 @@ class Load:
 
 
 class Spent:
-    """What some processes used while a run went on: CPU seconds, bytes sent to the disk, syncs where perf can count them."""
+    """
+    What some processes used while a run went on: CPU seconds, bytes sent to the disk, syncs where perf can count them.
+
+    The kernel counts the bytes of whole page-cache folios: an overwrite in a preallocated file may count a hundred times its size.
+    """
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.pids = pids
