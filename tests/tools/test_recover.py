@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from quire.client import Client, LedgerFenced, connect
 from quire.tools.cluster import LocalCluster
 from tests.tools.command import ok, quire, refused
 from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
 
-SHAPES = [(3, 3, 2), (4, 2, 1), (4, 3, 2), (2, 2, 2), (3, 3, 2)]
+SHAPES = [(3, 3, 2), (4, 2, 1), (4, 3, 2), (2, 2, 2)]
 
 
 @pytest.fixture
@@ -20,36 +21,48 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield made
 
 
-def text(number: int) -> bytes:
-    return b"".join(b"ledger %d, line %d\n" % (number, line) for line in range(200 * number + 1))
+@pytest.fixture
+def bk(cluster: LocalCluster) -> Iterator[Client]:
+    with connect(cluster.uri) as made:
+        yield made
 
 
-def write(uri: str, number: int, *options: object) -> int:
+def text(number: int) -> list[bytes]:
+    return [b"ledger %d, line %d\n" % (number, line) for line in range(300 * number + 1)]
+
+
+def write(bk: Client, number: int, shape: tuple[int, int, int] | None = None) -> int:
     """Writes one of the ledgers; its id."""
-    ensemble, copies, acks = SHAPES[number % len(SHAPES)]
-    words = ["--lines", "--ensemble", ensemble, "--write", copies, "--ack", acks, *options]
-    return int(ok("ledger", "write", *words, metadata=uri, stdin=text(number)).out)
+    ensemble, copies, acks = shape or SHAPES[number]
+    with bk.create_ledger(ensemble_size=ensemble, write_quorum=copies, ack_quorum=acks) as writer:
+        writer.append_many(text(number))
+        return writer.id
 
 
-def bookies_of(uri: str, ledger: int) -> set[str]:
-    shown = ok("ledger", "show", ledger, "--json", metadata=uri).document
-    return {bookie for fragment in shown["fragments"] for bookie in fragment["bookies"]}
+def read(bk: Client, ledger: int) -> list[bytes]:
+    with bk.open_ledger(ledger, recover=False) as reader:
+        return [entry.data for entry in reader]
 
 
-def test_decommission_of_a_killed_bookie(cluster: LocalCluster) -> None:
+def naming(bk: Client, bookie: str) -> set[int]:
+    """The ledgers whose metadata names a bookie."""
+    return {ledger for ledger in bk.ledgers() if bookie in bk.metadata(ledger).bookies()}
+
+
+def test_decommission_of_a_killed_bookie(cluster: LocalCluster, bk: Client) -> None:
     """Refused while it is up; then every ledger, striped ones and an open one too, has all its copies, and the cookie is gone."""
     uri = cluster.uri
-    ledgers = [write(uri, number) for number in range(4)] + [write(uri, 4, "--keep-open")]
-    (ensemble,) = [part["bookies"] for part in ok("ledger", "show", ledgers[4], "--json", metadata=uri).document["fragments"]]
-    lost = ensemble[0]
+    ledgers = [write(bk, number) for number in range(len(SHAPES))]
+    writer = bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    writer.append_many(text(1))
+    lost = bk.metadata(writer.id).last_fragment.bookies[0]
     line = refused(1, "decommission", lost, metadata=uri)
     assert "IllegalOp" in line
     assert lost in line
-    assert all(ok("ledger", "check", ledger, metadata=uri) for ledger in ledgers), "nothing was touched"
 
     cluster.kill(lost)
-    damaged = {ledger for ledger in ledgers if lost in bookies_of(uri, ledger)}
-    before = quire("ledger", "check", *ledgers, "--json", metadata=uri)
+    damaged = naming(bk, lost)
+    before = quire("ledger", "check", *ledgers, writer.id, "--json", metadata=uri)
     assert before.code == 1
     missing = {row["ledger"]: row["missing"] for row in before.rows}
     assert {ledger for ledger, parts in missing.items() if parts} <= damaged
@@ -59,41 +72,43 @@ def test_decommission_of_a_killed_bookie(cluster: LocalCluster) -> None:
     assert set(done["ledgers"]) == damaged
     assert done["ledgers_fenced"] == 1, "only the open ledger whose last ensemble named it"
     assert not done["failed"]
-    after = ok("ledger", "check", *ledgers, "--json", metadata=uri).rows
+    after = ok("ledger", "check", *ledgers, writer.id, "--json", metadata=uri).rows
     assert all(row["good"] == row["copies"] and row["state"] == "CLOSED" for row in after)
-    assert not any(lost in bookies_of(uri, ledger) for ledger in ledgers)
-    for number, ledger in enumerate(ledgers):
-        assert ok("ledger", "read", ledger, "--raw", metadata=uri).raw == text(number)
+    assert not naming(bk, lost)
+    assert [read(bk, ledger) for ledger in ledgers] == [text(number) for number in range(len(SHAPES))]
+    assert read(bk, writer.id) == text(1), "what was acknowledged is in the ledger that was closed under its writer"
+    with pytest.raises(LedgerFenced):
+        writer.append(b"too late")
     known = {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}
     assert known == set(cluster.ids) - {lost}
     assert "nobody knows" in refused(1, "decommission", lost, metadata=uri)
 
 
-def test_recover(cluster: LocalCluster) -> None:
+def test_recover(cluster: LocalCluster, bk: Client) -> None:
     """A dry run counts and changes nothing; --ledger frees one ledger; without it all; the cookie stays, and so does an open ledger elsewhere."""
     uri = cluster.uri
-    ledgers = [write(uri, number) for number in range(3)]
-    lost = ok("ledger", "show", ledgers[1], "--json", metadata=uri).document["fragments"][0]["bookies"][1]
-    apart = int(ok("ledger", "write", "--ensemble", 1, "--write", 1, "--ack", 1, "--keep-open", metadata=uri, stdin=b"x").out)
-    while lost in bookies_of(uri, apart):
-        apart = int(ok("ledger", "write", "--ensemble", 1, "--write", 1, "--ack", 1, "--keep-open", metadata=uri, stdin=b"x").out)
+    ledgers = [write(bk, number) for number in range(len(SHAPES))]
+    lost = bk.metadata(ledgers[1]).fragments[0].bookies[1]
+    apart = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    while lost in bk.metadata(apart.id).bookies():
+        apart = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    apart.append(b"still here")
     cluster.kill(lost)
-    damaged = [ledger for ledger in ledgers if lost in bookies_of(uri, ledger)]
+    damaged = naming(bk, lost)
 
     dry = ok("recover", lost, "--dry-run", "--json", metadata=uri).document
     assert dry["dry_run"] is True
-    assert set(damaged) <= set(dry["ledgers"])
+    assert set(dry["ledgers"]) == damaged == naming(bk, lost)
     assert dry["entries"] > 0
-    assert lost in bookies_of(uri, ledgers[1])
 
     one = ok("recover", lost, "--ledger", ledgers[1], "--json", metadata=uri).document
     assert one["ledgers"] == [ledgers[1]]
-    assert lost not in bookies_of(uri, ledgers[1])
+    assert naming(bk, lost) == damaged - {ledgers[1]}
     rest = ok("recover", lost, metadata=uri)
     assert lost in rest.out
-    assert all(lost not in bookies_of(uri, ledger) for ledger in ledgers)
+    assert not naming(bk, lost)
     ok("ledger", "check", *ledgers, metadata=uri)
-    assert ok("ledger", "show", apart, "--json", metadata=uri).document["state"] == "OPEN"
+    assert apart.append(b"and here") == 1, "an open ledger that does not name the lost bookie keeps its writer"
     state = {row["bookie"]: row["state"] for row in ok("bookie", "list", "--json", metadata=uri).rows}
     assert state[lost] == "down"
 
@@ -101,10 +116,10 @@ def test_recover(cluster: LocalCluster) -> None:
     assert "IllegalOp" in refused(1, "recover", lost, metadata=uri)
 
 
-def test_nowhere_to_copy_to(cluster: LocalCluster) -> None:
-    """The ledger is named with the reason, the status is 1, and the next run, with a bookie more, ends well."""
+def test_nowhere_to_copy_to(cluster: LocalCluster, bk: Client) -> None:
+    """The numbers are told, the status is 1, and the next run, with a bookie more, ends well."""
     uri = cluster.uri
-    ledger = int(ok("ledger", "write", "--lines", "--ensemble", 5, "--write", 3, "--ack", 2, metadata=uri, stdin=text(1)).out)
+    ledger = write(bk, 1, (5, 3, 2))
     lost = cluster.ids[2]
     cluster.kill(lost)
     failed = quire("decommission", lost, "--json", metadata=uri)
@@ -112,16 +127,17 @@ def test_nowhere_to_copy_to(cluster: LocalCluster) -> None:
     assert lost in failed.err
     assert "0 of the 4 writable ones" in failed.err
     assert "Traceback" not in failed.err
-    assert lost in bookies_of(uri, ledger)
+    assert naming(bk, lost) == {ledger}
     assert lost in {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}, "its cookie stays until it is free"
     with LocalCluster(cluster.directory / "more", 1, options={**SMALL, "metadataServiceUri": uri}) as more:
         ok("decommission", lost, metadata=uri)
-        assert more.ids[0] in bookies_of(uri, ledger)
+        assert naming(bk, more.ids[0]) == {ledger}
+        assert not naming(bk, lost)
         ok("ledger", "check", ledger, metadata=uri)
 
 
-@pytest.mark.parametrize("words", [["recover"], ["decommission"]], ids=" ".join)
-def test_ids_that_nobody_knows(cluster: LocalCluster, words: list[str]) -> None:
+def test_ids_that_nobody_knows(cluster: LocalCluster) -> None:
     """A mistyped id is not "recovered" in silence; one that can't be an id is wrong usage."""
-    assert "10.9.8.7:1" in refused(1, *words, "10.9.8.7:1", metadata=cluster.uri)
-    assert "no bookie id" in refused(2, *words, "no/id", metadata=cluster.uri)
+    for word in ("recover", "decommission"):
+        assert "10.9.8.7:1" in refused(1, word, "10.9.8.7:1", metadata=cluster.uri)
+        assert "no bookie id" in refused(2, word, "no/id", metadata=cluster.uri)
