@@ -7,6 +7,7 @@ Does not know: any command.  An error that is not listed here is a fault of ours
 
 from quire.protocol import errors
 from quire.tools.options import Usage
+from quire.tools.zookeeper import ZooKeeperFailed, ZooKeeperMissing
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -40,6 +41,8 @@ def explained(error: BaseException) -> tuple[int, str] | None:
         # A message that already names a command to run needs no second one.
         hint = f"; {step}" if step and "`quire " not in text and step not in text else ""
         return FAILED, f"{name}: {text or 'no more is known'} (code {error.code}){hint}"
+    if isinstance(error, ZooKeeperFailed | ZooKeeperMissing):
+        return FAILED, str(error)
     if isinstance(error, OSError):
         return FAILED, _os_text(error)
     if isinstance(error, ValueError):

@@ -6,6 +6,7 @@ from quire.conf.properties import ConfigurationError
 from quire.protocol import errors
 from quire.tools.failures import NEXT_STEP, explained
 from quire.tools.options import Usage
+from quire.tools.zookeeper import ZooKeeperFailed, ZooKeeperMissing
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -44,6 +45,12 @@ def test_a_file_error_names_the_file() -> None:
     """As the operating system says it."""
     assert explained(FileNotFoundError(2, "No such file or directory", "/no/such")) == (1, "/no/such: No such file or directory")
     assert explained(OSError("no place")) == (1, "no place")
+
+
+def test_a_zookeeper_that_can_not_be_started() -> None:
+    """Its text names the command that installs it."""
+    assert explained(ZooKeeperMissing("pip install 'quire[zookeeper]'")) == (1, "pip install 'quire[zookeeper]'")
+    assert explained(ZooKeeperFailed("its log ends with …")) == (1, "its log ends with …")
 
 
 @pytest.mark.parametrize("error", [Usage("no"), ValueError("no"), ConfigurationError("no")])

@@ -1,0 +1,147 @@
+"""`quire local`: a cluster until interrupted, and the same one again."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.client import connect
+from tests.tools.command import COMMAND, environment, refused
+
+# SPDX-License-Identifier: Apache-2.0
+
+WAIT_S = 60.0
+
+
+class Local:
+    """A running `quire local --json`."""
+
+    def __init__(self, *options: object) -> None:
+        command = [*COMMAND, "local", "--json", *map(str, options)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), start_new_session=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.told: dict[str, Any] = json.loads(line) if line else {}
+        self.pids: list[int] = self.told.get("pids", [])
+        self.handles = [os.pidfd_open(pid) for pid in self.pids]
+
+    def __enter__(self) -> "Local":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for handle in self.handles:
+            select.select([handle], [], [], WAIT_S)
+            os.close(handle)
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def bookies_gone(self) -> bool:
+        """Waits until every bookie has ended."""
+        return all(select.select([handle], [], [], WAIT_S)[0] for handle in self.handles)
+
+    @property
+    def error(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()
+
+
+def test_a_restart_reuses_ports_and_data(tmp_path: Path) -> None:
+    """Ctrl-C stops it cleanly; the same directory brings back the same bookies, and the ledger that was written."""
+    place = tmp_path / "cluster"
+    with Local("--dir", place, "--bookies", 3) as first:
+        assert first.told["metadata"] == f"sqlite://{place}/metadata.db"
+        assert len(first.told["bookies"]) == 3
+        with connect(first.told["metadata"]) as bk, bk.create_ledger() as writer:
+            writer.append_many([b"one", b"two"])
+        first.process.send_signal(signal.SIGINT)
+        assert first.process.wait(WAIT_S) == 0
+        assert first.bookies_gone()
+        assert "Traceback" not in first.error
+    with Local("--dir", place) as second:
+        assert second.told["bookies"] == first.told["bookies"]
+        assert set(second.pids).isdisjoint(first.pids)
+        with connect(second.told["metadata"]) as bk, bk.open_ledger(writer.id) as reader:
+            assert [entry.data for entry in reader] == [b"one", b"two"]
+        second.process.send_signal(signal.SIGTERM)
+        assert second.process.wait(WAIT_S) == 0
+        assert second.bookies_gone()
+    for options, why in (["--bookies", "2"], "holds 3 bookies"), (["--metadata", "zookeeper"], "sqlite"):
+        assert why in refused(2, "local", "--dir", place, *options)
+
+
+def kill_parent(local: Local) -> None:
+    local.process.kill()
+
+
+def kill_group(local: Local) -> None:
+    """What a shell's Ctrl-C does: everybody in the group gets it."""
+    os.killpg(local.process.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize("end", [kill_parent, kill_group])
+def test_no_bookie_outlives_it(tmp_path: Path, end: Callable[[Local], None]) -> None:
+    """However it ends: killed without a chance to say anything, or interrupted together with its children."""
+    with Local("--dir", tmp_path / "cluster", "--bookies", 2) as local:
+        assert {os.getpgid(pid) for pid in local.pids} == {local.process.pid}, "children stay in the process group"
+        end(local)
+        local.process.wait(WAIT_S)
+        assert local.bookies_gone()
+
+
+def test_bookies_that_die_are_told(tmp_path: Path) -> None:
+    """Each with its log; when none is left the cluster ends, with status 1.  A temporary directory goes with it."""
+    with Local("--bookies", 2) as local:
+        place = Path(local.told["directory"])
+        assert place.is_dir()
+        for pid in local.pids:
+            os.kill(pid, signal.SIGKILL)
+        assert local.process.wait(WAIT_S) == 1
+        text = local.error
+        assert all(f"bookie {bookie} ended with status -9" in text for bookie in local.told["bookies"])
+        assert "bookie.log" in text
+        assert not place.exists()
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    """The second cluster on one directory does not start, says why, and leaves the first one alone."""
+    place = tmp_path / "cluster"
+    with Local("--dir", place, "--bookies", 1) as first:
+        line = refused(1, "local", "--dir", place)
+        assert "Traceback" not in line
+        with connect(first.told["metadata"]) as bk, bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+            assert writer.append(b"still there") == 0
+        assert first.process.poll() is None
+        first.process.terminate()
+        assert first.process.wait(WAIT_S) == 0
+
+
+def test_a_damaged_cluster_file(tmp_path: Path) -> None:
+    """Is named, and nothing is started over it."""
+    (tmp_path / "cluster.json").write_text("{")
+    assert "cluster.json" in refused(2, "local", "--dir", tmp_path)
+
+
+def test_zookeeper(tmp_path: Path) -> None:
+    """--metadata zookeeper starts a real one; a restart finds it on its port, with the ledgers in it."""
+    with Local("--dir", tmp_path, "--bookies", 3, "--metadata", "zookeeper") as first:
+        assert first.told["metadata"].startswith("zk://127.0.0.1:")
+        with connect(first.told["metadata"]) as bk, bk.create_ledger() as writer:
+            writer.append(b"in zookeeper")
+        first.process.terminate()
+        assert first.process.wait(WAIT_S) == 0
+    with Local("--dir", tmp_path) as second:
+        assert (second.told["metadata"], second.told["bookies"]) == (first.told["metadata"], first.told["bookies"])
+        with connect(second.told["metadata"]) as bk, bk.open_ledger(writer.id) as reader:
+            assert [entry.data for entry in reader] == [b"in zookeeper"]
+        second.process.terminate()
+        assert second.process.wait(WAIT_S) == 0
