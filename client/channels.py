@@ -47,7 +47,8 @@ class Sink:
         if code == OK:
             self._feed(a.Acked(self._number, first, count))
         else:
-            self._failed(self._bookie)
+            if code not in a.LEDGER_CODES:
+                self._failed(self._bookie)
             self._feed(a.AddRefused(self._number, first, count, code))
 
     def failed(self, channel: AddChannel, code: int, reason: str, /) -> None:

@@ -40,16 +40,20 @@ class Appender:
         self._pending += 1
         self._writer.append_many(payloads).addCallbacks(self._ended, self._failed)
 
-    async def flush(self) -> None:
-        """Waits until everything sent is acknowledged; raises the first failure.  Nothing may follow."""
+    async def drain(self) -> None:
+        """Waits until everything sent is acknowledged; raises the first failure."""
         if self._pending and self._failure is None:
             self._drained = Deferred()
             await self._drained
+        self._raise()
+
+    async def flush(self) -> None:
+        """The same, and nothing may follow."""
+        await self.drain()
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
         self._reactor = None
-        self._raise()
 
     async def ensemble_changed(self, reactor: Any, seconds: float) -> bool:
         """Waits for the ledger's first ensemble change, `seconds` at most; whether there was one."""

@@ -168,7 +168,6 @@ async def measured(reactor: Any, client: "Client", load: Load, pids: list[int], 
     """Runs the load between two looks at the counters, with a progress bar; (before, seconds, after)."""
     urls = endpoints(await client.store.bookies())
     with output.Progress(title, entries) as progress:
-
         before = await deferToThreadPool(reactor, reactor.getThreadPool(), look, urls, pids)
         shown = LoopingCall(lambda: progress.advance(load.ended - progress.done))
         shown.clock = reactor

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 BOOKIES = 4  # three for the ensemble, one to step in
 BATCH_ENTRIES = 1000
+PARTS = 8  # even a small file goes in that many
+ENTRIES_MIN = 4  # the smallest story: two before the kill, two after it
 CHANGE_WAIT_S = 20.0  # how long a writer may take to notice a killed bookie
 
 app = single()
@@ -57,9 +59,10 @@ def demo(
     """
     kind = store_kind(metadata)
     files = [file] if file is not None else standard_library()
-    entries, size = count(files)
-    if not entries:
-        raise Usage(f"{file} is empty: there is nothing to show with it")
+    line_max = max(1, min(PAYLOAD_BYTES_MAX, sum(path.stat().st_size for path in files) // PARTS))
+    entries, size = count(files, line_max)
+    if entries < ENTRIES_MIN:
+        raise Usage(f"{file} has {size} bytes, {ENTRIES_MIN} are needed to kill a bookie in the middle")
     options = client_options(protocol)
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise Usage(f"{directory} is not empty; the demo starts a new cluster")
@@ -69,7 +72,7 @@ def demo(
         with LocalCluster(place, BOOKIES, kind) as cluster:
 
             async def story(reactor: Any, client: "Client") -> dict[str, Any]:
-                return await Tour(reactor, client, cluster, files, entries).tell()
+                return await Tour(reactor, client, cluster, files, entries, line_max).tell()
 
             done = with_client(cluster.uri, story, options)
     done["protocol"] = options.protocol
@@ -84,12 +87,13 @@ def demo(
 class Tour:
     """One telling: append, kill, append, close, read, compare."""
 
-    def __init__(self, reactor: Any, client: "Client", cluster: LocalCluster, files: Sequence[Path], entries: int) -> None:
+    def __init__(self, reactor: Any, client: "Client", cluster: LocalCluster, files: Sequence[Path], entries: int, line_max: int) -> None:
         self.reactor = reactor
         self.client = client
         self.cluster = cluster
         self.files = files
         self.entries = entries
+        self.line_max = line_max
         self.killed = ""
 
     async def tell(self) -> dict[str, Any]:
@@ -121,12 +125,15 @@ class Tour:
         digest = hashlib.sha256()
         appender = Appender(writer)
         with output.Progress(f"append to ledger {writer.id}", self.entries) as progress:
-            for batch in batches(self.files, min(BATCH_ENTRIES, max(1, self.entries // 8))):
+            for batch in batches(self.files, min(BATCH_ENTRIES, max(1, self.entries // PARTS)), self.line_max):
                 if not self.killed and progress.done + len(batch) > self.entries // 2:
+                    await appender.drain()
                     self.killed = writer.metadata.last_fragment.bookies[1]
                     pid = self.cluster.bookie(self.killed).pid
                     self.cluster.kill(self.killed)
                     progress.note(f"kill -9 {pid}: bookie {self.killed} is gone, after {progress.done:,} entries")
+                if progress.done + len(batch) == self.entries:
+                    await appender.drain()  # the last batch finds the loss noticed, so that even a small file sees the change
                 digest.update(b"".join(batch))
                 await appender.send(batch)
                 progress.advance(len(batch))
@@ -155,26 +162,26 @@ def standard_library() -> list[Path]:
     return sorted(path for path in root.rglob("*.py") if path.is_file() and not {"site-packages", "dist-packages"} & set(path.relative_to(root).parts))
 
 
-def lines(files: Sequence[Path]) -> Iterator[bytes]:
-    """Every line of the files, its line end included; a line longer than 1 MiB comes in pieces."""
+def lines(files: Sequence[Path], line_max: int) -> Iterator[bytes]:
+    """Every line of the files, its line end included; one longer than `line_max` bytes comes in pieces."""
     for path in files:
         with path.open("rb") as source:
-            while line := source.readline(PAYLOAD_BYTES_MAX):
+            while line := source.readline(line_max):
                 yield line
 
 
-def count(files: Sequence[Path]) -> tuple[int, int]:
+def count(files: Sequence[Path], line_max: int) -> tuple[int, int]:
     """(entries, bytes) of the files."""
     entries = size = 0
-    for line in lines(files):
+    for line in lines(files, line_max):
         entries += 1
         size += len(line)
     return entries, size
 
 
-def batches(files: Sequence[Path], size: int) -> Iterator[list[bytes]]:
+def batches(files: Sequence[Path], size: int, line_max: int) -> Iterator[list[bytes]]:
     """The lines, `size` at a time."""
-    source = lines(files)
+    source = lines(files, line_max)
     while batch := list(islice(source, size)):
         yield batch
 

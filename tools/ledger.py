@@ -75,9 +75,7 @@ def write(
 
     async def story(reactor: Any, client: "Client") -> dict[str, Any]:
         source = Input(reactor, descriptor)
-        writer = await client.create_ledger(
-            ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest
-        )
+        writer = await client.create_ledger(ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest)
         output.note(f"writing ledger {writer.id}")
         appender = Appender(writer, None if source.size is not None else reactor)
         entries = 0

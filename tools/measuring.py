@@ -6,6 +6,7 @@ Does not know: what is run.
 """
 
 import os
+import time
 import urllib.request
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -100,8 +101,7 @@ def look(urls: Sequence[str], pids: Sequence[int]) -> Counters:
         for name, value in scrape(url).items():
             sums[name] = sums.get(name, 0.0) + value
     bookies = sum(map(process_cpu, pids)) if pids else sums.get(CPU_METRIC)
-    own = os.times()
-    return Counters(own.user + own.system, bookies, sums)
+    return Counters(time.process_time(), bookies, sums)
 
 
 def scrape(url: str, fetch: Callable[[str], str] | None = None) -> dict[str, float]:

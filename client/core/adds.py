@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any
 
 from quire.protocol.batch import AddBatch
+from quire.protocol.errors import IllegalOp, LedgerFenced, UnauthorizedAccess
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,6 +23,10 @@ class State(Enum):
     CLOSING = auto()  # every pending add has failed; the end is being written to the metadata
     CLOSED = auto()  # the end is stored
     DEAD = auto()  # the ledger is lost to this writer, or its end could not be written
+
+
+# Refusals that tell of the ledger; the bookie that sent one does its work.
+LEDGER_CODES = frozenset((LedgerFenced.code, UnauthorizedAccess.code, IllegalOp.code))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from quire.client.core.adds import (
+    LEDGER_CODES,
     Acked,
     AddRefused,
     Alarm,
@@ -353,7 +354,7 @@ class AppendMachine:
         last = min(given.first + given.count - 1, replica.sent)
         first = max(given.first, self.head + 1)
         open_entries = [entry for entry in self.quorums.entries_of(replica.index, first, last) if not self._at_quorum(entry)] if first <= last else []
-        if open_entries and given.code in (LedgerFenced.code, UnauthorizedAccess.code, IllegalOp.code):
+        if open_entries and given.code in LEDGER_CODES:
             reason = {
                 LedgerFenced.code: "somebody else opened the ledger for recovery; open it to see where it ends",
                 UnauthorizedAccess.code: "it knows the ledger under another password",
@@ -382,6 +383,8 @@ class AppendMachine:
         """
         del self._channels[replica.channel]
         self._live = None
+        if replica.heard:  # it worked until now, so it may be back soon
+            self._retry_ms = self.limits.stall_ms_max
         if replica.opened:
             effects.append(CloseChannel(replica.channel))
         if self.deferred_sync:

@@ -426,6 +426,12 @@ def test_d17_a_bookie_that_stays_registered_is_tried_again_ever_less_often():
         story.lose(0)
         story.changed(seen=("b0", "b1", "b2"))
     assert waits == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
+    story.give(a.Rang(a.Alarm.RETRY))
+    story.append(1)
+    story.ack(0, 1)
+    story.lose(0)
+    story.changed(seen=("b0", "b1", "b2"))
+    assert story.alarms[a.Alarm.RETRY] == 5_000, "it worked for a while"
 
 
 def test_d12_s30_too_few_spares_is_an_end_and_no_hang():

@@ -350,6 +350,16 @@ def test_s33_a_bookie_that_fenced_itself_after_the_quorum_is_replaced():
     assert fencing not in ensemble(cluster, writer)
 
 
+def test_a_bookie_that_tells_of_a_fence_is_not_suspected():
+    """It did its work: it stays a spare for other ledgers."""
+    cluster = FakeCluster(3)
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2))
+    cluster.judge = lambda request: FENCED if request.op == "add" else "pass"
+    assert isinstance(cluster.fails(writer.append(b"x")), LedgerFenced)
+    assert client.spares.suspects(list(cluster.bookies)) == []
+
+
 def test_a_read_only_bookie_is_replaced():
     cluster = FakeCluster(4)
     writer = created(cluster)

@@ -368,7 +368,8 @@ class Cluster:
         return self
 
     def add_bookie(self) -> JavaBookie:
-        bookie = JavaBookie(self.directory / f"java-bookie{len(self.bookies)}", self.metadata, self.settings, self.heap, self.direct)
+        number = len(list(self.directory.glob("java-bookie*")))  # those that left keep their folders
+        bookie = JavaBookie(self.directory / f"java-bookie{number}", self.metadata, self.settings, self.heap, self.direct)
         self.bookies.append(bookie)
         return bookie
 

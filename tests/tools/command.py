@@ -44,9 +44,7 @@ def environment(metadata: str | None = None) -> dict[str, str]:
 
 def quire(*arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = 60) -> Done:
     """Runs one command to its end."""
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=timeout, env=environment(metadata), check=False
-    )
+    done = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=timeout, env=environment(metadata), check=False)
     return Done(done.returncode, done.stdout, done.stderr.decode())
 
 
