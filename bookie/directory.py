@@ -5,7 +5,8 @@ Knows: how runs of the write cache become records and index rows, and how rows l
 Does not know: the write cache's halves, the journal, when to flush.
 
 `flush` and `sync` are one thread's at a time; reads may come from any thread.
-Safety: an index row is written only after the system has the record it names; a body that differs from its sum is never given out.
+Safety: an index row is written only after the record that it names is durable, for rows may survive a power loss before they are synced;
+a body that differs from its sum is never given out.
 """
 
 import os
@@ -15,7 +16,7 @@ from crc32c import crc32c
 
 from quire.bookie.entry_log import IDS, SIZE, EntryLogs, log_name
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index import Run, RunIndex
+from quire.bookie.index import Run, RunIndex, encode_run
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.rows import OpenRows
 from quire.bookie.write_cache import RUN_ENTRIES_MAX, Half
@@ -69,28 +70,29 @@ class LedgerDirectory:
         self._pause = pause
 
     def flush(self, ledgers: Iterable[int], half: Half) -> int:
-        """Writes the runs of these ledgers to entry log and index, by ledger and entry; returns bytes written.  Not durable before `sync`.  `OSError`."""
+        """
+        Writes the runs of these ledgers to entry log and index, by ledger and entry; returns bytes written.  The index is not durable before `sync`.
+        Raises `SyncFailed`, `OSError`.
+        """
         logs, index, pause = self.logs, self.index, self._pause
         written = 0
         index.begin()
+        rows: list[tuple[int, int, int, bytes]] = []  # ledger, first, count, value: about 5 bytes an entry
         for ledger in sorted(ledgers):
             runs = half.ledgers.get(ledger)
             if runs is None:
                 continue  # deleted meanwhile
             for first, bodies in zip(runs.firsts, runs.bodies, strict=True):
                 records, sizes = records_of(bodies)
-                sums = list(map(crc32c, bodies))
                 log, offset = logs.append(ledger, records)
                 written += len(records)
-                if index.above_all(ledger, first):
-                    if index.append(ledger, first, log, offset, sizes, sums):
-                        logs.write_out()
-                        index.commit()
-                else:
-                    logs.write_out()
-                    index.replace(ledger, first, log, offset, sizes, sums)
+                rows.append((ledger, first, len(sizes), encode_run(log, offset, sizes, list(map(crc32c, bodies)))))
                 pause()
-        logs.write_out()
+        logs.write_out()  # a full disk shows here, where it may be tried again
+        self._sync(self.logs)
+        for row in rows:
+            index.put(*row)
+            pause()
         index.commit()
         return written
 
@@ -99,10 +101,14 @@ class LedgerDirectory:
 
     def sync(self) -> None:
         """Entry logs, then index, then table.  Raises `SyncFailed`."""
+        self._sync(self.logs)
+        self._sync(self.index)
+        self._sync(self.table)
+        self.logs.settle()
+
+    def _sync(self, part: EntryLogs | RunIndex | LedgerTable) -> None:
         try:
-            self.logs.sync()
-            self.index.sync()
-            self.table.sync()
+            part.sync()
         except OSError as error:
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 

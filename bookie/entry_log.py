@@ -14,6 +14,7 @@ File `<id, lower-case hex>.log`, big-endian:
 Ledgers map, behind the last record of a rotated log, in records of at most 10,000 ledgers:
 i32 size, i64 -1, i64 -2, i32 count, then `count` times (i64 ledger, i64 bytes: sum of size + 4 of its records).
 `lastId` in the same directory: the highest id ever used, hex and a newline.
+`<id>.log.compacting`: a log that compaction writes; it gets its name once it is whole and synced, and is thrown away at a start before.
 
 Knows: files and offsets.  Does not know: which entries live (the index does), sums (the index holds them).
 Safety: a log that a process before this one began is never appended to; an id is never used twice while any trace of it stands.
@@ -44,6 +45,7 @@ SUFFIX = ".log"
 LAST_ID = "lastId"
 WRITE_BYTES = 1 << 20  # so much is gathered before it is written
 OPEN_LOGS_MAX = 64  # logs kept open for reading
+UNFINISHED = ".compacting"
 
 
 def log_name(log: int) -> str:
@@ -74,21 +76,25 @@ def newest_id(ids: list[int], last_id: int | None) -> int:
 class Reader:
     """One log open for reading, by `users` threads right now."""
 
-    __slots__ = ("handle", "users")
+    __slots__ = ("gone", "handle", "users")
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
         self.users = 0
+        self.gone = False  # the log was removed: the last user closes it
 
 
 class EntryLogs:
-    """The entry logs of one ledger directory (`<dir>/current`).  One thread appends; any thread reads."""
+    """The entry logs of one ledger directory (`<dir>/current`).  One thread appends; any thread reads; one thread makes and removes whole logs beside it."""
 
     def __init__(self, files: Files, directory: str, bytes_max: int) -> None:
         """Raises `OSError`."""
         self._files = files
         self._directory = directory
         self._bytes_max = bytes_max
+        for name in files.names(directory):
+            if name.endswith(SUFFIX + UNFINISHED):
+                files.unlink(os.path.join(directory, name))
         self._ids = {found for name in files.names(directory) if (found := log_id(name)) is not None}
         self._newest = newest_id(list(self._ids), self._read_last_id())
         self._log = -1  # the log being written; -1: none yet
@@ -99,7 +105,10 @@ class EntryLogs:
         self._map: dict[int, int] = {}
         self._unsynced: dict[int, int] = {}  # log -> handle; the current one among them
         self._readers: OrderedDict[int, Reader] = OrderedDict()
+        self._fresh: set[int] = set()  # logs that index rows are still to name, so that nobody may think them unneeded
+        self._making: set[int] = set()  # the same of those that compaction makes
         self._reading = threading.Lock()
+        self._naming = threading.Lock()
 
     @property
     def current(self) -> int:
@@ -144,21 +153,32 @@ class EntryLogs:
         self._map = {}
 
     def _begin(self) -> None:
-        log = self._newest
-        while True:
-            log = log + 1 if log < ID_MAX else 0
-            if log not in self._ids:
-                break
-        path = os.path.join(self._directory, log_name(log))
-        handle = self._files.open(path, create=True)
-        self._files.write(handle, [HEADER.pack(MAGIC, 1, 0, 0).ljust(HEADER_BYTES, b"\0")], 0)
-        self._files.replace(os.path.join(self._directory, LAST_ID), f"{log:x}\n".encode())  # syncs the directory, and so the log's name too
-        self._ids.add(log)
-        self._newest = self._log = log
+        log, handle = self._create("")
+        self._log = log
         self._handle = handle
         self._unsynced[log] = handle
         self._position = self._gathered_at = HEADER_BYTES
         self._map = {}
+
+    def _create(self, suffix: str) -> tuple[int, int]:
+        """(id, handle) of a new file with a log's header, its name and its id durable.  Flush and compaction may come together."""
+        with self._naming:
+            log = self._newest
+            while True:
+                log = log + 1 if log < ID_MAX else 0
+                if log not in self._ids:
+                    break
+            handle = self._files.open(os.path.join(self._directory, log_name(log) + suffix), create=True)
+            try:
+                self._files.write(handle, [HEADER.pack(MAGIC, 1, 0, 0).ljust(HEADER_BYTES, b"\0")], 0)
+                self._files.replace(os.path.join(self._directory, LAST_ID), f"{log:x}\n".encode())  # syncs the directory, and so the log's name too
+            except OSError:
+                self._files.close(handle)
+                raise
+            (self._making if suffix else self._fresh).add(log)
+            self._ids.add(log)
+            self._newest = log
+        return log, handle
 
     def rotate(self) -> None:
         """Ends the current log with its ledgers map; it is synced and closed at the next `sync`."""
@@ -184,10 +204,72 @@ class EntryLogs:
         if self._log >= 0:
             self._unsynced[self._log] = self._handle
 
+    # Whole logs
+
+    def begin_whole(self) -> tuple[int, int]:
+        """(id, handle) of a log under a name that nobody reads, with a header; `finish_whole` or `drop_whole` ends it."""
+        return self._create(UNFINISHED)
+
+    def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
+        """Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return, or not there at all."""
+        rows = sorted(ledgers.items())
+        self._files.write(handle, ledgers_map(rows), at)
+        self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(rows))], 0)
+        self._files.sync(handle)
+        self._files.close(handle)
+        path = os.path.join(self._directory, log_name(log))
+        self._files.rename(path + UNFINISHED, path)
+        self._files.sync_directory(self._directory)
+
+    def drop_whole(self, log: int, handle: int) -> None:
+        """Throws an unfinished one away."""
+        self._files.close(handle)
+        self._files.unlink(os.path.join(self._directory, log_name(log) + UNFINISHED))
+        self._ids.discard(log)
+        self._making.discard(log)
+
+    def finished(self) -> list[int]:
+        """The ids of the logs that nobody writes to any more and that no flush or compaction is still to name in the index, ascending."""
+        return sorted(set(self._ids) - self._fresh - self._making)
+
+    def settle(self) -> None:
+        """What was appended so far is named by durable index rows, or never will be.  Between two flushes only."""
+        self._fresh = {self._log} if self._log >= 0 else set()
+
+    def settle_whole(self, log: int) -> None:
+        """The same of a log that `begin_whole` gave."""
+        self._making.discard(log)
+
+    def remove(self, log: int) -> None:
+        """Takes a finished log away.  Who reads it right now ends in peace; who comes later gets `FileNotFoundError`."""
+        with self._reading:
+            self._files.unlink(os.path.join(self._directory, log_name(log)))
+            reader = self._readers.pop(log, None)
+            if reader is not None and not reader.users:
+                self._files.close(reader.handle)
+            elif reader is not None:
+                reader.gone = True
+        self._ids.discard(log)
+
     # Reading
 
     def read(self, log: int, offset: int, count: int) -> bytes:
         """`count` bytes of a log, fewer when it ends before.  `FileNotFoundError` when there is no such log."""
+        reader = self._borrow(log)
+        try:
+            return self._files.read(reader.handle, count, offset)
+        finally:
+            self._give_back(reader)
+
+    def size(self, log: int) -> int:
+        """Bytes of a log's file.  `FileNotFoundError` when there is no such log."""
+        reader = self._borrow(log)
+        try:
+            return self._files.size(reader.handle)
+        finally:
+            self._give_back(reader)
+
+    def _borrow(self, log: int) -> Reader:
         with self._reading:
             reader = self._readers.get(log)
             if reader is None:
@@ -196,11 +278,13 @@ class EntryLogs:
                     self._close_one()
             self._readers.move_to_end(log)
             reader.users += 1
-        try:
-            return self._files.read(reader.handle, count, offset)
-        finally:
-            with self._reading:
-                reader.users -= 1
+        return reader
+
+    def _give_back(self, reader: Reader) -> None:
+        with self._reading:
+            reader.users -= 1
+            if reader.gone and not reader.users:
+                self._files.close(reader.handle)
 
     def _close_one(self) -> None:
         """Closes the longest unused reader that nobody uses right now."""

@@ -14,11 +14,14 @@ All big-endian.  The runs of a ledger lie in the log as they are numbered: recor
 
 Knows: how rows are coded and kept disjoint.  Does not know: entry logs' files, ledgers' states.
 Safety: the rows of a ledger are always disjoint, at every prefix of the writes: what overlaps an older row cuts that row in the same batch.
-One thread writes; any thread reads.
+One thread flushes and another may `move` runs to other logs beside it; any thread reads.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 from quire.bookie.files import StorageError
 from quire.bookie.rows import BATCH_BYTES_MAX, Row, Rows
@@ -33,6 +36,11 @@ assert HEAD.size == 11
 
 EQUAL, SHORT, LONG = 1, 2, 3
 ENTRY_MAX = (1 << 63) - 1
+BEHIND_ALL = b"\xff" * (KEY.size + 1)
+SCAN_ROWS = 256  # rows taken at a time by a walk over all of them
+DELETES_AT_ONCE = 1024
+MOVES_AT_ONCE = 24  # rows have at most 2,059 bytes
+POINT_DELETES_MAX = 32  # a ledger with more rows goes by a range delete, of which RocksDB should not hold many
 HIGHEST_KEPT_MAX = 100_000  # ledgers whose highest indexed entry is remembered
 FLAT: dict[int, struct.Struct] = {}  # count -> that many u32
 PAIRS: dict[int, struct.Struct] = {}  # count -> that many u16
@@ -98,10 +106,36 @@ class Run:
         return KEY.pack(self.ledger, first), encode_run(self.log, offset, self.sizes()[low:high], self.sums()[low:high])
 
 
+class Use(NamedTuple):
+    """What one log is needed for: how many rows name it, and the bytes of their records."""
+
+    rows: int
+    size: int
+
+
+class Move(NamedTuple):
+    """A run's records were copied: `size` bytes from `offset` of log `old` to offset `at` of log `new`."""
+
+    ledger: int
+    first: int
+    entries: int
+    old: int
+    offset: int
+    size: int
+    new: int
+    at: int
+
+
+def run_bytes(run: Run) -> int:
+    """Bytes of the run's records, their size fields included."""
+    return sum(run.sizes()) + SIZE.size * len(run.sizes())
+
+
 class RunIndex:
     """The runs of one ledger directory, on some `Rows`."""
 
     def __init__(self, rows: Rows) -> None:
+        self._changing = threading.Lock()  # held by whoever writes rows on the strength of rows that were read
         self._rows = rows
         self._pending: list[Row] = []
         self._pending_bytes = 0
@@ -136,7 +170,43 @@ class RunIndex:
         for key, value in self._rows.scan(KEY.pack(ledger, first), KEY.pack(ledger + 1, 0)):
             yield Run(ledger, KEY.unpack(key)[1], value)
 
-    # Writing (one thread)
+    def uses(self, pause: Callable[[], None]) -> dict[int, Use]:
+        """Each log that rows name.  A log that nobody writes to and that is not in it is needed by nobody, now and later."""
+        found: dict[int, list[int]] = {}
+        for key, value in self._all(pause):
+            kind, log, _offset, count = HEAD.unpack_from(value)
+            use = found.get(log)
+            if use is None:
+                use = found[log] = [0, 0]
+            use[0] += 1
+            if kind == EQUAL:
+                use[1] += count * (SIZE.unpack_from(value, HEAD.size)[0] + SIZE.size)
+            else:
+                ledger, first = KEY.unpack(key)
+                use[1] += run_bytes(Run(ledger, first, value))
+        return {log: Use(*use) for log, use in found.items()}
+
+    def _all(self, pause: Callable[[], None], low: bytes = b"", high: bytes = BEHIND_ALL) -> Iterator[Row]:
+        """All rows, in small scans: each sees the rows of its moment, and what is split meanwhile is met behind where it was."""
+        while True:
+            some = list(islice(self._rows.scan(low, high), SCAN_ROWS))
+            yield from some
+            if len(some) < SCAN_ROWS:
+                return
+            low = some[-1][0] + b"\0"
+            pause()
+
+    def living(self, logs: Container[int], ledgers: Iterable[int] | None, pause: Callable[[], None]) -> Iterator[Run]:
+        """The runs that lie in one of the logs, by ledger and entry; of these ledgers only, if any are given."""
+        ranges = [(b"", BEHIND_ALL)] if ledgers is None else ((KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0)) for ledger in ledgers)
+        for low, high in ranges:
+            for key, value in self._all(pause, low, high):
+                if HEAD.unpack_from(value)[1] in logs:
+                    ledger, first = KEY.unpack(key)
+                    yield Run(ledger, first, value)
+            pause()
+
+    # Writing (one thread, save `move`)
 
     def begin(self) -> None:
         """A flush begins; bounds what is remembered."""
@@ -150,43 +220,89 @@ class RunIndex:
             highest = self._highest[ledger] = self.last(ledger)
         return first > highest
 
-    def append(self, ledger: int, first: int, log: int, offset: int, sizes: Sequence[int], sums: Sequence[int]) -> bool:
+    def put(self, ledger: int, first: int, count: int, value: bytes) -> None:
+        """Adds a run of `count` entries, `value` being its `encode_run`; the entry log must hold what it names.  In the system after `commit`."""
+        if self.above_all(ledger, first):
+            if self.append(ledger, first, count, value):
+                self.commit()
+        else:
+            self.replace(ledger, first, count, value)
+
+    def append(self, ledger: int, first: int, count: int, value: bytes) -> bool:
         """Adds a run that lies above all of its ledger; true when enough is pending to `commit`."""
-        value = encode_run(log, offset, sizes, sums)
         self._pending.append((KEY.pack(ledger, first), value))
         self._pending_bytes += len(value) + 32
-        self._highest[ledger] = first + len(sizes) - 1
+        self._highest[ledger] = first + count - 1
         return self._pending_bytes >= BATCH_BYTES_MAX - 4096
 
     def commit(self) -> None:
-        """Writes what is pending; the entry log must hold (not necessarily durably) what it names."""
+        """Writes what is pending."""
         if self._pending:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
             self._rows.write(pending)
 
-    def replace(self, ledger: int, first: int, log: int, offset: int, sizes: Sequence[int], sums: Sequence[int]) -> None:
+    def replace(self, ledger: int, first: int, count: int, value: bytes) -> None:
         """Adds a run anywhere, at once: older runs lose the entries that it holds, in the same batch."""
         self.commit()
-        last = first + len(sizes) - 1
+        last = first + count - 1
         puts = []
         deletes = []
-        for run in self.runs(ledger, first):  # nothing is written before the loop ends, and it ends at the first run behind: recovery fills in low ids
-            if run.first > last:
-                break
-            deletes.append(KEY.pack(ledger, run.first))
-            if run.first < first:
-                puts.append(run.part(run.first, first - 1))
-            if run.last > last:
-                puts.append(run.part(last + 1, run.last))
-        puts.append((KEY.pack(ledger, first), encode_run(log, offset, sizes, sums)))
-        self._rows.write(puts, deletes)
+        with self._changing:
+            for run in self.runs(ledger, first):  # nothing is written before the loop ends, and it ends at the first run behind: recovery fills in low ids
+                if run.first > last:
+                    break
+                deletes.append(KEY.pack(ledger, run.first))
+                if run.first < first:
+                    puts.append(run.part(run.first, first - 1))
+                if run.last > last:
+                    puts.append(run.part(last + 1, run.last))
+            puts.append((KEY.pack(ledger, first), value))
+            self._rows.write(puts, deletes)
         self._highest[ledger] = max(self._highest.get(ledger, -1), last)
 
     def delete(self, ledger: int) -> None:
-        """Removes all of a ledger by one range delete."""
+        """Removes all of a ledger."""
+        self.delete_all([ledger])
+
+    def delete_all(self, ledgers: Iterable[int], pause: Callable[[], None] = lambda: None) -> None:
+        """Removes all of these ledgers: a long one by a range delete, the rows of short ones together."""
         self.commit()
-        self._highest.pop(ledger, None)
-        self._rows.delete_range(KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0))
+        keys: list[bytes] = []
+        for ledger in ledgers:
+            self._highest.pop(ledger, None)
+            low, high = KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0)
+            rows = [key for key, _value in islice(self._rows.scan(low, high), POINT_DELETES_MAX + 1)]
+            if len(rows) > POINT_DELETES_MAX:
+                with self._changing:
+                    self._rows.delete_range(low, high)
+            else:
+                keys += rows
+            if len(keys) >= DELETES_AT_ONCE:
+                self._delete(keys)
+                keys = []
+            pause()
+        self._delete(keys)
+
+    def _delete(self, keys: list[bytes]) -> None:
+        if keys:
+            with self._changing:
+                self._rows.write((), keys)
+
+    def move(self, moves: Iterable[Move]) -> None:
+        """
+        Rows that still name the old place name the new one from now on, in one write; what was deleted or written again meanwhile is left alone.
+        The new log must be durable.  A thread of its own may do this while another flushes; at most `MOVES_AT_ONCE` at a time.
+        """
+        puts: list[Row] = []
+        with self._changing:
+            for move in moves:
+                # A row may have been cut into several since it was copied.
+                for key, value in self._rows.scan(KEY.pack(move.ledger, move.first), KEY.pack(move.ledger, move.first + move.entries)):
+                    kind, log, offset, count = HEAD.unpack_from(value)
+                    if log == move.old and move.offset <= offset < move.offset + move.size:
+                        puts.append((key, HEAD.pack(kind, move.new, move.at + offset - move.offset, count) + value[HEAD.size :]))
+            if puts:
+                self._rows.write(puts)
 
     def abandon(self) -> None:
         """A flush failed half-way: what was pending is given up, what is remembered is looked up again."""

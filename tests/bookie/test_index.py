@@ -43,10 +43,7 @@ def put(index: RunIndex, model: Model, ledger: int, first: int, count: int, kind
     sizes = [100 + rng.randint(0, high) for _ in range(count)]
     sums = [rng.getrandbits(32) for _ in range(count)]
     offset = rng.randrange(1024, 1 << 30)
-    if index.above_all(ledger, first):
-        index.append(ledger, first, log, offset, sizes, sums)
-    else:
-        index.replace(ledger, first, log, offset, sizes, sums)
+    index.put(ledger, first, len(sizes), encode_run(log, offset, sizes, sums))
     for within in range(count):
         model[ledger, first + within] = (log, offset, sizes[within], sums[within])
         offset += sizes[within] + 4
@@ -160,7 +157,7 @@ def test_batches_are_small(rows: Rows) -> None:
     writes = 0
     for number in range(500):
         assert index.above_all(1, number * 256)
-        if index.append(1, number * 256, 0, 1024, [100] * 256, [0] * 256):
+        if index.append(1, number * 256, 256, encode_run(0, 1024, [100] * 256, [0] * 256)):
             index.commit()
             writes += 1
     assert 5 <= writes <= 50
@@ -174,7 +171,7 @@ def test_high_ids(rows: Rows) -> None:
     top = (1 << 63) - 2
     for ledger, entry in ((0, 0), (255, 255), (256, 256), (top, top)):
         assert index.above_all(ledger, entry)
-        index.append(ledger, entry, 1, 2, [3], [4])
+        index.append(ledger, entry, 1, encode_run(1, 2, [3], [4]))
     index.commit()
     assert [index.last(ledger) for ledger in (0, 255, 256, top)] == [0, 255, 256, top]
     index.delete(255)
