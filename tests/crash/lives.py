@@ -1,0 +1,288 @@
+"""
+Lives of a bookie whose disk is taped: the scripted stories, what each was promised, and the check of a disk that a crash left.
+
+A promise is known from the tape alone: `asked` notes come before a request, `told` notes when its token came back.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from twisted.internet.task import Clock
+
+from quire.bookie.storage import Storage
+from quire.bookie.workers import InlineWorkers
+from quire.protocol.errors import Status
+from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Disk, body_of, options_of, run_of
+from tests.crash.tape import Event, Ground, RecordingDisk
+
+# SPDX-License-Identifier: Apache-2.0
+
+SEGMENT_BYTES = 64 << 10
+LOG_BYTES = 200 << 10
+
+
+class Asked(NamedTuple):
+    """A request: add (ledger, first, count, size), fence (ledger), lac (ledger, value), delete (ledger), limbo (ledger, on)."""
+
+    kind: str
+    ledger: int
+    values: tuple[int, ...] = ()
+
+
+class Told(NamedTuple):
+    asked: Asked
+
+
+class Life:
+    """A storage on a disk, stepped by a clock; a taped disk hears of all that is asked and told."""
+
+    def __init__(self, disk: Disk, **changes: Any) -> None:
+        self.disk = disk
+        self.clock = Clock()
+        changes = {"journal_segment_bytes": SEGMENT_BYTES, "entry_log_bytes_max": LOG_BYTES, **changes}
+        plain = {key: value for key, value in changes.items() if key in ("journals", "ledgers")}
+        options = options_of(**plain).model_copy(update={key: value for key, value in changes.items() if key not in plain})
+        self.failures: list[str] = []
+        self.storage = Storage(options, self.clock, disk, open_rows=disk.open_rows, workers=InlineWorkers())
+        self.storage.durable = self._durable
+        self.storage.failed = self.failures.append
+        self.storage.start()
+
+    def _durable(self, tokens: list[object]) -> None:
+        for token in tokens:
+            self.note(Told(token))  # type: ignore[arg-type]
+
+    def note(self, subject: object) -> None:
+        if isinstance(self.disk, RecordingDisk):
+            self.disk.note(subject)
+
+    def add(self, ledger: int, first: int, count: int = 1, size: int = 20, v3: bool = False, recovery: bool = False) -> Status | None:
+        asked = Asked("add", ledger, (first, count, size))
+        self.note(asked)
+        return self.storage.add(run_of(ledger, first, count, size=size, v3=v3, recovery=recovery), asked)
+
+    def fence(self, ledger: int) -> None:
+        asked = Asked("fence", ledger)
+        self.note(asked)
+        assert self.storage.fence(ledger, KEY, asked) is Status.EOK
+
+    def lac(self, ledger: int, value: int) -> None:
+        asked = Asked("lac", ledger, (value,))
+        self.note(asked)
+        assert self.storage.write_lac(ledger, KEY, DIGEST.lac_body(ledger, value), asked) is Status.EOK
+
+    def delete(self, ledger: int) -> None:
+        asked = Asked("delete", ledger)
+        self.note(asked)
+        self.storage.delete_ledger(ledger)
+        self.storage.force(ledger, asked)
+
+    def limbo(self, ledger: int, on: bool) -> None:
+        asked = Asked("limbo", ledger, (int(on),))
+        self.note(asked)
+        assert self.storage.set_limbo(ledger, on, asked) is Status.EOK
+
+    def commit(self) -> None:
+        """Lets the journals write what is queued."""
+        self.clock.advance(0)
+        self.clock.advance(0)
+
+    def idle(self) -> None:
+        """Long enough for the seal."""
+        self.clock.advance(0.02)
+
+    def flush(self) -> None:
+        done: list[object] = []
+        self.storage.flush().addBoth(done.append)
+        assert done == [None], done
+
+    def close(self) -> None:
+        done: list[object] = []
+        self.storage.close().addBoth(done.append)
+        self.commit()
+        assert done == [None], done
+
+    def now(self, result: Any) -> Any:
+        """The value of a result that may be a Deferred, which has fired."""
+        if not hasattr(result, "addBoth"):
+            return result
+        found: list[Any] = []
+        result.addCallbacks(found.append, found.append)
+        assert found, "not fired"
+        return found[0]
+
+
+def everything(life: Life) -> None:
+    """Appends in both protocols, fences, LACs, deletes, limbo; checkpoints, segments rolled and freed, logs rotated, an idle seal, a clean stop."""
+    for number in range(3):
+        life.add(1, number * 5, 5, size=300)
+        life.add(2, number * 3, 3, v3=True)
+        life.commit()
+    life.fence(2)
+    life.lac(3, 7)
+    life.add(6, 0, 2, size=5)
+    life.commit()
+    for number in range(4):  # through several segments
+        life.add(5, number, size=30_000)
+        life.add(7, number * 2, 2, size=4_000, v3=True)
+        life.commit()
+    life.flush()
+    life.add(1, 8, 4, size=50, recovery=True)  # over entries that are flushed
+    life.add(2, 20, 2, recovery=True)
+    life.limbo(6, True)
+    life.commit()
+    life.add(4, 0, 4)
+    life.commit()
+    life.idle()
+    life.flush()
+    life.delete(4)
+    life.fence(9)
+    life.commit()
+    for number in range(4, 9):  # the log is rotated
+        life.add(5, number, size=30_000)
+        life.commit()
+    life.limbo(6, False)
+    life.add(1, 15, 5, size=100)
+    life.flush()
+    life.lac(3, 9)
+    life.add(2, 22, recovery=True)
+    life.add(1, 20, 2)
+    life.commit()
+    life.add(8, 0, 3)
+    life.close()
+
+
+def many_small(life: Life) -> None:
+    """Group after group, in random order of ledgers, some with gaps and overlaps; flushes in between; no stop."""
+    dice = random.Random(7)
+    following = [0] * 4
+    for number in range(40):
+        ledger = dice.randrange(4)
+        first = max(0, following[ledger] + dice.choice([0, 0, 0, 0, 2, -3]))
+        count = dice.randrange(1, 6)
+        life.add(ledger, first, count, size=dice.choice([0, 20, 700, 2000]), v3=dice.random() < 0.3, recovery=True)
+        following[ledger] = max(following[ledger], first + count)
+        if dice.random() < 0.7:
+            life.commit()
+        if number % 13 == 12:
+            life.fence(dice.randrange(4))
+            life.flush()
+        if number % 7 == 6:
+            life.commit()
+            life.idle()
+    life.commit()
+
+
+def start_only(life: Life) -> None:
+    """A start, one add, a checkpoint, a stop: what a second crash may interrupt."""
+    life.add(1, 100, 2, recovery=True)
+    life.commit()
+    life.flush()
+    life.close()
+
+
+STORIES: dict[str, Callable[[Life], None]] = {"everything": everything, "many small": many_small}
+
+
+class Promises:
+    """What the notes of a tape, up to some event, promise."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.told: set[Asked] = set()
+
+    def follow(self, note: object) -> None:
+        if isinstance(note, Asked):
+            self.asked.append(note)
+        elif isinstance(note, Told):
+            self.told.add(note.asked)
+
+    def entries(self) -> dict[tuple[int, int], tuple[bool, list[bytes]]]:
+        """(ledger, entry) -> whether it must be there, and which bodies are true: the acknowledged one and those asked for later."""
+        found: dict[tuple[int, int], tuple[bool, list[bytes]]] = {}
+        for asked in self.asked:
+            if asked.kind == "add":
+                first, count, size = asked.values
+                for entry in range(first, first + count):
+                    must, bodies = found.get((asked.ledger, entry), (False, []))
+                    body = body_of(asked.ledger, entry, size)
+                    found[asked.ledger, entry] = (True, [body]) if asked in self.told else (must, [*bodies, body])
+        return found
+
+    def all_of(self, kind: str) -> list[Asked]:
+        return [asked for asked in self.asked if asked.kind == kind]
+
+    def last_told(self, kind: str, ledger: int) -> list[Asked]:
+        """The last acknowledged request of this kind and those asked for later; empty when none was acknowledged."""
+        all_of = [asked for asked in self.all_of(kind) if asked.ledger == ledger]
+        ends = [number for number, asked in enumerate(all_of) if asked in self.told]
+        return all_of[ends[-1] :] if ends else []
+
+
+def check(disk: Disk, promises: Promises, changes: dict[str, Any], certain: Callable[[Asked], bool] = lambda asked: True) -> None:
+    """Starts on what a crash left and holds every promise against it; then goes on, stops cleanly, and a third start replays nothing."""
+    life = Life(disk, **changes)
+    storage = life.storage
+    deleted = {asked.ledger for asked in promises.all_of("delete")}
+    ledgers = {asked.ledger for asked in promises.asked}
+    limbo = {ledger: [asked.values[0] for asked in promises.last_told("limbo", ledger)] for ledger in ledgers}
+    maybe_limbo = {asked.ledger for asked in promises.all_of("limbo")}
+    highest: dict[int, int] = {}
+    for (ledger, entry), (must, bodies) in promises.entries().items():
+        if ledger in deleted:
+            continue
+        found = life.now(storage.read(ledger, entry))
+        if isinstance(found, bytes):
+            assert found in bodies, f"ledger {ledger} entry {entry}: false bytes"
+            highest[ledger] = max(highest.get(ledger, -1), entry)
+        else:
+            assert not must, f"ledger {ledger} entry {entry} was acknowledged and is {found.name}"
+            noes = (Status.ENOENTRY, Status.ENOLEDGER, Status.EUNKNOWNLEDGERSTATE) if ledger in maybe_limbo else (Status.ENOENTRY, Status.ENOLEDGER)
+            assert found in noes, f"ledger {ledger} entry {entry}: {found.name}"
+            if limbo[ledger] == [1]:
+                assert found is Status.EUNKNOWNLEDGERSTATE
+    for ledger, last in highest.items():
+        state = storage.ledger(ledger)
+        assert state is not None
+        if not state.limbo:
+            found = life.now(storage.read(ledger, -1))
+            assert isinstance(found, bytes)
+            assert int.from_bytes(found[8:16], "big") == last
+            stored = life.now(storage.entries(ledger))
+            assert max(first + count - 1 for first, count in stored) == last
+            for first, count in stored:
+                bodies = life.now(storage.read_run(ledger, first, count, 1 << 20))
+                assert [int.from_bytes(body[8:16], "big") for body in bodies] == list(range(first, first + len(bodies)))
+        assert storage.add(run_of(ledger, 1000, key=OTHER_KEY, recovery=True), None) is Status.EUA
+    for ledger in ledgers - deleted:
+        if promises.last_told("fence", ledger):
+            expected = (Status.EFENCED, Status.EREADONLY) if ledger in maybe_limbo else (Status.EFENCED,)
+            assert storage.add(run_of(ledger, 1000), None) in expected, f"the fence of ledger {ledger} is gone"
+        if lacs := promises.last_told("lac", ledger):
+            assert storage.explicit_lac(ledger) in [DIGEST.lac_body(ledger, asked.values[0]) for asked in lacs]
+    for ledger in deleted:
+        if promises.last_told("delete", ledger):
+            assert storage.ledger(ledger) is None
+            assert ledger not in set(storage.ledgers())
+    life.add(40, 0, 2)
+    life.commit()
+    life.close()
+    assert not life.failures
+    third = Life(disk, **changes)
+    assert third.storage.counters.replayed_groups == 0
+    assert third.now(third.storage.read(40, 1)) == body_of(40, 1)
+    third.close()
+
+
+class Recorded(NamedTuple):
+    """A life, and how many of its events belong to the first start."""
+
+    start: Ground
+    events: Sequence[Event]
+
+
+def record(story: Callable[[Life], None], changes: dict[str, Any], left: Disk | None = None) -> Recorded:
+    disk = RecordingDisk(left)
+    story(Life(disk, **changes))
+    return Recorded(disk.start, disk.events)

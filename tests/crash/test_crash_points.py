@@ -1,0 +1,131 @@
+"""
+Crash points: the power goes at every event of a recorded life, and whatever a disk may keep of what was not synced, the bookie that
+starts on it has everything that was acknowledged, serves nothing false, and holds its fences.
+
+`make test` runs every cut with some of its aftermaths; `make crash` all of them, and pairs of crashes.
+"""
+
+import copy
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import quire.bookie.journal
+from tests.bookie.disk import Disk
+from tests.crash.lives import SEGMENT_BYTES, STORIES, Promises, check, record, start_only
+from tests.crash.tape import Event, Ground
+
+# SPDX-License-Identifier: Apache-2.0
+
+LAYOUTS: dict[str, dict[str, Any]] = {"one directory": {}, "two of each": {"journals": 2, "ledgers": 2}}
+
+
+@pytest.fixture(autouse=True)
+def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of 64 KiB, so that a short story rolls, frees and reuses them."""
+    monkeypatch.setattr(quire.bookie.journal, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
+
+
+def cuts(start: Ground, events: Sequence[Event], promises: Promises | None = None) -> Iterator[tuple[int, Ground, Promises]]:
+    """Every place where the power may go: before each event, with all that was noted until then, and at the end."""
+    ground, promises = copy.deepcopy(start), copy.deepcopy(promises) if promises is not None else Promises()
+    for number, event in enumerate(events):
+        if event.kind == "note":
+            promises.follow(event.subject)
+            continue
+        yield number, ground, promises
+        ground.follow(event)
+    yield len(events), ground, promises
+
+
+def fingerprint(disk: Disk, promises: Promises) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(disk.inodes):
+        digest.update(path.encode())
+        digest.update(disk.inodes[path].data)
+    for path in sorted(disk.rows):
+        digest.update(repr((path, disk.rows[path].as_dict())).encode())
+    digest.update(repr((len(promises.asked), len(promises.told))).encode())
+    return digest.digest()
+
+
+def single_crashes(story: str, layout: str, every: bool) -> tuple[int, int]:
+    """(cuts, different disks checked)."""
+    changes = LAYOUTS[layout]
+    start, events = record(STORIES[story], changes)
+    dice = random.Random(11)
+    seen: set[bytes] = set()
+    number = 0
+    for number, ground, promises in cuts(start, events):
+        for words, kept in ground.aftermaths(dice, every):
+            disk = ground.disk(kept)
+            mark = fingerprint(disk, promises)
+            if mark in seen:
+                continue
+            seen.add(mark)
+            try:
+                check(disk, promises, changes)
+            except BaseException as error:
+                event = events[number] if number < len(events) else "the end"
+                raise AssertionError(f"{story}, {layout}, cut before event {number} ({event}), {words}: {error}") from error
+    return number, len(seen)
+
+
+def double_crashes(story: str, layout: str, pairs: int, seed: int) -> int:
+    """A second crash while the bookie starts again, flushes and stops; a sample of pairs."""
+    changes = LAYOUTS[layout]
+    start, events = record(STORIES[story], changes)
+    dice = random.Random(seed)
+    places = [number for number, event in enumerate(events) if event.kind != "note"]
+    chosen = sorted(dice.choice(places) for _ in range(pairs))
+    done = 0
+    for number, ground, promises in cuts(start, events):
+        while chosen and chosen[0] == number:
+            chosen.pop(0)
+            words, kept = dice.choice(list(ground.aftermaths(dice, True)))
+            second_start, second_events = record(start_only, changes, ground.disk(kept))
+            calls = sum(event.kind != "note" for event in second_events)
+            wanted = {dice.randrange(calls + 1) for _ in range(3)}
+            for place, (second_number, second_ground, second_promises) in enumerate(cuts(second_start, second_events, promises)):
+                if place not in wanted:
+                    continue
+                second_words, second_kept = dice.choice(list(second_ground.aftermaths(dice, True)))
+                try:
+                    check(second_ground.disk(second_kept), second_promises, changes)
+                except BaseException as error:
+                    raise AssertionError(f"{story}, {layout}, seed {seed}: cut {number}, {words}; then cut {second_number}, {second_words}: {error}") from error
+                done += 1
+    return done
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("story", STORIES)
+def test_a_crash_at_every_event(story: str, layout: str) -> None:
+    """Every cut; of each nothing, everything, a prefix, a tear and some part of what was not synced."""
+    number, disks = single_crashes(story, layout, every=False)
+    assert number > 100
+    assert disks > number // 2
+
+
+def test_two_crashes() -> None:
+    """A few pairs: the second while the bookie comes back."""
+    assert double_crashes("everything", "one directory", pairs=12, seed=1) > 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("story", STORIES)
+def test_a_crash_at_every_event_with_every_aftermath(story: str, layout: str) -> None:
+    """Each prefix of what was not synced, each tear of the next write, each lost by itself."""
+    single_crashes(story, layout, every=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("story", STORIES)
+def test_many_pairs_of_crashes(story: str, layout: str) -> None:
+    """A seeded sample."""
+    assert double_crashes(story, layout, pairs=150, seed=2) > 200
