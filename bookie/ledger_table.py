@@ -124,6 +124,13 @@ class LedgerTable:
             if len(key) == KEY.size:
                 yield KEY.unpack(key)[0]
 
+    def rows(self) -> Iterator[tuple[int, LedgerRow]]:
+        """All ledgers with their rows, ascending.  `StorageError` for a damaged one."""
+        for key, value in self._rows.scan(LOWEST, ABOVE):
+            if len(key) == KEY.size:
+                ledger = KEY.unpack(key)[0]
+                yield ledger, decode(ledger, value)
+
     def sync(self) -> None:
         self._rows.sync()
 

@@ -11,7 +11,7 @@ Safety: what is missing is "no such entry" only for a ledger that is not in limb
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from quire.bookie.counters import Counters
@@ -114,6 +114,11 @@ class Lookup:
         if state.limbo:
             return Status.EUNKNOWNLEDGERSTATE
         return Deferred.fromCoroutine(self._entries(state))
+
+    def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
+        """What is stored of a ledger, in limbo or not, as ascending, disjoint (first, count)."""
+        state = self._ledgers.get(ledger)
+        return succeed([]) if state is None else Deferred.fromCoroutine(self._entries(state))
 
     def lac(self, ledger: int) -> "int | Deferred[int]":
         """The highest LAC that this bookie knows of the ledger; -1 for none or an unknown ledger."""

@@ -15,7 +15,7 @@ Safety:
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -233,6 +233,9 @@ class Storage:
         elif kind == KEY:
             if state is None:
                 state = self._create(ledger, data[begin:end])
+            elif state.key in (b"", UNSET_KEY):
+                state.key = data[begin:end]
+                self._ledgers.dirty[ledger] = state
             state.key_logged = True
         elif kind == FENCE and state is not None:
             state.fenced = state.fence_durable = True
@@ -405,6 +408,33 @@ class Storage:
         self._ledgers.dirty[ledger] = state
         self._journal_of(ledger).append((pack_block(LIMBO, 0, ledger, 1), b"\1" if limbo else b"\0"), BLOCK.size + 1, token)
         return Status.EOK
+
+    async def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> None:
+        """Puts many ledgers in limbo, made if they are unknown, fenced where their row says so; durable on return.  `StorageError`, `OSError`."""
+        states = []
+        for ledger, row in rows.items():
+            state = self._ledgers.get(ledger)
+            if state is None:
+                state = self._create(ledger, row.key)
+            elif state.key in (b"", UNSET_KEY):
+                state.key = row.key
+            state.limbo = True
+            state.fenced = state.fenced or row.fenced
+            self._ledgers.dirty[ledger] = state
+            states.append(state)
+        await self.flush()
+        for state in states:
+            state.fence_durable = state.fenced
+
+    def limbo_ledgers(self) -> list[int]:
+        """The ledgers that are in limbo, ascending; reads every row of the ledger tables."""
+        states = self._ledgers.states
+        found = {ledger for directory in self._directories for ledger, row in directory.table.rows() if row.limbo and ledger not in states}
+        return sorted(found | {ledger for ledger, state in states.items() if state.limbo})
+
+    def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
+        """What is stored of a ledger, as ascending (first, count), whether or not something is missing.  Fails with `StorageError` or `OSError`."""
+        return self._lookup.held(ledger)
 
     def delete_ledger(self, ledger: int) -> None:
         """Forgets the ledger and its entries; their bytes go when their entry log goes.  An unknown ledger is fine."""

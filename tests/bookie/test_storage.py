@@ -12,6 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.storage import Storage
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -278,6 +279,44 @@ def test_limbo_never_says_no() -> None:
     bookie.storage.set_limbo(1, False, "off")
     bookie.commit()
     assert Bookie(bookie.disk.crashed(None)).read(1, 4) is Status.ENOENTRY
+
+
+def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
+    """Known or not, with or without a key; fenced where it was said; listed until it is turned off."""
+    bookie = Bookie(ledgers=2)
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    rows = {1: LedgerRow(KEY, limbo=True), 2: LedgerRow(KEY, fenced=True, limbo=True), 3: LedgerRow(b"", limbo=True)}
+    bookie.now(Deferred.fromCoroutine(bookie.storage.mark_limbo(rows)))
+    again = Bookie(bookie.disk.crashed(None), ledgers=2)
+    for storage in (bookie.storage, again.storage):
+        assert storage.limbo_ledgers() == [1, 2, 3]
+        assert [storage.fence(ledger, OTHER_KEY, "f") for ledger in (1, 2)] == [Status.EUA, Status.EUA]
+        assert storage.add(run_of(3, 0), "b") is Status.EREADONLY
+        assert storage.add(run_of(4, 0), "c") is Status.EOK
+    assert [again.read(1, entry) for entry in (0, 3)] == [body_of(1, 0), Status.EUNKNOWNLEDGERSTATE]
+    assert [again.read(ledger, 0) for ledger in (2, 3)] == [Status.EUNKNOWNLEDGERSTATE] * 2
+    assert again.now(again.storage.held(1)) == [(0, 3)]
+    assert again.now(again.storage.held(9)) == []
+    assert again.storage.add(run_of(2, 0, recovery=True), "r") is Status.EOK
+    for ledger in (1, 2):
+        again.storage.set_limbo(ledger, False)
+    again.commit()
+    last = Bookie(again.disk.crashed(None), ledgers=2)
+    assert last.storage.limbo_ledgers() == [3]
+    assert last.storage.add(run_of(1, 3), "d") is Status.EOK
+    assert last.storage.add(run_of(2, 1), "e") is Status.EFENCED
+
+
+def test_replay_finds_the_key_of_a_ledger_that_had_none() -> None:
+    """Limbo may know no key; the first one given counts, also after a crash."""
+    bookie = Bookie()
+    bookie.now(Deferred.fromCoroutine(bookie.storage.mark_limbo({3: LedgerRow(b"", limbo=True)})))
+    assert bookie.storage.fence(3, KEY, "f") is Status.EOK
+    bookie.commit()
+    again = Bookie(bookie.disk.crashed(None))
+    assert again.storage.fence(3, OTHER_KEY, "g") is Status.EUA
+    assert again.storage.fence(3, KEY, "h") is Status.EOK
 
 
 def test_delete_takes_everything() -> None:
