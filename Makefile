@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := setup.cfg pyproject.toml
 
-.PHONY: help demo test lint interop bench sizes clean
+.PHONY: help demo test lint interop bench sizes manual clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint               ruff and strict mypy"
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven)"
 	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper"
+	@echo "make manual             docs/commands.md and conf/samples anew, after a change of an option or a help text"
 	@echo "make sizes              lines per file and function, docstrings, test to code ratio"
 
 $(VENV)/.made:
@@ -46,6 +47,10 @@ bench: $(VENV)/.test
 
 sizes: $(VENV)/.test
 	$(BIN)/python bench/sizes.py
+
+manual: $(VENV)/.test
+	$(BIN)/python -m quire.tools.manual > docs/commands.md
+	$(BIN)/python -m quire.conf.samples
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache

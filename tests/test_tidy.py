@@ -4,6 +4,7 @@ The house keeps its own rules.  Each rule of `tidy.py` is held against this chec
 
 import configparser
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -22,6 +23,7 @@ CLOCK_OWNERS = {
     "client/background.py": "a blocking call waits with a deadline of the caller's clock",
 }
 CHANCE_OWNERS = {
+    "bookie/files.py": "the salt of a journal segment, which no client may guess; a simulated disk replaces it",
     "client/api.py": "a client that was given no generator takes the operating system's",
     "metadata/uri.py": "seeds the generator of each store that it opens: instance ids differ between processes",
     "tools/": "commands seed the generators",
@@ -375,6 +377,22 @@ def test_unfinished_work_is_found(text: str) -> None:
 
 
 # ---- the checkout ---------------------------------------------------------------------------------------------------
+
+
+def dead_links(page: pathlib.Path, text: str) -> list[str]:
+    """Relative links of a Markdown page that lead nowhere."""
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)
+    return [f"{page.name}: {link}" for link in links if not (page.parent / link).exists()]
+
+
+def test_links_of_the_manual_lead_somewhere() -> None:
+    pages = [path for path in tracked() if path.endswith(".md")]
+    assert len(pages) > 5
+    assert not [link for path in pages for link in dead_links(ROOT / path, (ROOT / path).read_text(encoding="utf-8"))]
+
+
+def test_a_dead_link_is_found() -> None:
+    assert dead_links(ROOT / "README.md", "[a](docs/nowhere.md) [b](docs/glossary.md#x) [c](https://example.org)") == ["README.md: docs/nowhere.md"]
 
 
 def test_no_tracked_file_knows_one_machine_or_a_registry() -> None:

@@ -1,0 +1,52 @@
+"""
+Renders `docs/commands.md`, the manual page of every command, from the help texts: `python -m quire.tools.manual > docs/commands.md`.
+
+Knows: how to walk the commands and to fix the width of their help.  Does not know: any command.
+"""
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from quire.tools.main import COMMANDS, EXAMPLES
+
+# SPDX-License-Identifier: Apache-2.0
+
+WIDTH = 110
+HEAD = """# The commands
+
+Made from the help texts by `make manual`; `quire COMMAND --help` says the same.
+
+Every command takes `--help`. Results go to standard output, everything else to standard error; `--json` prints one document, or
+one a line for lists. Exit status: 0 done, 1 failed, 2 wrong usage. The metadata store is named by `--metadata`, by
+`QUIRE_METADATA`, or by `metadataServiceUri` in `~/.config/quire/client.conf`.
+"""
+
+
+def page() -> str:
+    parts = [HEAD, "```", EXAMPLES, "```", ""]
+    for name, entry in COMMANDS.items():
+        parts += [f"## quire {name}", "", f"{entry.about[0].upper()}{entry.about[1:]}.", ""]
+        app = getattr(import_module(entry.module), entry.entry)
+        for words, text in helps(typer.main.get_command(app), f"quire {name}"):
+            if words != f"quire {name}":
+                parts += [f"### {words}", ""]
+            parts += ["```", text, "```", ""]
+    return "\n".join(parts)
+
+
+def helps(command: Any, words: str) -> Iterator[tuple[str, str]]:
+    """(the words that call it, its help) of each command below; of a group only its commands."""
+    context = typer.Context(command, info_name=words, terminal_width=WIDTH, max_content_width=WIDTH)
+    below = getattr(command, "commands", {})
+    for name, each in below.items():
+        yield from helps(each, f"{words} {name}")
+    if not below:
+        yield words, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
