@@ -113,6 +113,10 @@ class Files:
             raise
         return handle
 
+    def salt(self) -> int:
+        """64 random bits that nobody can guess; they go into a journal segment, so a simulated disk chooses its own."""
+        return int.from_bytes(os.urandom(8), "big")
+
     def usage(self, path: str) -> Usage:
         found = os.statvfs(path)
         return Usage(os.stat(path).st_dev, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)

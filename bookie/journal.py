@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from quire.bookie.files import TEMPORARY, Files
-from quire.bookie.journal_format import ALIGNMENT, BLOCK, END, GROUP, SPARE, SUFFIX, Place, group_header, padded, segment_name
+from quire.bookie.journal_format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP, SPARE, SUFFIX, Place, group_header, padded, segment_foot, segment_name
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -56,14 +56,15 @@ class Group:
 
 
 class Segment:
-    """One segment file: positions start to start + size of the journal."""
+    """One segment file: positions start to start + size of the journal, its foot included."""
 
-    __slots__ = ("path", "size", "start")
+    __slots__ = ("path", "salt", "size", "start")
 
-    def __init__(self, path: str, start: int, size: int) -> None:
+    def __init__(self, path: str, start: int, size: int, salt: int) -> None:
         self.path = path
         self.start = start
         self.size = size
+        self.salt = salt
 
     @property
     def stop(self) -> int:
@@ -311,11 +312,11 @@ class Journal:
         if group.blocks or seal:
             length = GROUP.size + group.bytes
             space = padded(length)
-            if self.place.position + space > self._segments[-1].stop:
+            if self.place.position + space > self._segments[-1].stop - FOOT_BYTES:
                 self._roll(space)
             place = self.place
             segment = self._segments[-1]
-            buffers = [group_header(length, place, group.blocks), *group.blocks, ZEROS[: space - length]]
+            buffers = [group_header(length, place, segment.salt, group.blocks), *group.blocks, ZEROS[: space - length]]
             files.write(self._handle, buffers, place.position - segment.start)
             self.place = Place(place.sequence + 1, place.position + space)
             self.bytes_written += space
@@ -361,10 +362,10 @@ class Journal:
             segment = self._next or self._make_next()
             self._next = None
             handle = files.open(segment.path)
-            if space > segment.size:  # one group larger than a segment: this one is made larger before its first use
+            if space + FOOT_BYTES > segment.size:  # one group larger than a segment: this one is made larger before its first use
                 fill(files, handle, segment.size, space)
-                files.sync(handle)
-                segment.size = space
+                segment.size = space + FOOT_BYTES
+                segment.salt = write_foot(files, handle, segment.start, segment.size)
             files.close(self._handle)
             self._handle = handle
             with self._lock:
@@ -395,20 +396,17 @@ class Journal:
             handle = files.open(old)
             try:
                 size = files.size(handle) // ALIGNMENT * ALIGNMENT
+                segment = Segment(path, start, size, write_foot(files, handle, start, size))
             finally:
                 files.close(handle)
         else:
             old = path + TEMPORARY
             files.unlink(old)
-            handle = files.open(old, create=True)
-            try:
-                fill(files, handle, 0, size)
-                files.sync(handle)
-            finally:
-                files.close(handle)
+            segment = empty_segment(files, old, start, size)
+            segment.path = path
         files.rename(old, path)
         files.sync_directory(self.directory)
-        return Segment(path, start, size)
+        return segment
 
     def _spare_path(self) -> str:
         while True:
@@ -423,3 +421,21 @@ def fill(files: Files, handle: int, offset: int, end: int) -> None:
     while offset < end:
         size = min(len(ZERO_CHUNK), end - offset)
         offset = files.write(handle, [ZERO_CHUNK if size == len(ZERO_CHUNK) else ZERO_CHUNK[:size]], offset)
+
+
+def write_foot(files: Files, handle: int, start: int, size: int) -> int:
+    """Ends a segment file of `size` bytes with a foot, and syncs it; returns its new salt."""
+    salt = files.salt()
+    files.write(handle, [segment_foot(start, salt)], size - FOOT_BYTES)
+    files.sync(handle)
+    return salt
+
+
+def empty_segment(files: Files, path: str, start: int, size: int) -> Segment:
+    """Makes a segment without any group; synced, its name in the directory not."""
+    handle = files.open(path, create=True)
+    try:
+        fill(files, handle, 0, size - FOOT_BYTES)
+        return Segment(path, start, size, write_foot(files, handle, start, size))
+    finally:
+        files.close(handle)

@@ -5,13 +5,22 @@ A journal is an endless sequence of groups, cut into segment files `<start posit
 A group lies whole in one segment, at a multiple of 512; one that does not fit in what is left begins the next segment.
 The next segment's start position is this one's start plus its length.
 
+The last 512 bytes of a segment are its foot, durable before the file gets its name, written anew each time the file is used again:
+
+    0       4      "QJSG"
+    4       4      version 1
+    8       8      the segment's start position
+    16      8      salt: random, never told to anybody
+    24      4      CRC32C of the 24 bytes before
+    28      …      zeros
+
 Group, big-endian:
 
     offset  width  field
     0       4      length: bytes of this header and the blocks, without padding
     4       4      CRC32C over bytes 0 to 3, then bytes 8 to length
     8       8      sequence: previous group's + 1, for ever, also when a segment file is used again
-    16      8      position of this group in the journal: segment's start + offset in the file
+    16      8      position of this group in the journal (segment's start + offset in the file) XOR the segment's salt
     24      …      blocks; then zeros up to a multiple of 512 (not summed)
 
 Block:
@@ -24,6 +33,8 @@ Block:
 
 Knows: these layouts and whether a group is whole.  Does not know: files, threads, what a block means to a ledger.
 Safety: stale groups of a reused file, and groups at a place where they were not written, never pass (`whole` compares sequence and position).
+Nor does what a client wrote into an entry to look like a group, neither as a later group behind a torn one nor as the next group in what a
+reused file still holds: it does not know the salt.
 """
 
 import struct
@@ -40,8 +51,12 @@ BLOCK = struct.Struct(">BIqI")  # kind, count, ledger, length
 LENGTH = struct.Struct(">I")
 PLACE = struct.Struct(">QQ")  # sequence, position: what the sum covers of the header besides the length
 BODY = struct.Struct(">I")  # length in front of each body of kind 2
+FOOT = struct.Struct(">4sIQQ")  # magic, version, start, salt
+FOOT_MAGIC, FOOT_VERSION = b"QJSG", 1
+FOOT_BYTES = ALIGNMENT
 assert GROUP.size == 24
 assert BLOCK.size == 17
+assert FOOT.size == 24
 
 FRAMES = 1  # accepted V2 add frames as they came; key and LAC are inside
 BODIES = 2  # entry bodies, each behind its u32 length
@@ -83,23 +98,38 @@ def padded(length: int) -> int:
     return -(-length // ALIGNMENT) * ALIGNMENT
 
 
-def group_header(length: int, place: Place, blocks: Iterable[bytes]) -> bytes:
+def segment_foot(start: int, salt: int) -> bytes:
+    """The last `FOOT_BYTES` of a segment."""
+    foot = FOOT.pack(FOOT_MAGIC, FOOT_VERSION, start, salt)
+    return (foot + LENGTH.pack(crc32c(foot))).ljust(FOOT_BYTES, b"\0")
+
+
+def salt_of(foot: bytes, start: int) -> int | None:
+    """The salt in the foot of a segment that begins at `start`; None when this is not its foot, or a damaged one."""
+    if len(foot) != FOOT_BYTES or LENGTH.unpack_from(foot, FOOT.size)[0] != crc32c(foot[: FOOT.size]) or any(foot[FOOT.size + LENGTH.size :]):
+        return None
+    magic, version, found, salt = FOOT.unpack_from(foot)
+    return int(salt) if (magic, version, found) == (FOOT_MAGIC, FOOT_VERSION, start) else None
+
+
+def group_header(length: int, place: Place, salt: int, blocks: Iterable[bytes]) -> bytes:
     """The 24 bytes in front of `blocks`, whose bytes together are `length` - 24."""
-    check = crc32c(PLACE.pack(*place), crc32c(LENGTH.pack(length)))
+    position = place.position ^ salt
+    check = crc32c(PLACE.pack(place.sequence, position), crc32c(LENGTH.pack(length)))
     for block in blocks:
         check = crc32c(block, check)
-    return GROUP.pack(length, check, *place)
+    return GROUP.pack(length, check, place.sequence, position)
 
 
-def whole(data: bytes, offset: int, start: int, sequence: int | None) -> int:
+def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None) -> int:
     """
-    The length of the group at `offset` of a segment that begins at position `start`; 0 when there is no whole group
+    The length of the group at `offset` of a segment (`data`, foot included) that begins at position `start`; 0 when there is no whole group
     that belongs there.  `sequence` None accepts any sequence.
     """
     if offset + GROUP.size > len(data):
         return 0
     length, check, found, position = GROUP.unpack_from(data, offset)
-    if position != start + offset or (sequence is not None and found != sequence) or length < GROUP.size or offset + length > len(data):
+    if position != (start + offset) ^ salt or (sequence is not None and found != sequence) or length < GROUP.size or offset + length > len(data) - FOOT_BYTES:
         return 0
     view = memoryview(data)
     if crc32c(view[offset + 8 : offset + length], crc32c(view[offset : offset + 4])) != check:
@@ -111,12 +141,12 @@ def sequence_at(data: bytes, offset: int) -> int:
     return int(GROUP.unpack_from(data, offset)[2])
 
 
-def later_group(data: bytes, offset: int, start: int, sequence: int) -> int | None:
+def later_group(data: bytes, offset: int, start: int, salt: int, sequence: int) -> int | None:
     """The offset of the first whole group from `offset` on with at least `sequence`; None when there is none."""
     unpack = GROUP.unpack_from
-    for at in range(offset, len(data) - GROUP.size + 1, ALIGNMENT):
+    for at in range(offset, len(data) - FOOT_BYTES - GROUP.size + 1, ALIGNMENT):
         _length, _check, found, position = unpack(data, at)
-        if position == start + at and found >= sequence and whole(data, at, start, None):
+        if position == (start + at) ^ salt and found >= sequence and whole(data, at, start, salt, None):
             return at
     return None
 

@@ -14,7 +14,21 @@ from collections.abc import Iterator
 
 from quire.bookie.files import TEMPORARY, Files, StorageError
 from quire.bookie.journal import Segment, fill
-from quire.bookie.journal_format import ALIGNMENT, SPARE, START, SUFFIX, Place, later_group, padded, segment_name, segment_start, sequence_at, whole
+from quire.bookie.journal_format import (
+    ALIGNMENT,
+    FOOT_BYTES,
+    SPARE,
+    START,
+    SUFFIX,
+    Place,
+    later_group,
+    padded,
+    salt_of,
+    segment_name,
+    segment_start,
+    sequence_at,
+    whole,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -47,7 +61,7 @@ class Replay:
                     files.close(handle)
                 if size == 0 or size % ALIGNMENT:
                     raise StorageError(f"journal segment {path} has {size} bytes, which is no multiple of {ALIGNMENT}: it was cut or replaced")
-                self.segments.append(Segment(path, start, size))
+                self.segments.append(Segment(path, start, size, 0))
             elif name.startswith(SPARE) and name.endswith(SUFFIX):
                 self.spares.append(path)
             elif name.endswith(SUFFIX + TEMPORARY):
@@ -74,20 +88,26 @@ class Replay:
         """(bytes of a segment, offset of a whole group in it, its length), in order.  Raises `StorageError` on damage, `OSError`."""
         if not self.segments:
             return
+        for segment in self.segments:
+            self._read_foot(segment)
         sequence = self._mark.sequence if self._mark is not None else None
         at = 0
         offset = self._mark.position - self.segments[0].start if self._mark is not None else 0
         while True:
             segment = self.segments[at]
             data = self._read(segment)
-            while length := whole(data, offset, segment.start, sequence):
+            while length := whole(data, offset, segment.start, segment.salt, sequence):
                 if sequence is None:
                     sequence = sequence_at(data, offset)
                 yield data, offset, length
                 sequence += 1
                 offset += padded(length)
             following = self.segments[at + 1] if at + 1 < len(self.segments) else None
-            if following is not None and following.start == segment.stop and whole(self._head(following, sequence), 0, following.start, sequence):
+            if (
+                following is not None
+                and following.start == segment.stop
+                and whole(self._head(following, sequence), 0, following.start, following.salt, sequence)
+            ):
                 at += 1
                 offset = 0
                 continue
@@ -99,11 +119,11 @@ class Replay:
         segment = self.segments[at]
         wanted = sequence if sequence is not None else 1
         later: str | None = None
-        if (found := later_group(data, offset, segment.start, wanted)) is not None:
+        if (found := later_group(data, offset, segment.start, segment.salt, wanted)) is not None:
             later = f"{segment.path} at offset {found}"
         else:
             for other in self.segments[at + 1 :]:
-                if (found := later_group(self._read(other), 0, other.start, wanted)) is not None:
+                if (found := later_group(self._read(other), 0, other.start, other.salt, wanted)) is not None:
                     later = f"{other.path} at offset {found}"
                     break
         if later is not None and self._synced:
@@ -120,7 +140,7 @@ class Replay:
             # Sync was off: what is cut off now must never look like the continuation of what will be written here.
             handle = self._files.open(segment.path)
             try:
-                fill(self._files, handle, offset, segment.size)
+                fill(self._files, handle, offset, segment.size - FOOT_BYTES)
                 self._files.sync(handle)
             finally:
                 self._files.close(handle)
@@ -130,6 +150,18 @@ class Replay:
             self.spares += [other.path for other in self.segments[at + 1 :]]
         self.segments = self.segments[: at + 1]
         self.place = Place(wanted, segment.start + offset)
+
+    def _read_foot(self, segment: Segment) -> None:
+        """Learns the segment's salt.  It was durable before the file had its name, so a bad foot is damage."""
+        at = segment.size - FOOT_BYTES
+        handle = self._files.open(segment.path)
+        try:
+            salt = salt_of(self._files.read(handle, FOOT_BYTES, at), segment.start)
+        finally:
+            self._files.close(handle)
+        if salt is None:
+            raise StorageError(f"journal damage: {segment.path} at offset {at}: the segment's foot is not that of a segment that begins at {segment.start}")
+        segment.salt = salt
 
     def _read(self, segment: Segment) -> bytes:
         handle = self._files.open(segment.path)

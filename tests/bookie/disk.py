@@ -91,6 +91,7 @@ class Disk(Files):
         self.short = False
         self._handles: dict[int, tuple[str, Inode]] = {}
         self._next = 3
+        self.salts = 0
         self._locked: dict[str, int] = {}
 
     def _call(self, call: str, path: str) -> None:
@@ -165,6 +166,11 @@ class Disk(Files):
         self._locked[path] = handle
         return handle
 
+    def salt(self) -> int:
+        """The same in each run."""
+        self.salts += 1
+        return random.Random(self.salts).getrandbits(64)
+
     def usage(self, path: str) -> Usage:
         return Usage(1, 1000, 400)
 
@@ -191,6 +197,7 @@ class Disk(Files):
     def killed(self) -> "Disk":
         """What a process finds after kill -9: all that was handed to the system."""
         after = Disk()
+        after.salts = self.salts
         after.inodes = {name: Inode(bytes(inode.data)) for name, inode in self.inodes.items()}
         after.durable = dict(after.inodes)
         after.rows = {path: DictRows(rows.as_dict()) for path, rows in self.rows.items()}
@@ -199,6 +206,7 @@ class Disk(Files):
     def crashed(self, rng: random.Random | None) -> "Disk":
         """What a process finds after a power loss: all that was synced, and of the rest what chance kept (None: nothing)."""
         after = Disk()
+        after.salts = self.salts
         for name in {**self.durable, **self.inodes}:
             inode = self.durable.get(name)
             if self.inodes.get(name) is not inode and rng is not None and rng.random() < 0.5:

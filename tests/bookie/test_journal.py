@@ -55,14 +55,15 @@ class Story:
         found = []
         for path in self.disk.find(".qj"):
             data, start = bytes(self.disk.inodes[path].data), int(path.rsplit("/", 1)[1][:16], 16)
+            salt = int.from_bytes(data[-496:-488], "big")
             at = 0
             while at < len(data):
                 length = int.from_bytes(data[at : at + 4], "big")
                 if length < 24 or crc32c(data[at + 8 : at + length], crc32c(data[at : at + 4])) != int.from_bytes(data[at + 4 : at + 8], "big"):
                     break
                 sequence, position = (int.from_bytes(data[at + offset : at + offset + 8], "big") for offset in (8, 16))
-                assert position == start + at
-                found.append((sequence, position, length))
+                assert position ^ salt == start + at
+                found.append((sequence, start + at, length))
                 at += (length + 511) // 512 * 512
         return sorted(found)
 
@@ -79,10 +80,14 @@ def test_a_group_on_disk_is_as_drawn() -> None:
     assert len(data) == MIB
     length = 24 + 17 + len(frame)
     assert data[:4] == length.to_bytes(4, "big")
-    assert data[8:24] == (1).to_bytes(8, "big") + bytes(8)
+    foot = data[-512:]
+    assert foot[:16] == b"QJSG" + (1).to_bytes(4, "big") + bytes(8)
+    assert foot[24:] == crc32c(foot[:24]).to_bytes(4, "big") + bytes(484)
+    assert any(foot[16:24])
+    assert data[8:24] == (1).to_bytes(8, "big") + foot[16:24], "the position is 0"
     assert data[24:41] == b"\x01" + (1).to_bytes(4, "big") + (7).to_bytes(8, "big") + len(frame).to_bytes(4, "big")
     assert data[41:length] == frame
-    assert not any(data[length:])
+    assert not any(data[length:-512])
     assert story.whole_groups() == [(1, 0, length)]
     after = story.disk.crashed(None)
     assert [bytes(after.inodes[path].data) for path in after.find(".qj")] == [data]
@@ -194,7 +199,7 @@ def test_a_group_larger_than_a_segment_gets_a_larger_segment() -> None:
     story.commit()
     assert [token for group in story.groups for token in group] == ["a", "large", "b", "c"]
     large = story.journal.segments[1]
-    assert (large.start, large.size) == (MIB, form.padded(3 * MIB + 24))
+    assert (large.start, large.size) == (MIB, form.padded(3 * MIB + 24) + 512)
     assert story.journal.segments[2].start == large.stop
     assert [sequence for sequence, _p, _l in story.whole_groups()] == [1, 2, 3, 4]
 
@@ -240,15 +245,44 @@ def test_a_group_counts_only_where_it_was_written() -> None:
         story.append(100, number)
         story.commit()
     data = story.data()
-    assert form.whole(data, 512, 0, 2) == 124
-    assert form.whole(data, 512, 0, None) == 124
-    assert form.whole(data, 512, 0, 3) == 0
-    assert form.whole(data, 512, MIB, 2) == 0
-    assert form.whole(data[512:], 0, 0, 2) == 0
-    assert form.whole(data, MIB - 10, 0, None) == 0
-    assert form.later_group(data, 512, 0, 3) == 1024
-    assert form.later_group(data, 512, MIB, 1) is None
-    assert form.later_group(data, 0, 0, 4) is None
+    salt = form.salt_of(data[-512:], 0)
+    assert salt is not None
+    assert form.whole(data, 512, 0, salt, 2) == 124
+    assert form.whole(data, 512, 0, salt, None) == 124
+    assert form.whole(data, 512, 0, salt, 3) == 0
+    assert form.whole(data, 512, 0, salt + 1, 2) == 0
+    assert form.whole(data, 512, MIB, salt, 2) == 0
+    assert form.whole(data[512:], 0, 0, salt, 2) == 0
+    assert form.whole(data, MIB - 10, 0, salt, None) == 0
+    assert form.later_group(data, 512, 0, salt, 3) == 1024
+    assert form.later_group(data, 512, MIB, salt, 1) is None
+    assert form.later_group(data, 0, 0, salt, 4) is None
+
+
+@given(start=st.integers(0, 1 << 40), salt=st.integers(0, (1 << 64) - 1), at=st.integers(0, 511), bit=st.integers(0, 7))
+def test_a_foot_is_whole_or_none(start: int, salt: int, at: int, bit: int) -> None:
+    """Its salt is given out for the segment it was made for, and not after any bit of it changed, padding included."""
+    foot = bytearray(form.segment_foot(start, salt))
+    assert form.salt_of(bytes(foot), start) == salt
+    assert form.salt_of(bytes(foot), start + 1) is None
+    assert form.salt_of(bytes(foot[:-1]), start) is None
+    foot[at] ^= 1 << bit
+    assert form.salt_of(bytes(foot), start) is None
+
+
+def test_a_file_that_is_used_again_has_another_salt() -> None:
+    """So nothing that an earlier use left in it can pass for a group, even at its own place."""
+    story = Story(segment_bytes=MIB)
+    salts = set()
+    for number in range(30):
+        story.append(MIB // 2 - 512, number)
+        story.commit()
+        story.journal.free(story.journal.synced.position)
+        for segment in story.journal.segments:
+            foot = bytes(story.disk.inodes[segment.path].data[-512:])
+            assert form.salt_of(foot, segment.start) == segment.salt
+            salts.add(segment.salt)
+    assert len(salts) >= 14
 
 
 @pytest.mark.parametrize(("call", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("write", errno.ENOSPC)])

@@ -96,6 +96,49 @@ def test_a_sealed_last_group_can_only_be_damaged() -> None:
         groups_of(disk)
 
 
+def test_a_flipped_bit_in_the_foot_is_damage() -> None:
+    """Without the salt no group could be told from a forged one: the start refuses and names file and offset."""
+    disk, _groups = three_groups()
+    path = journal_path(disk)
+    size = len(disk.inodes[path].data)
+    for within in range(0, 512, 3):
+        broken = disk.killed()
+        broken.flip(path, size - 512 + within, 1 << (within % 8))
+        with pytest.raises(StorageError, match=f"{path} at offset {size - 512}"):
+            groups_of(broken)
+
+
+def forged(sequence: int, position: int) -> bytes:
+    """A group as a client could write one into its entry: all of it right but for the salt, which it can only guess; it fences ledger 1."""
+    fence = form.BLOCK.pack(form.FENCE, 0, 1, 0)
+    return form.group_header(form.GROUP.size + len(fence), Place(sequence, position), 0, [fence]) + fence
+
+
+def test_what_a_client_wrote_is_never_taken_for_a_group() -> None:
+    """Inside a torn last group: the tail is cut, no damage is seen.  Behind the last group in a file that is used again: nothing follows."""
+    disk, groups = three_groups()
+    path = journal_path(disk)
+    offset, length = groups[-1]
+    behind = offset + form.padded(length)
+    data = disk.inodes[path].data
+    for at in range(behind, behind + 8192, 512):  # what a long torn group, or an earlier use of the file, left behind
+        for sequence in (4, 5):
+            torn = disk.killed()
+            torn.inodes[path].data[at : at + 41] = forged(sequence, at)
+            found, replay = groups_of(torn)
+            assert len(found) == 3
+            assert replay.place == Place(4, behind)
+            torn.flip(path, offset + 30)
+            found, replay = groups_of(torn)
+            assert len(found) == 2, "a torn tail, not damage"
+    salt = form.salt_of(bytes(data[-512:]), 0)
+    assert salt is not None
+    known = disk.killed()
+    group = bytearray(forged(4, behind ^ salt))
+    known.inodes[path].data[behind : behind + 41] = group
+    assert len(groups_of(known)[0]) == 4, "with the salt it would pass: the salt is what keeps it out"
+
+
 def test_a_missing_segment_is_damage_and_is_named() -> None:
     """In the middle: the gap is seen by the sequence.  The one with the mark: refused.  All of them: refused."""
     bookie = Bookie(write_cache_bytes_max=64 << 20)
@@ -228,7 +271,9 @@ def test_blocks_of_unknown_ledgers_and_kinds() -> None:
     (*_, (offset, length)) = [(at, size) for _data, at, size in Replay(bookie.disk, JOURNAL, None).groups()]
     future = form.BLOCK.pack(99, 0, 2, 0)
     place = Place(form.sequence_at(data, offset) + 1, offset + form.padded(length))
-    group = form.group_header(form.GROUP.size + len(future), place, [future]) + future
+    salt = form.salt_of(data[-form.FOOT_BYTES :], 0)
+    assert salt is not None
+    group = form.group_header(form.GROUP.size + len(future), place, salt, [future]) + future
     bookie.disk.inodes[path].data[place.position : place.position + len(group)] = group
     with pytest.raises(StorageError, match="unknown kind 99"):
         Bookie(bookie.disk.killed())

@@ -61,7 +61,7 @@ class RecordingDisk(Disk):
         self.events: list[Event] = []
         self._numbers: dict[int, int] = {}
         if left is not None:
-            self.inodes, self.rows = dict(left.inodes), dict(left.rows)
+            self.inodes, self.rows, self.salts = dict(left.inodes), dict(left.rows), left.salts
         self.start = Ground(self)
 
     def note(self, subject: object) -> None:
@@ -119,6 +119,7 @@ class Ground:
         self.content = {disk.number(inode): bytes(inode.data) for inode in disk.inodes.values()}
         self.names = {path: disk.number(inode) for path, inode in disk.inodes.items()}
         self.rows = {path: rows.as_dict() for path, rows in disk.rows.items()}
+        self.salts = disk.salts + 100  # those to come differ from those of the tape
         self.loose: list[Event] = []  # done, and not certain to survive; in the order done
 
     def follow(self, event: Event) -> None:
@@ -175,6 +176,7 @@ class Ground:
         """The disk that a process finds after the power came back."""
         content, names, rows = self.after(kept)
         left = Disk()
+        left.salts = self.salts
         left.inodes = {path: Inode(content.get(number, b"")) for path, number in names.items()}
         left.durable = dict(left.inodes)
         left.rows = {path: DictRows(found) for path, found in rows.items()}
