@@ -177,6 +177,9 @@ class Client(Handle):
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         return await _wait(self._thread, lambda: self._client.metadata(ledger_id))
 
+    async def is_closed(self, ledger_id: int) -> bool:
+        return await _wait(self._thread, lambda: self._client.is_closed(ledger_id))
+
     async def close(self) -> None:
         await _wait(self._thread, self._client.close)
 

@@ -7,7 +7,7 @@ Does not know: appending, reading, recovering; the handles do.
 Every method returns a Deferred.  Errors are `quire.protocol.errors.LedgerError` and, for wrong arguments, `ValueError`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random, SystemRandom
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from quire.client.spares import Placement, Spares
 from quire.client.writer import Writer, limits_of
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import MetadataStore, Versioned
+from quire.metadata.store import MetadataStore, Versioned, Watch
 from quire.metadata.uri import open_store
 from quire.protocol.digest import Digest, DigestType, check_ledger_id
 from quire.protocol.errors import (
@@ -33,6 +33,7 @@ from quire.protocol.errors import (
     LedgerExist,
     LedgerRecovery,
     NoSuchLedgerExistsOnMetadataServer,
+    NotEnoughBookies,
     Read,
     Timeout,
     UnauthorizedAccess,
@@ -139,6 +140,23 @@ class Client:
         """What the cluster says about a ledger.  `NoSuchLedger`."""
         return Deferred.fromCoroutine(self._metadata(ledger_id))
 
+    def is_closed(self, ledger_id: int) -> Deferred[bool]:
+        """Whether the ledger has its end, as the store says now.  `NoSuchLedger`."""
+        return self.metadata(ledger_id).addCallback(lambda metadata: metadata.is_closed)
+
+    def watch_ledger(self, ledger_id: int, fn: Callable[[LedgerMetadata | None], object]) -> Watch:
+        """
+        Calls `fn` with the metadata now and after changes (not with every one in between), with None once it is deleted or missing;
+        `cancel()` of what comes back, or the client's close, ends it.
+        """
+        self._check_open()
+        check_ledger_id(ledger_id)
+
+        def seen(current: Versioned[LedgerMetadata] | None) -> None:
+            fn(None if current is None else current.value)
+
+        return self.store.watch_ledger(ledger_id, seen)
+
     def close(self) -> Deferred[None]:
         """Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger is closed."""
         if self._closed:
@@ -176,7 +194,14 @@ class Client:
         if ledger_id is not None:
             check_ledger_id(ledger_id)
         kind = DigestType.named(digest)
-        bookies = await self.spares.ensemble(ensemble_size)
+        while True:
+            try:
+                bookies = await self.spares.ensemble(ensemble_size)
+                break
+            except NotEnoughBookies:
+                if not self.options.opportunistic_striping or ensemble_size == write_quorum:
+                    raise
+                ensemble_size -= 1
         token = 1 + self.random.getrandbits(CTOKEN_BITS)
         metadata = LedgerMetadata.new(ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, int(self._reactor.seconds() * 1000))
         ledger, stored = await self._store(ledger_id, metadata)

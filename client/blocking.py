@@ -144,6 +144,10 @@ class Client(Handle):
         """`NoSuchLedger`."""
         return self._thread.wait(lambda: self._client.metadata(ledger_id))
 
+    def is_closed(self, ledger_id: int) -> bool:
+        """Whether the ledger has its end, as the store says now.  `NoSuchLedger`."""
+        return self._thread.wait(lambda: self._client.is_closed(ledger_id))
+
     def close(self) -> None:
         """Ends every connection; open writers and readers fail with `ClientClosed`.  Ledgers are not closed by this."""
         self._thread.wait(self._client.close)

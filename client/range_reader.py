@@ -6,7 +6,7 @@ Does not know: which range may be read (`reader`).
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -37,15 +37,33 @@ class Run(NamedTuple):
     payloads: list[bytes]
 
 
-class RangeReader:
-    """`following()` gives the next run of the range, None after the last."""
+class Speculation(NamedTuple):
+    """The next replica is asked too after `ms`, then after `growth` times as long, at most `ms_max`; 0: only after an error."""
 
-    def __init__(self, clock: Clock, pool: ReadPool, ledger: int, machine: r.RangeRead, speculative_ms: int) -> None:
+    ms: int
+    ms_max: int
+    growth: float
+
+
+class RangeReader:
+    """`following()` gives the next run of the range, None after the last.  `damaged` is told of each bookie with a bad copy."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: ReadPool,
+        ledger: int,
+        machine: r.RangeRead,
+        speculation: Speculation,
+        damaged: Callable[[str, int], None] = lambda _bookie, _entry: None,
+    ) -> None:
         self._clock = clock
         self._pool = pool
         self._ledger = ledger
         self._machine = machine
-        self._speculative_ms = speculative_ms
+        self._speculation = speculation
+        self._wait_ms = float(speculation.ms)
+        self._damaged = damaged
         self._runs: deque[Run] = deque()
         self._waiter: Deferred[Run | None] | None = None
         self._failure: LedgerError | None = None
@@ -95,7 +113,10 @@ class RangeReader:
                 self._ask(effect)
             elif isinstance(effect, r.Deliver):
                 self._runs.append(Run(effect.first, effect.payloads))
+                self._wait_ms = self._speculation.ms
                 self._watch_time()
+            elif isinstance(effect, r.Damaged):
+                self._damaged(effect.bookie, effect.entry)
             elif isinstance(effect, r.Failed):
                 self._failure = error_of(effect.code, effect.reason)
         if self._machine.state is not r.State.READING:
@@ -137,8 +158,8 @@ class RangeReader:
     def _watch_time(self) -> None:
         """From each delivery on, the next one has so long."""
         self._stop_timer()
-        if self._speculative_ms and self._machine.state is r.State.READING:
-            self._timer = self._clock.callLater(self._speculative_ms / 1000, self._slow)
+        if self._wait_ms and self._machine.state is r.State.READING:
+            self._timer = self._clock.callLater(self._wait_ms / 1000, self._slow)
 
     def _stop_timer(self) -> None:
         timer: Any = self._timer
@@ -148,6 +169,7 @@ class RangeReader:
 
     def _slow(self) -> None:
         self._timer = None
+        self._wait_ms = min(self._wait_ms * self._speculation.growth, self._speculation.ms_max)
         if not self._runs:
             self._feed(r.Slow())
 

@@ -20,7 +20,7 @@ from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.client.core.read import RangeRead, ReadLimits
 from quire.client.network import Clock
 from quire.client.pool import Answer, LacAnswer
-from quire.client.range_reader import RangeReader, ReadPool, Run
+from quire.client.range_reader import RangeReader, ReadPool, Run, Speculation
 from quire.client.record import LedgerRecord
 from quire.client.spares import SUSPECT_SECONDS_MAX
 from quire.conf.client import ClientOptions
@@ -31,6 +31,7 @@ from quire.protocol.errors import OK, ClientClosed, LedgerError, Read, Timeout, 
 
 # SPDX-License-Identifier: Apache-2.0
 
+DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 
 
@@ -73,7 +74,11 @@ class Reader:
         self._options = options
         self._on_end = on_end
         self._quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-        self._limits = ReadLimits(options.read_ahead_bytes_max, options.read_ahead_entries_max, options.read_ahead_batches, options.batch_read)
+        self._limits = ReadLimits(
+            options.read_ahead_bytes_max, options.read_ahead_entries_max, options.read_ahead_batches, options.batch_read, options.sticky_reads
+        )
+        self._speculation = Speculation(options.speculative_read_ms, options.speculative_read_ms_max, options.speculative_read_growth)
+        self.damaged: set[tuple[str, int]] = set()  # (bookie, entry): copies that were read and are not what was written
         self._prefer = record.ledger % metadata.ensemble_size
         self._suspects: set[str] = set()
         self._suspects_since = clock.seconds()
@@ -281,6 +286,12 @@ class Reader:
 
     # Reading.
 
+    def _found_damaged(self, bookie: str, entry: int) -> None:
+        if (bookie, entry) not in self.damaged and len(self.damaged) < DAMAGED_MAX:
+            self.damaged.add((bookie, entry))
+            self._log.error("bookie {bookie} has a damaged copy of entry {entry} of ledger {ledger}: `quire ledger check {ledger}` tells how much is bad",
+                            bookie=bookie, entry=entry, ledger=self.id)  # fmt: skip
+
     def _check_open(self) -> None:
         if self._ended:
             raise ClientClosed(f"ledger {self.id}: {self._ended}")
@@ -315,7 +326,7 @@ class Reader:
             self._suspects_since = self._clock.seconds()
             self._suspects.clear()
         machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, self._limits, self._prefer, self._suspects)
-        reading = RangeReader(self._clock, self._pool, self.id, machine, self._options.speculative_read_ms)
+        reading = RangeReader(self._clock, self._pool, self.id, machine, self._speculation, self._found_damaged)
         self._reads.add(reading)
         try:
             while (run := await reading.following()) is not None:

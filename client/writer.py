@@ -21,14 +21,24 @@ from quire.client.core import adds as a
 from quire.client.core.adds import State
 from quire.client.core.append import AppendMachine
 from quire.client.core.quorum import Quorums
-from quire.client.network import Clock
+from quire.client.network import Clock, Timer
 from quire.client.record import LedgerRecord
 from quire.client.spares import Spares
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import BookieList, Watch
 from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, LedgerClosed, LedgerError, LedgerFenced, MetadataVersion, UnexpectedCondition, Write, error_of
+from quire.protocol.errors import (
+    OK,
+    BookieHandleNotAvailable,
+    LedgerClosed,
+    LedgerError,
+    LedgerFenced,
+    MetadataVersion,
+    UnexpectedCondition,
+    Write,
+    error_of,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -62,6 +72,10 @@ def limits_of(options: ClientOptions) -> a.Limits:
         batch_bytes_max=options.batch_bytes_max,
         stall_ms_max=options.add_timeout_ms,
         retry_ms_max=max(60_000, options.add_timeout_ms),
+        quorum_ms_max=options.add_quorum_timeout_ms or 0,
+        changes_max=-1 if options.ensemble_changes_max is None else options.ensemble_changes_max,
+        delay_change=options.delay_ensemble_change,
+        keep_ensemble=options.disable_ensemble_change,
     )
 
 
@@ -107,6 +121,8 @@ class Writer:
         self._closers: list[Deferred[None]] = []
         self._end: tuple[int, str] | None = None
         self._watch: Watch | None = None
+        self._lac_told = -1  # the highest one that bookies know, from a later add or by itself
+        self._lac_timer: Timer | None = None
         self._log = Logger()
         perform: dict[type, Callable[[Any], None]] = {
             a.ReleaseAcks: self._release,
@@ -118,6 +134,7 @@ class Writer:
             a.Ended: self._ended,
         }
         self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, deferred_sync, self._tell_ready)
+        self._time_lac()
 
     # What a user sees.
 
@@ -383,6 +400,9 @@ class Writer:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+        if self._lac_timer is not None:
+            self._lac_timer.cancel()
+            self._lac_timer = None
         if self._end is None:
             self._end = (code, reason)
             self._on_end(self)
@@ -410,6 +430,9 @@ class Writer:
         if head < 0:
             return
         bookies = machine.bookies
+        if machine.deferred_sync and machine.out:
+            gone = ", ".join(machine.out)
+            raise error_of(BookieHandleNotAvailable.code, f"ledger {self.id}: entries up to {head} could not be forced: {gone} failed and missed some of them")
         before = [self._pool.connection_of(bookie) for bookie in bookies]
         codes = await gatherResults([self._pool.force(bookie, self.id) for bookie in bookies])
         after = [self._pool.connection_of(bookie) for bookie in bookies]
@@ -425,6 +448,20 @@ class Writer:
         if self.closed:
             raise LedgerClosed(f"ledger {self.id} was closed while it was being forced")
         self._shell.feed(a.Forced(head, length))
+
+    def _time_lac(self) -> None:
+        if self._options.explicit_lac_interval_ms and self._end is None:
+            self._lac_timer = self._clock.callLater(self._options.explicit_lac_interval_ms / 1000, self._tell_lac)
+
+    def _tell_lac(self) -> None:
+        """Tells the last add confirmed by itself unless adds carried news of it since the last look: best effort."""
+        self._lac_timer = None
+        lac, carried = self._machine.lac, self._machine.carried
+        if carried <= self._lac_told < lac:
+            self._lac_told = lac
+            self.write_lac().addErrback(lambda failure: self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=failure.getErrorMessage()))
+        self._lac_told = max(self._lac_told, carried)
+        self._time_lac()
 
     async def _write_lac(self) -> None:
         if self.closed:

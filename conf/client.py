@@ -52,6 +52,12 @@ class ClientOptions(BaseModel):
     speculative_read_ms: int = option(
         2_000, ge=0, key="speculativeReadTimeout", unit="ms", description="the next replica is asked too after this; 0: only after an error"
     )
+    speculative_read_ms_max: int = option(
+        20_000, ge=0, key="maxSpeculativeReadTimeout", unit="ms", description="most that this wait grows to while a reader goes on to be late"
+    )
+    speculative_read_growth: float = option(
+        2.0, ge=1.0, key="speculativeReadTimeoutBackoffMultiplier", description="how much longer each further wait within one read is"
+    )
     long_poll_ms: int = option(
         3_000, ge=1, key="longPollMillis", unit="ms", description="how long a bookie may hold a tailing reader's poll; below the read time-out"
     )
@@ -75,7 +81,35 @@ class ClientOptions(BaseModel):
     )
     batch_bytes_max: int = option(MIB, ge=1, key="batchBytes", unit="bytes", description="payload in one batch; a single entry may exceed it")
 
+    # a writer's ledger
+    add_quorum_timeout_ms: int | None = option(
+        None,
+        ge=1,
+        scale=1000,
+        key="addEntryQuorumTimeoutSec",
+        unit="s",
+        description="an entry that misses its ack quorum for so long ends the writer, and the ledger is closed before it; unset: it waits on",
+    )
+    ensemble_changes_max: int | None = option(
+        None, ge=0, key="maxNumEnsembleChanges", description="ensemble changes of one writer; the next failure ends it; unset: any number"
+    )
+    delay_ensemble_change: bool = option(
+        False, key="delayEnsembleChange", description="replace a bookie only when the ack quorum is out of reach without it, or when it is read-only"
+    )
+    disable_ensemble_change: bool = option(
+        False, key="disableEnsembleChange", description="never replace a bookie that failed: appends wait until enough of them are back"
+    )
+    opportunistic_striping: bool = option(
+        False, key="opportunisticStriping", description="with too few bookies make a new ledger's ensemble smaller, down to its write quorum"
+    )
+    explicit_lac_interval_ms: int = option(
+        0, ge=0, key="explicitLacInterval", unit="ms", description="how often an idle writer tells its last add confirmed to readers that follow; 0: never"
+    )
+
     # a reader
+    sticky_reads: bool = option(
+        True, key="stickyReadSEnabled", description="a reader stays with one replica until that fails, where ensemble size = write quorum; else they take turns"
+    )
     read_ahead_bytes_max: int = option(4 * MIB, ge=4096, key="readAheadBytes", unit="bytes", description="what one reader asks for in one batch read")
     read_ahead_entries_max: int = option(10_000, ge=1, key="readAheadEntries", description="entries that one reader asks for in one batch read")
     read_ahead_batches: int = option(2, ge=1, le=64, key="readAheadBatches", description="batch reads that one streaming reader has under way")
@@ -91,10 +125,18 @@ class ClientOptions(BaseModel):
         named: dict[object, str] = {True: "v2", False: "v3", "true": "v2", "false": "v3"}
         return named.get(value.lower() if isinstance(value, str) else value, value) if isinstance(value, bool | str) else value
 
+    @field_validator("add_quorum_timeout_ms", "ensemble_changes_max", mode="before")
+    @classmethod
+    def _unlimited(cls, value: object) -> object:
+        """BookKeeper writes "no limit" as a negative number."""
+        return None if str(value).startswith("-") else value
+
     @model_validator(mode="after")
     def _relations(self) -> Self:
         if self.long_poll_ms >= self.read_timeout_ms:
             raise ValueError(f"long_poll_ms ({self.long_poll_ms}) must be below read_timeout_ms ({self.read_timeout_ms}): each poll would time out")
+        if self.speculative_read_ms > self.speculative_read_ms_max:
+            raise ValueError(f"speculative_read_ms ({self.speculative_read_ms}) is above speculative_read_ms_max ({self.speculative_read_ms_max})")
         if self.reconnect_wait_ms_min > self.reconnect_wait_ms_max:
             raise ValueError(f"reconnect_wait_ms_min ({self.reconnect_wait_ms_min}) is above reconnect_wait_ms_max ({self.reconnect_wait_ms_max})")
         return self

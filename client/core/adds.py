@@ -40,6 +40,10 @@ class Limits:
     batch_bytes_max: int = 1 << 20
     stall_ms_max: int = 5_000  # a lagging bookie may hold up the writer so long before it is replaced
     retry_ms_max: int = 60_000  # most time between two attempts at a bookie that is out
+    quorum_ms_max: int = 0  # an entry that is not acknowledged for so long ends the writer (-21); 0: never
+    changes_max: int = -1  # ensemble changes before the writer ends with -12; below 0: any number
+    delay_change: bool = False  # a bookie is replaced only when the ack quorum is out of reach without it
+    keep_ensemble: bool = False  # a bookie is never replaced, only tried again
 
 
 # Inputs from the caller.
@@ -155,6 +159,7 @@ class CloseRefused:
 class Alarm(Enum):
     STALL = auto()  # a lagging bookie holds up the writer
     RETRY = auto()  # try a bookie that is out again
+    QUORUM = auto()  # look whether an entry waits for its ack quorum for too long
 
 
 @dataclass(slots=True)

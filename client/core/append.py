@@ -11,7 +11,7 @@ Nothing is acknowledged outside OPEN, and no row leads back from CLOSING, CLOSED
 possible (D1): a writer that lost its ledger writes no metadata.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from quire.client.core.adds import (
@@ -34,12 +34,9 @@ from quire.client.core.adds import (
     Fatal,
     Forced,
     Input,
-    Limits,
-    OpenChannel,
     Rang,
     Refuse,
     ReleaseAcks,
-    SendAdds,
     SetAlarm,
     Shutdown,
     State,
@@ -48,107 +45,30 @@ from quire.client.core.adds import (
     StoreEnsemble,
     WatchBookies,
 )
-from quire.client.core.quorum import Quorums
 from quire.client.core.replica import Replica, Standing
-from quire.client.core.window import Window
-from quire.protocol.batch import AddBatch
-from quire.protocol.digest import Digest
+from quire.client.core.sending import WRITABLE, Sending
 from quire.protocol.errors import (
+    AddEntryQuorumTimeout,
     ClientClosed,
-    DuplicateEntryId,
-    IllegalOp,
     LedgerClosed,
     LedgerFenced,
     NoSuchLedgerExistsOnMetadataServer,
     NotEnoughBookies,
     Timeout,
-    TooManyRequests,
     UnauthorizedAccess,
     Write,
+    WriteOnReadOnlyBookie,
 )
 
 # SPDX-License-Identifier: Apache-2.0
-
-RECOVERY_PRIORITY = 100
 
 
 class IllegalInput(Exception):
     """An input that can't come in this state: our bug, so it ends the handle."""
 
 
-class AppendMachine:
+class AppendMachine(Sending):
     """The writer of one ledger.  `handle` is the only way in; what it returns must be performed in order."""
-
-    def __init__(
-        self,
-        ledger: int,
-        quorums: Quorums,
-        digest: Digest,
-        bookies: Sequence[str],
-        limits: Limits,
-        *,
-        last: int = -1,
-        length: int = 0,
-        recovery: bool = False,
-        deferred_sync: bool = False,
-        advanced: bool = False,
-    ) -> None:
-        assert len(bookies) == quorums.ensemble
-        self.ledger = ledger
-        self.quorums = quorums
-        self.digest = digest
-        self.limits = limits
-        self.recovery = recovery
-        self.deferred_sync = deferred_sync
-        self.advanced = advanced
-        self.state = State.OPEN
-        self.head = last  # highest id acknowledged to the caller
-        self.lac = last  # last add confirmed: the head, save with deferred sync
-        self.pushed = last  # highest id handed out
-        self.changes = 0  # ensemble changes that replaced somebody
-        self._base = last
-        self._lac_length = length  # deferred sync: payload bytes up to the LAC
-        self._next_channel = 0
-        self._replicas = [self._replica(index, bookie) for index, bookie in enumerate(bookies)]
-        self._channels = {replica.channel: replica for replica in self._replicas}
-        self._live: tuple[int, ...] | None = None  # channels of the live replicas, once opened
-        self._window = Window(limits, last, length)
-        self._ids: set[int] = set()  # advanced mode: ids above the head that were used
-        self._round: tuple[Replica, ...] = ()  # those that the change under way is to replace
-        self._seen: frozenset[str] = frozenset()
-        self._watching = False
-        self._stalled = False
-        self._retry_ms = limits.stall_ms_max
-
-    # What a driver and a user may look at.
-
-    @property
-    def bookies(self) -> tuple[str, ...]:
-        return tuple(replica.bookie for replica in self._replicas)
-
-    @property
-    def out(self) -> tuple[str, ...]:
-        """Bookies of the ensemble that the ledger goes on without."""
-        return tuple(replica.bookie for replica in self._replicas if replica.standing is Standing.OUT)
-
-    @property
-    def length(self) -> int:
-        """Payload bytes of everything appended, acknowledged or not."""
-        return self._window.length + self._window.waiting_bytes
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing waits to be sent or acknowledged."""
-        return not self._window.pending and not self._window.waiting
-
-    @property
-    def crowded(self) -> bool:
-        """Whether an append would have to wait for the window."""
-        return bool(self._window.waiting)
-
-    def length_at_head(self) -> int:
-        """Payload bytes of the entries up to the head."""
-        return self._window.length_at(self.head)
 
     # The one verb.
 
@@ -168,125 +88,6 @@ class AppendMachine:
             self.state = State.DEAD
             raise
         return effects
-
-    # Appending.
-
-    def _append(self, given: Append, effects: list[Effect]) -> None:
-        payloads = given.payloads
-        count = len(payloads)
-        assert count, "an append of nothing"
-        if self._window.overfull:
-            waiting = self._window.waiting_bytes
-            effects.append(Refuse(given.token, TooManyRequests.code, f"{waiting} bytes wait for the window: wait for ready() before appending more"))
-            return
-        first = self.pushed + 1
-        if self.advanced:
-            first = -1 if given.first is None else given.first
-            if first < 0:
-                effects.append(Refuse(given.token, IllegalOp.code, "a ledger created with advanced=True takes append_at(entry_id, data) only"))
-                return
-            taken = [entry for entry in range(first, first + count) if entry <= self.head or entry in self._ids]
-            if taken:
-                effects.append(Refuse(given.token, DuplicateEntryId.code, f"entry {taken[0]} was written already"))
-                return
-            self._ids.update(range(first, first + count))
-        elif given.first is not None and given.first != first:
-            effects.append(
-                Refuse(given.token, IllegalOp.code, f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids from the caller")
-            )
-            return
-        self.pushed = max(self.pushed, first + count - 1)
-        self._window.take(first, payloads, given.length)
-        self._pump(effects)
-
-    def _pump(self, effects: list[Effect]) -> None:
-        """Sends what waits, as far as the window and the slowest replica's backlog allow."""
-        window = self._window
-        if window.waiting and len(self._channels) != len(self._replicas):
-            self._rouse(effects)
-        while window.waiting and not self._stalled and window.has_room(self.head):
-            if self._held_up(window.waiting[0].size, effects):
-                break
-            first, payloads, size, _length = window.following()
-            batch = AddBatch(
-                self.digest, self.ledger, first, self._base if self.recovery else self.lac, window.length, payloads,
-                recovery=self.recovery, priority=RECOVERY_PRIORITY if self.recovery else 0, deferred_sync=self.deferred_sync,
-            )  # fmt: skip
-            window.sent(batch)
-            if self.quorums.striped:
-                for replica in self._replicas:
-                    if replica.standing is Standing.LIVE:
-                        self._send_share(batch, replica, first, effects)
-            else:
-                channels = self._channels_now(effects)
-                for channel in channels:
-                    self._channels[channel].send(batch.last, size)
-                effects.append(SendAdds(batch, channels))
-
-    def _held_up(self, size: int, effects: list[Effect]) -> bool:
-        """
-        Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was connected to is
-        given up at once if the others suffice; for one that answers the writer waits a while.
-        """
-        bound = self.limits.replica_backlog_bytes_max
-        late = [replica for replica in self._channels.values() if replica.backlog and replica.backlog + size > bound]
-        if not late:
-            return False
-        silent = [replica for replica in late if not replica.heard]
-        if len(silent) == len(late) and not self.deferred_sync and self.quorums.writable_without(self._without(silent)):
-            for replica in silent:
-                self._fail(replica, Timeout.code, f"it answered nothing, with {replica.backlog} bytes sent to it", True, True, effects)
-            return False
-        self._stalled = True
-        effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
-        return True
-
-    def _without(self, replicas: Sequence[Replica]) -> set[int]:
-        """The indexes of these and of all that get nothing already."""
-        return {replica.index for replica in self._replicas if replica in replicas or replica.channel not in self._channels}
-
-    def _channels_now(self, effects: list[Effect]) -> tuple[int, ...]:
-        if self._live is None:
-            live = [replica for replica in self._replicas if replica.standing is Standing.LIVE]
-            for replica in live:
-                self._open(replica, effects)
-            self._live = tuple(replica.channel for replica in live)
-        return self._live
-
-    def _open(self, replica: Replica, effects: list[Effect]) -> None:
-        if not replica.opened:
-            replica.opened = True
-            effects.append(OpenChannel(replica.channel, replica.index, replica.bookie))
-
-    def _send_share(self, batch: AddBatch, replica: Replica, first: int, effects: list[Effect]) -> None:
-        """Sends to one replica what belongs to it of the batch's entries from `first` on."""
-        entries = self.quorums.entries_of(replica.index, first, batch.last)
-        if not entries:
-            return
-        self._open(replica, effects)
-        whole = len(entries) == batch.count
-        start, payloads = batch.first, batch.payloads
-        replica.send(entries[-1], batch.bytes if whole else sum([len(payloads[entry - start]) for entry in entries]))
-        effects.append(SendAdds(batch, (replica.channel,), None if whole else entries))
-
-    def _resend(self, replica: Replica, effects: list[Effect]) -> None:
-        """Sends everything above the head that belongs to a replica that is new, or came back."""
-        for batch in self._window.pending:
-            self._send_share(batch, replica, max(batch.first, self.head + 1), effects)
-
-    def _replica(self, index: int, bookie: str) -> Replica:
-        self._next_channel += 1
-        return Replica(index, bookie, self._next_channel, self.head)
-
-    def _install(self, index: int, bookie: str) -> Replica:
-        """A new replica at `index`; the one before it is forgotten, and so are its late answers."""
-        old = self._replicas[index]
-        self._channels.pop(old.channel, None)
-        replica = self._replica(index, bookie)
-        self._replicas[index] = replica
-        self._channels[replica.channel] = replica
-        self._live = None
-        return replica
 
     # Acknowledgements.
 
@@ -387,10 +188,13 @@ class AppendMachine:
             self._retry_ms = self.limits.stall_ms_max
         if replica.opened:
             effects.append(CloseChannel(replica.channel))
-        if self.deferred_sync:
+        spared = self.state is State.OPEN and self._spared(replica, code)
+        if self.deferred_sync and not spared:
             self._end(Write.code, f"bookie {replica.bookie} failed ({code}: {reason}), and a ledger with DEFERRED_SYNC can't change its ensemble", effects)
             return
-        if awaited or self.state is State.CHANGING:
+        if spared:
+            self._set_aside(replica, effects)
+        elif awaited or self.state is State.CHANGING:
             replica.standing = Standing.FAILED
             if self.state is State.OPEN:
                 self._change(effects)
@@ -399,24 +203,26 @@ class AppendMachine:
             replica.missed = missed
         self._unstall(effects)
 
-    def _rouse(self, effects: list[Effect]) -> None:
-        """Before more is sent: lapsed replicas are connected again, or replaced if they owe an answer."""
-        missed = False
-        for replica in self._replicas:
-            if replica.standing is Standing.LAPSED:
-                if replica.missed:
-                    replica.standing = Standing.FAILED
-                    missed = True
-                else:  # what it acknowledged stays acknowledged
-                    back = self._install(replica.index, replica.bookie)
-                    back.watermark = max(replica.watermark, self.head)
-                    back.stragglers, back.sent = replica.stragglers, max(replica.sent, self.head)
-        if missed and self.state is State.OPEN:
-            self._change(effects)
+    def _spared(self, replica: Replica, code: int) -> bool:
+        """Whether a bookie that failed keeps its place, and the ledger goes on without it until it is back (spec 2.5, modes)."""
+        if self.limits.keep_ensemble:
+            return not self.deferred_sync
+        return self.limits.delay_change and code != WriteOnReadOnlyBookie.code and self.quorums.writable_without(self._without((replica,)))
+
+    def _set_aside(self, replica: Replica, effects: list[Effect]) -> None:
+        replica.standing = Standing.OUT
+        if not self._watching:
+            self._seen = None
+        if not self.deferred_sync:  # what it missed could not be made durable later (D15)
+            self._follow_bookies(True, effects)
 
     # The ensemble change (spec 2.5).
 
     def _change(self, effects: list[Effect]) -> None:
+        if 0 <= self.limits.changes_max <= self.changes and not self.recovery:
+            failed_now = ", ".join(replica.bookie for replica in self._replicas if replica.standing is Standing.FAILED)
+            self._end(Write.code, f"{failed_now} failed, and the ensemble was changed {self.changes} times already, which is the maximum", effects)
+            return
         self.state = State.CHANGING
         self._round = tuple(replica for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT))
         indexes = {replica.index for replica in self._round}
@@ -473,7 +279,8 @@ class AppendMachine:
         self._end(given.code, given.reason, effects, ours=given.code != LedgerClosed.code)
 
     def _bookies_seen(self, given: BookiesSeen, effects: list[Effect]) -> None:
-        new, self._seen = given.writable - self._seen, given.writable
+        new = given.writable - (given.writable if self._seen is None else self._seen)
+        self._seen = given.writable
         if self.state is State.OPEN:
             self._return(new, effects)
 
@@ -482,7 +289,8 @@ class AppendMachine:
         out = [replica for replica in self._replicas if replica.standing is Standing.OUT]
         if not out:
             return
-        if candidates - set(self.bookies):
+        fixed = self.limits.delay_change or self.limits.keep_ensemble or 0 <= self.limits.changes_max <= self.changes
+        if candidates - set(self.bookies) and not fixed:
             self._change(effects)
             return
         for replica in out:
@@ -495,7 +303,10 @@ class AppendMachine:
     def _rang(self, given: Rang, effects: list[Effect]) -> None:
         if given.alarm is Alarm.RETRY:
             if self.state is State.OPEN:
-                self._return(self._seen, effects)
+                self._return(self._seen or frozenset(), effects)
+            return
+        if given.alarm is Alarm.QUORUM:
+            self._look_at_quorum(effects)
             return
         if not self._stalled:
             return
@@ -507,6 +318,23 @@ class AppendMachine:
                     self._fail(replica, Timeout.code, f"its backlog of {replica.backlog} bytes held up the writer", True, True, effects)
         if self._stalled:
             effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
+
+    def _look_at_quorum(self, effects: list[Effect]) -> None:
+        """Half the time-out is over once more: what waits since the last look but one waits for too long."""
+        overdue = self._patience.rang(self._unsettled())
+        late = self.head + 1
+        if isinstance(overdue, frozenset):  # one that waits for a gap below it has its quorum
+            late = min((entry for entry in overdue & self._ids if entry > self._window.sent_last or not self._at_quorum(entry)), default=-1)
+            overdue = late
+        if late <= overdue and late >= 0:
+            mute = [self._replicas[index] for index in self.quorums.write_set(late)]
+            silent = ", ".join(replica.bookie for replica in mute if not replica.holds(late))
+            reason = f"entry {late} missed its ack quorum of {self.quorums.ack} for {self.limits.quorum_ms_max} ms; no answer from {silent}"
+            self._end(AddEntryQuorumTimeout.code, reason, effects)
+        elif self.idle and not self._ids:
+            self._patience.waiting = False
+        else:
+            self._patience.set_alarm(effects)
 
     # The end (spec 2.7, 2.8).
 
@@ -522,6 +350,9 @@ class AppendMachine:
             effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
         if self._stalled:
             effects.append(StopAlarm(Alarm.STALL))
+        if self._patience.waiting:
+            effects.append(StopAlarm(Alarm.QUORUM))
+            self._patience.waiting = False
         self._channels = {}
         self._live = ()
         self._window.clear(lac, length)
@@ -579,7 +410,6 @@ class Row(NamedTuple):
 
 
 S, M = State, AppendMachine
-_STILL_OPEN = frozenset((S.OPEN, S.CHANGING))
 _ANY_LIVE = frozenset((S.OPEN, S.CHANGING, S.CLOSING, S.DEAD))  # a failure may start a change, or end the handle
 _ENDING = frozenset((S.CLOSING, S.DEAD))
 
@@ -589,11 +419,11 @@ def _stay(state: State) -> Row:
 
 
 TRANSITIONS: dict[tuple[State, type], Row] = {
-    (S.OPEN, Append): Row(M._append, _STILL_OPEN),
-    (S.OPEN, Acked): Row(M._acked, _STILL_OPEN),
+    (S.OPEN, Append): Row(M._append, _ANY_LIVE),
+    (S.OPEN, Acked): Row(M._acked, _ANY_LIVE),
     (S.OPEN, AddRefused): Row(M._add_refused, _ANY_LIVE),
     (S.OPEN, ChannelLost): Row(M._channel_lost, _ANY_LIVE),
-    (S.OPEN, BookiesSeen): Row(M._bookies_seen, _STILL_OPEN),
+    (S.OPEN, BookiesSeen): Row(M._bookies_seen, WRITABLE),
     (S.OPEN, Rang): Row(M._rang, _ANY_LIVE),
     (S.OPEN, Forced): Row(M._forced, frozenset((S.OPEN,))),
     (S.OPEN, Fatal): Row(M._fatal, _ENDING),

@@ -39,6 +39,7 @@ class ReadLimits:
     entries_max: int = 10_000
     pieces: int = 2
     batch: bool = True
+    sticky: bool = True  # begin with the same replica every time, where all hold everything
 
 
 # Inputs
@@ -97,6 +98,14 @@ class Deliver:
 
 
 @dataclass(slots=True)
+class Damaged:
+    """A bookie answered with bytes that are not the entry: its copy has to be mended."""
+
+    bookie: str
+    entry: int
+
+
+@dataclass(slots=True)
 class Finished:
     pass
 
@@ -107,7 +116,7 @@ class Failed:
     reason: str
 
 
-Effect = Ask | Deliver | Finished | Failed
+Effect = Ask | Deliver | Damaged | Finished | Failed
 
 
 class Piece:
@@ -222,7 +231,8 @@ class RangeRead:
             order = [index for index in quorums.write_set(last) if quorums.has(first, index)]
         else:
             size = quorums.ensemble
-            order = [(self.prefer + step) % size for step in range(size)]
+            start = self.prefer if self.limits.sticky else first
+            order = [(start + step) % size for step in range(size)]
         if not self.suspects:
             return order
         return sorted(order, key=lambda index: bookies[index] in self.suspects)
@@ -255,6 +265,7 @@ class RangeRead:
                 self._accept(piece, index, payloads, len(payloads) < len(bodies), effects)
                 return
             code = DigestMatch.code
+            effects.append(Damaged(piece.bookies[index], piece.first))
         self._suspect(piece, index)
         piece.code = merge(piece.code, code)
         piece.failures.append((index, code))
@@ -270,6 +281,8 @@ class RangeRead:
         taken = sum(map(len, payloads)) / len(payloads) + self.digest.overhead
         self._entry_bytes = max(taken, (3 * self._entry_bytes + taken) / 4)
         rest = piece.first + len(payloads)
+        if damaged:
+            effects.append(Damaged(piece.bookies[index], rest))
         if rest <= piece.last:  # the answer was full, or an entry is missing or damaged there
             order = self._order(rest, piece.last, piece.bookies)
             if damaged or not self.quorums.striped:

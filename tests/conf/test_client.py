@@ -11,7 +11,7 @@ from quire.conf.properties import options as read_options
 
 OURS = {
     "reconnectWaitMillisMin", "reconnectWaitMillisMax", "longPollMillis", "writerWindowEntries", "writerWindowBytes", "replicaBacklogBytes",
-    "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches",
+    "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange",
 }  # fmt: skip
 
 
@@ -51,6 +51,13 @@ def test_relations_that_cannot_work_are_refused():
         ClientOptions(long_poll_ms=5000, read_timeout_ms=5000)
     with pytest.raises(ValidationError, match="reconnect_wait_ms_max"):
         ClientOptions(reconnect_wait_ms_min=100, reconnect_wait_ms_max=10)
+
+
+def test_a_negative_limit_is_none_as_in_bookkeeper():
+    options = from_text("addEntryQuorumTimeoutSec=-1\nmaxNumEnsembleChanges=-1\n")
+    assert (options.add_quorum_timeout_ms, options.ensemble_changes_max) == (None, None)
+    options = from_text("addEntryQuorumTimeoutSec=9\nmaxNumEnsembleChanges=0\n")
+    assert (options.add_quorum_timeout_ms, options.ensemble_changes_max) == (9000, 0)
 
 
 def test_options_do_not_change_and_know_no_other_names():
