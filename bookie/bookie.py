@@ -12,18 +12,20 @@ non-zero status.
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from quire.bookie import disks, identity
+from quire.bookie import disks, identity, restoring
 from quire.bookie.admin import Admin
 from quire.bookie.contract import LedgerStorage
+from quire.bookie.copies import Copies, CopyStorage
 from quire.bookie.files import Files, StorageError
 from quire.bookie.http import HttpServer
+from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.listener import Listener
 from quire.bookie.metrics import BookieCollector, Metrics
 from quire.bookie.registration import Registration
@@ -35,14 +37,14 @@ from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
 
 SAY_WAITING_S = 1.0  # a registration that takes longer is told of
 BACKLOG = 1024  # connections that the kernel holds until they are accepted
-FORCED, OPERATOR, DISK, STORAGE = "forceReadOnlyBookie", "operator", "disk", "storage"
+FORCED, OPERATOR, DISK, STORAGE, RESTORING = "forceReadOnlyBookie", "operator", "disk", "storage", "restoring"
 
 
 class BookieFailed(Exception):
     """The bookie can't go on, or could not start.  The text says what to do where anything can be done."""
 
 
-class OpenableStorage(LedgerStorage, Protocol):
+class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
     """A storage as the bookie opens and closes it."""
 
     counters: Any
@@ -51,6 +53,8 @@ class OpenableStorage(LedgerStorage, Protocol):
     def start(self) -> None:
         """Blocks: replays the journal.  Raises `StorageError`."""
         ...
+
+    def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> Coroutine[Any, Any, None]: ...
 
     def close(self) -> Deferred[None]: ...
 
@@ -86,7 +90,17 @@ class Bookie:
 
     log = Logger()
 
-    def __init__(self, reactor: Any, options: BookieOptions, store: MetadataStore, files: Files | None = None, storage: OpenStorage = open_storage) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        options: BookieOptions,
+        store: MetadataStore,
+        files: Files | None = None,
+        storage: OpenStorage = open_storage,
+        *,
+        restore: bool = False,
+    ) -> None:
+        """`restore`: directories that are empty now were lost; what lay on them is put in limbo, to be copied by whoever started the bookie."""
         self.options = options
         self.ended: Deferred[None] = Deferred()
         self.id = ""  # known once started
@@ -100,12 +114,14 @@ class Bookie:
         self._store = store
         self._files = files or Files()
         self._open_storage = storage
+        self._restore = restore
         self._reasons: dict[str, str] = {}  # kind -> why the bookie is read-only
         self._storage: OpenableStorage | None = None
         self._closers: list[Callable[[], object]] = []  # what a stop undoes, latest first
         self._disk_watch: LoopingCall | None = None
         self._nearly_full: frozenset[str] = frozenset()
         self._failure: str | None = None
+        self._running_noted = False
 
     def start(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._start())
@@ -134,22 +150,53 @@ class Bookie:
         self.port = self._socket.getsockname()[1]
         self.host = identity.own_host(options)
         self.id = identity.derive_id(options, self.host, self.port)
-        new = await identity.check(self._store, options, self.id, cluster.instance_id, self._files)
-        if new:
+        lost = await identity.lost_directories(self._store, options, self.id, cluster.instance_id, self._files) if self._restore else []
+        if lost:
+            self.log.warn("{bookie} has lost {lost}: its ledgers are marked, then copied from other bookies", bookie=self.id, lost=", ".join(lost))
+            restoring.begin(self._files, options, lost)
+        elif await identity.check(self._store, options, self.id, cluster.instance_id, self._files):
             self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
         storage = self._storage = self._open_storage(options, self._reactor, self._files)
         storage.failed = self._fail
         storage.read_only_changed = lambda reason: self._set_read_only(STORAGE, reason)
         self.service = Service(self._clock, options, storage)
         self.listener = Listener(self._clock, options, self.service)
-        self._closers.append(storage.close)
+        self.copies = Copies(self._clock, storage)
+        self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
         storage.start()
+        boot = self._files.boot_id()
+        if lost:
+            await self._mark(storage, restoring.Lost.of(options, lost))
+            identity.stamp(self._files, options, identity.Cookie.expected(options, self.id, cluster.instance_id))
+            restoring.end(self._files, lost)
+        elif restoring.unclean(self._files, options, boot):
+            self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
+            await self._mark(storage, restoring.Lost.all_of(options))
+        restoring.note_running(self._files, options, boot)
+        self._running_noted = True
+
+    async def _mark(self, storage: OpenableStorage, lost: restoring.Lost) -> None:
+        """Puts in limbo what the bookie may have lost, durably."""
+        restoring.note_limbo(self._files, self.options, restoring.COPYING)
+        marked = 0
+        async for rows in restoring.suspects(self._store, self.id, lost):
+            await storage.mark_limbo(rows)
+            marked += len(rows)
+        await storage.mark_limbo({})  # writes the marks of the directories also where there was nothing to mark
+        self.log.warn("{bookie}: {count} ledgers may lack entries here; it says of them what it has, and never that there is no more", bookie=self.id, count=marked)
+
+    async def _close_storage(self, storage: OpenableStorage) -> None:
+        await storage.close()
+        if self._running_noted and self._failure is None:
+            restoring.note_running(self._files, self.options, None)
 
     async def _open(self) -> None:
         """The ports, then the list."""
         options = self.options
         if options.force_read_only:
             self._reasons[FORCED] = "forceReadOnlyBookie is set"
+        if restoring.noted_limbo(self._files, options) == restoring.COPYING:
+            self._reasons[RESTORING] = "what it may have lost is being copied from other bookies"
         self._look_at_disks()
         self.registration = Registration(self._store, self.id, self._fail)
         assert self._storage is not None
@@ -219,6 +266,18 @@ class Bookie:
         undone = Deferred.fromCoroutine(self._undo())
         undone.addBoth(lambda _: self.ended.errback(BookieFailed(reason)))
 
+    # -- coming back after a loss
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether some ledgers are in limbo, so that somebody should copy what they lack, by `copies`."""
+        return restoring.noted_limbo(self._files, self.options) is not None
+
+    def copied(self) -> None:
+        """Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.  `OSError`."""
+        restoring.note_limbo(self._files, self.options, restoring.WAITING if self.copies.limbo() else None)
+        self._set_read_only(RESTORING, None)
+
     # -- read-only
 
     @property
@@ -249,7 +308,7 @@ class Bookie:
             self._reasons.pop(kind, None)
         else:
             self._reasons[kind] = reason
-        self.service.read_only = self.read_only
+        self.service.read_only = bool(self._reasons.keys() - {RESTORING})  # limbo itself refuses what must not be taken
         if before == self.read_only:
             return
         if self.read_only:

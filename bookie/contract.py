@@ -9,7 +9,7 @@ Safety: a token handed in comes back by `durable` only when what it stands for i
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, final
 
 from twisted.internet.defer import Deferred
 
@@ -20,6 +20,16 @@ from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLa
 
 
 ReadRequest = Read | BatchRead | ReadLac | ListEntries  # what may have to wait for the disk
+
+
+@final
+class Own:
+    """In place of a connection and of its request: something that the bookie itself put into its storage; the code comes by `done`."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done: Deferred[int] = Deferred()
 
 
 class Peer(Protocol):

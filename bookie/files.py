@@ -18,6 +18,7 @@ from typing import NamedTuple
 # SPDX-License-Identifier: Apache-2.0
 
 BUFFERS_MAX = 1024  # IOV_MAX on Linux
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TEMPORARY = ".tmp"  # what a file is called until it is whole and synced
 
 Buffer = bytes | bytearray | memoryview
@@ -120,6 +121,17 @@ class Files:
     def usage(self, path: str) -> Usage:
         found = os.statvfs(path)
         return Usage(os.stat(path).st_dev, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    def boot_id(self) -> bytes:
+        """The id of the machine's boot; empty where the system does not tell."""
+        try:
+            handle = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.read(handle, 64)
+        finally:
+            os.close(handle)
 
     # What follows is made of the calls above.
 

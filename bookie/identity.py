@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from quire.bookie.files import Files
+from quire.bookie.restoring import RESTORING
 from quire.conf.addresses import interface_address, own_address, own_name
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import NEW, CookieNotFound, MetadataStore, Versioned
@@ -232,6 +233,33 @@ def stamp(files: Files, options: BookieOptions, cookie: Cookie) -> None:
             raise IdentityError(f"{version_path(directory)}: {failure.strerror or failure}") from failure
 
 
+async def lost_directories(store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files) -> list[str]:
+    """
+    The directories that a bookie known to the cluster had and that are empty now, for a restore; none when it has them all.  `IdentityError`
+    where more is wrong than that: then `check` would say no to what was restored.
+    """
+    expected = Cookie.expected(options, bookie, instance_id)
+    stored = await stored_cookie(store, bookie)
+    if stored is None:
+        raise IdentityError(f"the cluster does not know {bookie}, so nothing can be restored: check bookieId and metadataServiceUri, or start without --restore")
+    known = Cookie.decode(stored.value, f"the cookie of {bookie} in {store.uri}")
+    if different := expected.differences(known, expansion=False):
+        raise IdentityError(f"the cookie of {bookie} in the metadata store is another one: {'; '.join(different)}.  {advice(known, expected)}")
+    in_directories = read_cookies(files, options)
+    for directory, cookie in in_directories.items():
+        if cookie is not None and (different := expected.differences(cookie, expansion=False)):
+            raise IdentityError(f"{version_path(directory)} belongs to another bookie or configuration: {'; '.join(different)}.  {advice(cookie, expected)}")
+    lost = [directory for directory, cookie in in_directories.items() if cookie is None]
+    for directory in lost:
+        if not is_empty(files, directory) and not files.exists(os.path.join(directory, CURRENT, RESTORING)):
+            raise IdentityError(f"{directory} has files but no cookie: empty it (its entries are copied from other bookies), or bring the right disk back")
+    for pair in zip(options.ledger_directories, options.index_directories, strict=bool(options.index_directories)):
+        if sum(directory in lost for directory in pair) == 1:
+            other = next(directory for directory in pair if directory not in lost)
+            raise IdentityError(f"{other} belongs to a directory that is lost and is of no use without it: empty it too, cookie included, and start again")
+    return lost
+
+
 async def check(store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files, write: bool = True) -> bool:
     """
     Decides whether the bookie may start, and gives a new one its cookies; True when it is new.  Raises `IdentityError`.
@@ -277,8 +305,9 @@ def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bar
     lost = [directory for directory in bare if directory in before]
     if lost:
         raise IdentityError(
-            f"{', '.join(lost)} has lost its cookie, so perhaps its entries too: bring the disk back; or give the bookie up with "
-            f"`quire recover {expected.bookie}`, then `quire bookie format --conf FILE --yes`"
+            f"{', '.join(lost)} has lost its cookie, so perhaps its entries too: bring the disk back; or empty the directory and copy its entries from "
+            f"other bookies with `quire bookie start --conf FILE --restore`; or give the bookie up with `quire recover {expected.bookie}`, "
+            "then `quire bookie format --conf FILE --yes`"
         )
     if not options.allow_storage_expansion:
         raise IdentityError(f"{', '.join(bare)} is new to this bookie: set allowStorageExpansion=true to add it")

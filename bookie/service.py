@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from twisted.logger import Logger
 
-from quire.bookie.contract import LedgerStorage, Peer
+from quire.bookie.contract import LedgerStorage, Own, Peer
 from quire.bookie.long_poll import LongPolls
 from quire.bookie.parking import Parking
 from quire.bookie.reads import Reads
@@ -24,7 +24,7 @@ from quire.bookie.tally import Tally
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import ReactorTime
 from quire.protocol import wire
-from quire.protocol.errors import Status
+from quire.protocol.errors import OK, Status
 from quire.protocol.messages import (
     AddRun,
     Auth,
@@ -51,7 +51,7 @@ LAC_BODY_BYTES_MIN = 16
 TOTAL_DISK, FREE_DISK = 1, 2  # bits of a bookie info request
 AUTH_DISABLED = "AuthDisabledPlugin"
 
-Token = tuple[Peer, AddRun | Read | BatchRead | WriteLac | Force]  # what the storage is handed and hands back
+Token = tuple[Peer, AddRun | Read | BatchRead | WriteLac | Force | Own]  # what the storage is handed and hands back
 
 
 def spoken(version: int, is_v2: bool) -> bool:
@@ -142,12 +142,16 @@ class Service:
         """One synced group: all answers of a connection leave in one write."""
         answers: dict[Peer, list[bytes]] = {}
         fenced: list[tuple[Peer, Read | BatchRead]] = []
+        owned: list[Own] = []
         add_acks, done = wire.add_acks, Status.EOK
         for peer, request in cast(list[Token], tokens):
             if type(request) is AddRun:
                 data = add_acks(request, done)
             elif isinstance(request, (Read, BatchRead)):
                 fenced.append((peer, request))
+                continue
+            elif type(request) is Own:
+                owned.append(request)
                 continue
             else:
                 data = wire.refusal(request, done)
@@ -159,6 +163,8 @@ class Service:
             peer.send(parts[0] if len(parts) == 1 else b"".join(parts))
         for peer, request in fenced:
             self.reads.in_turn(peer, request)
+        for own in owned:
+            own.done.callback(OK)
 
     def _write_lac(self, peer: Peer, request: WriteLac) -> None:
         self.tally.lac_writes += 1

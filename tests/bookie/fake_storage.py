@@ -3,10 +3,11 @@ A storage in memory with the contract of the real one, and switches for a test: 
 whether reads have to wait.  It is also the slow twin of the rules: plain dicts, nothing clever.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
+from quire.bookie.ledger_table import LedgerRow
 from quire.protocol.digest import last_add_confirmed
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -131,6 +132,31 @@ class FakeStorage:
 
     def force(self, ledger: int, token: object) -> None:
         self._queue(token)
+
+    def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
+        if ledger not in self.kept:
+            return Status.ENOLEDGER
+        self.kept[ledger].limbo = limbo
+        if token is not None:
+            self._queue(token)
+        return Status.EOK
+
+    async def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> None:
+        for ledger, row in rows.items():
+            found = self._open(ledger, row.key)
+            assert not isinstance(found, Status)
+            found.limbo, found.fenced = True, row.fenced
+
+    def limbo_ledgers(self) -> list[int]:
+        return sorted(ledger for ledger, found in self.kept.items() if found.limbo)
+
+    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
+        found = self.kept.get(ledger)
+        return succeed([(entry, 1) for entry in sorted(found.entries)] if found is not None else [])
+
+    def delete_ledger(self, ledger: int) -> None:
+        if ledger in self.kept:
+            self.delete(ledger)
 
     def delete(self, ledger: int) -> None:
         self.kept.pop(ledger).wake()

@@ -1,0 +1,82 @@
+"""
+What a bookie offers to whoever copies entries to it from other bookies: the ledgers that it may have lost something of, what it holds of each,
+a way to store copies, and the end of limbo.
+
+Knows: that copies go into the storage as recovery adds do, and wait for room like them.
+Does not know: other bookies, metadata; `replication/restore.py` does, and neither imports the other.
+
+Safety: a ledger leaves limbo only by `settle`, after everything stored before it is on disk; a fence is on disk before limbo ends.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+
+from quire.bookie.contract import Own
+from quire.protocol.errors import Status, code_of
+from quire.protocol.messages import AddRun
+
+# SPDX-License-Identifier: Apache-2.0
+
+AGAIN_S = 0.02  # between two tries to store what found no room
+V3_VERSION = 3
+
+
+class CopyStorage(Protocol):
+    """What copies need of a storage."""
+
+    def add(self, run: AddRun, token: object) -> Status | None: ...
+    def fence(self, ledger: int, master_key: bytes, token: object) -> Status: ...
+    def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status: ...
+    def limbo_ledgers(self) -> list[int]: ...
+    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]: ...
+    def delete_ledger(self, ledger: int) -> None: ...
+
+
+class Copies:
+    """All of it belongs to the reactor thread.  `clock` is the reactor."""
+
+    def __init__(self, clock: Any, storage: CopyStorage) -> None:
+        self._clock = clock
+        self._storage = storage
+
+    def limbo(self) -> list[int]:
+        """The ledgers that may lack something here, ascending."""
+        return self._storage.limbo_ledgers()
+
+    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
+        """What is here of a ledger, as ascending (first, count).  Fails with `StorageError` or `OSError`."""
+        return self._storage.held(ledger)
+
+    def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> Deferred[int]:
+        """Stores consecutive entries; the BookKeeper code: 0 once they are on disk, or why they are refused."""
+        run = AddRun(ledger, first, bodies, master_key, recovery=True, priority=1, txns=list(range(len(bodies))), version=V3_VERSION)
+        return self._taken(lambda own: self._storage.add(run, own))
+
+    def settle(self, ledger: int, master_key: bytes, fenced: bool) -> Deferred[int]:
+        """Ends limbo, the ledger being fenced before if it is to be; the code once that is on disk."""
+        return Deferred.fromCoroutine(self._settle(ledger, master_key, fenced))
+
+    async def _settle(self, ledger: int, master_key: bytes, fenced: bool) -> int:
+        if fenced and (code := await self._taken(lambda own: self._storage.fence(ledger, master_key, own))):
+            return code
+        return await self._taken(lambda own: self._storage.set_limbo(ledger, False, own))
+
+    def drop(self, ledger: int) -> None:
+        """Forgets a ledger that the metadata does not know any more."""
+        self._storage.delete_ledger(ledger)
+
+    def _taken(self, hand_over: Callable[[tuple[Own, Own]], Status | None]) -> Deferred[int]:
+        """Hands something to the storage until it takes it; the Deferred gives the code."""
+        own = Own()
+
+        def attempt() -> None:
+            status = hand_over((own, own))
+            if status is None:
+                self._clock.callLater(AGAIN_S, attempt)
+            elif status is not Status.EOK:
+                own.done.callback(code_of(status, writing=True))
+
+        attempt()
+        return own.done

@@ -1,0 +1,168 @@
+"""
+A bookie that lost disks, before it serves again: which ledgers it may have lost something of, and what is prepared on the empty disks.
+
+Order (reliability.md 1, row 8): the lost directories are noted as being restored; the storage opens on them; every ledger that the metadata
+gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their cookies, and only then a port opens.  What is in
+limbo is copied from other bookies afterwards (`copies`, and `replication/restore.py` beside it).
+
+Files in `current/`: `quire.restoring` in a lost directory from the beginning until it has its cookie, so that a restore that was interrupted
+begins again; `quire.limbo` in every ledger directory while any ledger is in limbo, with the word COPYING until every one was copied once.
+`DIRTY` in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the machine's boot.  A journal that is not
+synced outlives a killed process, but not the machine: then all ledgers are in limbo after the start.
+
+Knows: that order and those files.  Does not know: how copies are made, how a storage keeps limbo.
+
+Safety: the ledgers are asked for after the bookie lost its disks and before it serves, so every entry that it ever acknowledged belongs to a ledger
+that was seen here.
+"""
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from twisted.internet.defer import Deferred, gatherResults
+
+from quire.bookie.checkpoint import read_mark
+from quire.bookie.directory import current
+from quire.bookie.files import Files
+from quire.bookie.journal import FIRST_SEGMENT_BYTES, empty_segment
+from quire.bookie.journal_format import Place, segment_name
+from quire.bookie.ledger_table import LedgerRow
+from quire.conf.bookie import BookieOptions
+from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.metadata.store import MetadataStore
+from quire.protocol.digest import Digest
+from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer
+
+# SPDX-License-Identifier: Apache-2.0
+
+RESTORING = "quire.restoring"
+LIMBO = "quire.limbo"
+DIRTY = "DIRTY"  # Apache's name, an empty file there
+COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was looked at yet; some wait for their writer or for a peer
+LEDGERS_PER_PAGE = 1000
+READS_AT_ONCE = 50  # of metadata
+
+
+class Lost(NamedTuple):
+    """The numbers of the journal and ledger directories that are lost, and how many there are of each."""
+
+    journals: frozenset[int]
+    ledgers: frozenset[int]
+    journal_count: int
+    ledger_count: int
+
+    @classmethod
+    def of(cls, options: BookieOptions, directories: Sequence[str]) -> "Lost":
+        """Ledger directories whose index directory is lost count, too."""
+        indexes = options.index_directories or options.ledger_directories
+        return cls(
+            frozenset(number for number, path in enumerate(options.journal_directories) if path in directories),
+            frozenset(
+                number
+                for number, (path, index) in enumerate(zip(options.ledger_directories, indexes, strict=True))
+                if path in directories or index in directories
+            ),
+            len(options.journal_directories),
+            len(options.ledger_directories),
+        )
+
+    @classmethod
+    def all_of(cls, options: BookieOptions) -> "Lost":
+        """Everything: after a power loss of a bookie that does not sync, say."""
+        return cls.of(options, (*options.journal_directories, *options.ledger_directories))
+
+    def concerns(self, ledger: int) -> bool:
+        return ledger % self.ledger_count in self.ledgers or ledger % self.journal_count in self.journals
+
+
+async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterator[dict[int, LedgerRow]]:
+    """
+    Every ledger that the metadata gives the bookie and that lay on what is lost, in pages, as it has to be marked.  Fails as the store does.
+
+    A ledger that somebody recovers is fenced, for its fence may have been here: a recovery says so in the metadata before it fences.  Plain adds
+    are refused by limbo itself.
+    """
+    after = -1
+    while page := await store.ledger_ids(after, LEDGERS_PER_PAGE):
+        concerned = [ledger for ledger in page if lost.concerns(ledger)]
+        rows: dict[int, LedgerRow] = {}
+        for start in range(0, len(concerned), READS_AT_ONCE):
+            some = concerned[start : start + READS_AT_ONCE]
+            found = await gatherResults([Deferred.fromCoroutine(_metadata(store, ledger)) for ledger in some], consumeErrors=True)
+            for ledger, metadata in zip(some, found, strict=True):
+                if metadata is not None and bookie in metadata.bookies():
+                    rows[ledger] = LedgerRow(master_key(metadata), fenced=metadata.state is not LedgerState.OPEN, limbo=True)
+        yield rows
+        after = page[-1]
+
+
+async def _metadata(store: MetadataStore, ledger: int) -> LedgerMetadata | None:
+    try:
+        return (await store.read_ledger(ledger)).value
+    except NoSuchLedgerExistsOnMetadataServer:
+        return None
+
+
+def master_key(metadata: LedgerMetadata) -> bytes:
+    """Empty where the metadata does not tell: then the first key that is given is taken."""
+    return b"" if metadata.digest is None or metadata.password is None else Digest(metadata.digest, metadata.password).master_key
+
+
+def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> None:
+    """Notes the directories as being restored; a lost journal begins where the marks of the ledger directories say.  `OSError`, `StorageError`."""
+    for directory in directories:
+        files.make_directories(current(directory))
+        files.replace(os.path.join(current(directory), RESTORING), b"")
+    marks = [read_mark(files, current(directory)) for directory in options.ledger_directories if directory not in directories]
+    for number, directory in enumerate(options.journal_directories):
+        if directory in directories:
+            begun = [mark[number] for mark in marks if mark is not None and number < len(mark)]
+            if begun:
+                _empty_journal(files, current(directory), min(begun))
+
+
+def _empty_journal(files: Files, directory: str, place: Place) -> None:
+    """One segment without a group, named for the place that the marks name."""
+    empty_segment(files, os.path.join(directory, segment_name(place.position)), place.position, FIRST_SEGMENT_BYTES)
+    files.sync_directory(directory)
+
+
+def end(files: Files, directories: Sequence[str]) -> None:
+    """The directories have their cookies."""
+    for directory in directories:
+        files.unlink(os.path.join(current(directory), RESTORING))
+
+
+def unclean(files: Files, options: BookieOptions, boot: bytes) -> bool:
+    """Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since."""
+    notes = [files.read_file(os.path.join(current(directory), DIRTY)) for directory in options.ledger_directories]
+    return not options.journal_sync_data and any(note is not None and (note != boot or not boot) for note in notes)
+
+
+def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
+    """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly."""
+    for directory in options.ledger_directories:
+        path = os.path.join(current(directory), DIRTY)
+        if boot is not None:
+            files.replace(path, boot)
+        else:
+            files.unlink(path)
+
+
+def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> None:
+    """Says in every ledger directory whether ledgers are in limbo (None: none is)."""
+    for directory in options.ledger_directories:
+        path = os.path.join(current(directory), LIMBO)
+        if state is not None:
+            files.replace(path, state)
+        else:
+            files.unlink(path)
+
+
+def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:
+    """COPYING, WAITING, or None: no ledger is in limbo."""
+    notes = [note for directory in options.ledger_directories if (note := files.read_file(os.path.join(current(directory), LIMBO))) is not None]
+    if not notes:
+        return None
+    return WAITING if set(notes) == {WAITING} else COPYING
