@@ -160,15 +160,13 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     begin_logging()
     for warning in warnings:
         log.warn("{warning}", warning=warning)
-    outcome: list[int] = []
+    outcome: list[tuple[int, str | None]] = []
     cleanup: list[Any] = []
     started: list[Bookie] = []
 
     def end(code: int, text: str | None = None) -> None:
         if not outcome:
-            outcome.append(code)
-            if text:
-                complain(code, text)
+            outcome.append((code, text))
         if reactor.running:
             reactor.callLater(0, lambda: reactor.running and reactor.stop())
 
@@ -220,7 +218,8 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     if arguments.daemon:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reactor.run()
-    return outcome[0] if outcome else 0
+    code, text = outcome[0] if outcome else (0, None)
+    return complain(code, text) if text else code  # the last line that is written
 
 
 def settle_memory() -> None:
