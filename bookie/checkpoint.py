@@ -170,6 +170,16 @@ class Checkpoints:
                     self.failure = f"flush failed: {error}"
                 raise
             self.done += 1
+        self._settled(work)
+
+    def make_now(self) -> None:
+        """A checkpoint in the caller, at a start, before any thread runs.  Raises `StorageError`, `OSError`; then the start fails."""
+        work = self._take()
+        self._store(work)
+        self._settled(work)
+
+    def _settled(self, work: Work) -> None:
+        """All of it is durable."""
         self.blocked = None
         self.marks = work.places
         self._work = None

@@ -18,6 +18,7 @@ from quire.bookie.entry_log import IDS, SIZE, EntryLogs, log_name
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import Run, RunIndex, encode_run
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
+from quire.bookie.moving import open_index
 from quire.bookie.rows import OpenRows
 from quire.bookie.write_cache import RUN_ENTRIES_MAX, Half
 
@@ -64,8 +65,8 @@ class LedgerDirectory:
         self.logs = EntryLogs(files, self.path, log_bytes_max)
         runs, ledgers = os.path.join(current(index_path), RUNS), os.path.join(current(index_path), LEDGERS)
         self.new_rows = [path for path in (runs, ledgers) if not files.exists(os.path.join(path, CURRENT_FILE))]  # which of the two were not here before
-        self.index = RunIndex(open_rows(runs))
         self.table = LedgerTable(open_rows(ledgers))
+        self.index = open_index(files, open_rows, current(index_path), self.logs, self.table)
         files.sync_directory(current(index_path))  # RocksDB syncs what is in its directory, not the directory's own name
         self._pause = pause
 
@@ -233,7 +234,7 @@ class LedgerDirectory:
 
     def ranges(self, ledger: int) -> list[tuple[int, int]]:
         """(first, count) of what is indexed, ascending."""
-        return [(run.first, run.count) for run in self.index.runs(ledger)]
+        return self.index.ranges(ledger)
 
     def close(self) -> None:
         self.logs.close()

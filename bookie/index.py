@@ -163,12 +163,16 @@ class RunIndex:
 
     def runs(self, ledger: int, first: int = 0) -> Iterator[Run]:
         """The runs of the ledger that end at `first` or behind it, ascending."""
-        run = self.find(ledger, first) if first else None
+        run = RunIndex.find(self, ledger, first) if first else None  # of these rows, whatever a subclass finds besides
         if run is not None:
             yield run
             first = run.last + 1
         for key, value in self._rows.scan(KEY.pack(ledger, first), KEY.pack(ledger + 1, 0)):
             yield Run(ledger, KEY.unpack(key)[1], value)
+
+    def ranges(self, ledger: int) -> list[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending."""
+        return [(run.first, run.count) for run in self.runs(ledger)]
 
     def uses(self, pause: Callable[[], None]) -> dict[int, Use]:
         """Each log that rows name.  A log that nobody writes to and that is not in it is needed by nobody, now and later."""

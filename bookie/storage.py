@@ -22,6 +22,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from quire.bookie import apache_journal
 from quire.bookie.checkpoint import Checkpoints, read_mark
 from quire.bookie.counters import Counters
 from quire.bookie.directory import LAC_END, LedgerDirectory, current
@@ -47,6 +48,7 @@ from quire.bookie.journal_format import (
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.ledgers import LAC_AT, Ledgers, LedgerState
 from quire.bookie.lookup import Lookup
+from quire.bookie.moving import Moving
 from quire.bookie.replay import Replay
 from quire.bookie.rows import OpenRows, RocksRows
 from quire.bookie.workers import PoolWorkers, Workers
@@ -133,17 +135,20 @@ class Storage:
         for directory in dict.fromkeys((*options.journal_directories, *options.ledger_directories, *indexes)):
             files.make_directories(current(directory))
         self._lock_directories()
-        self._refuse_foreign(indexes)
+        moving = Moving(files, options, indexes)
+        moving.check()
         marks = [read_mark(files, current(directory)) for directory in options.ledger_directories]
         for ledger_path, index_path, mark in zip(options.ledger_directories, indexes, marks, strict=True):
             opened = LedgerDirectory(files, self._open_rows, ledger_path, index_path, options.entry_log_bytes_max, self._workers.pause)
             self._directories.append(opened)
             if mark is not None and opened.new_rows:
                 raise StorageError(f"{opened.new_rows[0]} is gone, yet {opened.path} has a mark: entries, keys and fences would seem never to have been here")
+        moving.begin(self._directories)
         lowest = self._lowest(marks)
         self._checkpoints.marks = lowest
         for number, path in enumerate(options.journal_directories):
             self._open_journal(path, None if lowest is None else lowest[number])
+        self._move_in(moving)
         for journal in self._journals:
             journal.start()
 
@@ -159,16 +164,44 @@ class Storage:
             except BlockingIOError:
                 raise StorageError(f"{path} is locked: another bookie runs on this directory") from None
 
-    def _refuse_foreign(self, indexes: tuple[str, ...]) -> None:
-        """An Apache bookie's data would be ignored, hence denied to clients: refuse instead."""
-        foreign = [
-            os.path.join(current(directory), name)
-            for directory in (*self._options.journal_directories, *self._options.ledger_directories, *indexes)
-            for name in self._files.names(current(directory))
-            if name.endswith(".txn") or name == "locations" or name.startswith("lastMark")
-        ]
-        if foreign:
-            raise StorageError(f"{foreign[0]} was written by an Apache bookie; this version can't take over its directories")
+    def _move_in(self, moving: Moving) -> None:
+        """What an Apache bookie's journals hold becomes ours, durably, and Apache is kept out."""
+        if moving.arriving:
+            log.info("storage: taking over what an Apache bookie left")
+            for block in moving.blocks():
+                self._apply_apache(*block)
+                if self._cache.full:
+                    self._checkpoints.write(self._cache.swap())
+                    self._cache.drop()
+            for cut in moving.cuts:
+                log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=cut)
+            self._checkpoints.make_now()
+        moving.finish()
+
+    def _apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:
+        """
+        One block of Apache's journal.  A ledger that nobody knows is made without a key, which the first writer gives: its key record may lie before the mark
+        (spec bookie-storage.md 1.5, 1.9), and a fence may not be forgotten.
+        """
+        state = self._ledgers.get(ledger)
+        if state is None:
+            state = self._create(ledger, b"")
+            state.surveyed = False  # Apache's index may have entries of it
+        if kind == apache_journal.KEY:
+            if state.key in (b"", UNSET_KEY):
+                state.key = bodies[0]
+                state.key_logged = True
+                self._ledgers.dirty[ledger] = state
+            elif bodies[0] not in (state.key, UNSET_KEY):
+                raise StorageError(f"Apache's journal has another master key for ledger {ledger} than its index; these are not the directories of one bookie")
+        elif kind == apache_journal.FENCE:
+            state.fenced = state.fence_durable = True
+            self._ledgers.dirty[ledger] = state
+        elif kind == apache_journal.EXPLICIT_LAC:
+            self._keep_explicit_lac(state, bodies[0])
+        else:
+            self._insert(state, kind, bodies, sum(map(len, bodies)) + ENTRY_OVERHEAD * len(bodies))
+            self.counters.replayed_entries += len(bodies)
 
     def _lowest(self, marks: list[list[Place] | None]) -> list[Place] | None:
         """For each journal where replay begins: the lowest of all directories' marks; None: with all that is there."""
