@@ -21,12 +21,13 @@ import errno
 import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from crc32c import crc32c
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from quire.bookie.directory import LedgerDirectory
+from quire.bookie.directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal import Journal
 from quire.bookie.journal_format import Place
@@ -36,6 +37,7 @@ from quire.bookie.write_cache import Half, WriteCache
 
 # SPDX-License-Identifier: Apache-2.0
 
+T = TypeVar("T")
 MARK = "quire.mark"
 MARK_MAGIC = b"QMRK"
 MARK_HEAD = struct.Struct(">4sII")
@@ -111,6 +113,7 @@ class Checkpoints:
         self._directories = directories
         self._work: Work | None = None  # taken and not yet durable
         self._waiters: list[Deferred[None]] = []
+        self._turns: list[Deferred[None]] = []
 
     def deleting(self, ledger: int) -> bool:
         """Whether the index may still hold rows of this ledger from before it was deleted."""
@@ -139,14 +142,43 @@ class Checkpoints:
             work = self._work = self._take()
             await self._settle(work)
         finally:
-            self.running = False
+            self._over()
+
+    def _over(self) -> None:
+        """A checkpoint, or what runs instead of one, has ended."""
+        self.running = False
+        if self._turns:
+            self.running = True
+            self._turns.pop(0).callback(None)
+        elif self._waiters:
             waiters, self._waiters = self._waiters, []
-            if waiters:
-                again = self.run()
-                for waiter in waiters:
-                    again.addCallbacks(_succeed, _fail, callbackArgs=(waiter,), errbackArgs=(waiter,))
-                again.addErrback(lambda failure: None)  # each waiter was told
-            self.finished()
+            again = self.run()
+            for waiter in waiters:
+                again.addCallbacks(_succeed, _fail, callbackArgs=(waiter,), errbackArgs=(waiter,))
+            again.addErrback(lambda failure: None)  # each waiter was told
+        self.finished()
+
+    def alone(self, job: Callable[..., T], *args: Any) -> "Deferred[T]":
+        """Does a short job on the storage pool between two checkpoints.  Fails as it does; `SyncFailed` is final for the checkpoints too."""
+        turn: Deferred[None] = Deferred()
+        if self.running:
+            self._turns.append(turn)
+        else:
+            self.running = True
+            turn.callback(None)
+        return Deferred.fromCoroutine(self._alone(turn, job, args))
+
+    async def _alone(self, turn: "Deferred[None]", job: Callable[..., T], args: tuple[Any, ...]) -> T:
+        await turn
+        try:
+            if self.failure is not None:
+                raise StorageError(self.failure)
+            return await self._workers.run(job, *args)
+        except SyncFailed as error:
+            self.failure = str(error)
+            raise
+        finally:
+            self._over()
 
     def _take(self) -> Work:
         """In one turn: places first, for whatever is synced now is in the half taken next."""
@@ -212,8 +244,11 @@ class Checkpoints:
         shares: list[list[int]] = [[] for _ in self._directories]
         for ledger in list(half.ledgers):
             shares[ledger % count].append(ledger)
-        for ledger in deleted:  # before the half, which may hold a new ledger with the same id
-            self._directories[ledger % count].index.delete(ledger)
+        gone: list[list[int]] = [[] for _ in self._directories]
+        for ledger in sorted(deleted):
+            gone[ledger % count].append(ledger)
+        for directory, some in zip(self._directories, gone, strict=True):
+            directory.index.delete_all(some, self._workers.pause)  # before the half, which may hold a new ledger with the same id
         for directory, share in zip(self._directories, shares, strict=True):
             try:
                 self.bytes_written += directory.flush(share, half)

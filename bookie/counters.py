@@ -17,6 +17,13 @@ class Counters:
         "flushed_bytes",
         "flushed_entries",
         "flushes",
+        "gc_bytes_moved",
+        "gc_bytes_removed",
+        "gc_compactions",
+        "gc_entries_moved",
+        "gc_ledgers_deleted",
+        "gc_logs_removed",
+        "gc_rounds",
         "journal_bytes",
         "journal_groups",
         "journal_seals",
@@ -41,6 +48,13 @@ class Counters:
     flushed_bytes: int
     flushed_entries: int
     flushes: int
+    gc_bytes_moved: int
+    gc_bytes_removed: int
+    gc_compactions: int
+    gc_entries_moved: int
+    gc_ledgers_deleted: int
+    gc_logs_removed: int
+    gc_rounds: int
     journal_bytes: int
     journal_groups: int
     journal_seals: int

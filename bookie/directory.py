@@ -9,6 +9,7 @@ Safety: an index row is written only after the record that it names is durable, 
 a body that differs from its sum is never given out.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -111,6 +112,15 @@ class LedgerDirectory:
         try:
             part.sync()
         except OSError as error:
+            raise SyncFailed(f"ledger directory {self.path}: {error}") from error
+
+    def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
+        """See `EntryLogs.finish_whole`.  Raises `SyncFailed` when it is not known whether it is durable; `OSError` for a full disk, and the log is gone."""
+        try:
+            self.logs.finish_whole(log, handle, at, ledgers)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 
     def abandon(self) -> None:

@@ -210,11 +210,19 @@ class EntryLogs:
         """(id, handle) of a log under a name that nobody reads, with a header; `finish_whole` or `drop_whole` ends it."""
         return self._create(UNFINISHED)
 
+    def write_whole(self, handle: int, records: list[bytes], at: int) -> None:
+        """Writes records to an unfinished log."""
+        self._files.write(handle, records, at)
+
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
-        """Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return, or not there at all."""
-        rows = sorted(ledgers.items())
-        self._files.write(handle, ledgers_map(rows), at)
-        self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(rows))], 0)
+        """Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return."""
+        try:
+            rows = sorted(ledgers.items())
+            self._files.write(handle, ledgers_map(rows), at)
+            self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(rows))], 0)
+        except OSError:
+            self.drop_whole(log, handle)
+            raise
         self._files.sync(handle)
         self._files.close(handle)
         path = os.path.join(self._directory, log_name(log))

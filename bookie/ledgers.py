@@ -135,6 +135,10 @@ class Ledgers:
             if state.watchers is None and ledger not in self.dirty and not used(ledger) and not state.index_stale and state.fenced == state.fence_durable:
                 del self.states[ledger]
 
+    def changed(self) -> frozenset[int]:
+        """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""
+        return frozenset(ledger for changes in (self._settling, self.dirty) for ledger, state in changes.items() if state is not None)
+
     def ids(self, stored: Iterable[int]) -> Iterator[int]:
         """Every ledger: those `stored` in tables and those only in memory, without deleted ones."""
         changes = {**self._settling, **self.dirty}

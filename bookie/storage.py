@@ -51,6 +51,7 @@ from quire.bookie.lookup import Lookup
 from quire.bookie.moving import Moving
 from quire.bookie.replay import Replay
 from quire.bookie.rows import OpenRows, RocksRows
+from quire.bookie.space import Space
 from quire.bookie.workers import PoolWorkers, Workers
 from quire.bookie.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.conf.bookie import BookieOptions
@@ -105,6 +106,18 @@ class Storage:
             self.counters,
             ahead_bytes_max=options.read_cache_bytes_max,
             batch_bytes_max=options.batch_read_bytes_max,
+        )
+        self.space = Space(
+            self._files,
+            self._directories,
+            self._workers,
+            self._checkpoints,
+            self._ledgers,
+            self.counters,
+            reactor,
+            log_bytes_max=options.entry_log_bytes_max,
+            entries_per_second=options.compaction_entries_per_second,
+            bytes_per_second=options.compaction_bytes_per_second,
         )
         self.read, self.read_run = self._lookup.read, self._lookup.read_run
         self.entries, self.lac = self._lookup.entries, self._lookup.lac
@@ -609,6 +622,7 @@ class Storage:
         if self._timer is not None:
             self._timer.cancel()
         try:
+            await self.space.stop()
             if self.fault is None:
                 self._ends = [Deferred() for _ in self._journals]
                 ends = list(self._ends)

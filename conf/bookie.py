@@ -31,9 +31,7 @@ class BookieOptions(BaseModel):
     port: int = option(3181, ge=0, le=65535, key="bookiePort", description="TCP port for clients; 0 takes a free one")
     bookie_id: str | None = option(None, key="bookieId", description="a fixed id, independent of address; otherwise advertised address and port")
     advertised_address: str | None = option(None, key="advertisedAddress", description="the host name or address that clients connect to")
-    listen: str = option(
-        "0.0.0.0", key="listeningInterface", description="the address or network interface to listen on; 0.0.0.0 is all of them", min_length=1
-    )
+    listen: str = option("0.0.0.0", key="listeningInterface", description="the address or network interface to listen on; 0.0.0.0 is all of them", min_length=1)
     use_host_name: bool = option(False, key="useHostNameAsBookieID", description="the bookie's id has its host name instead of its address")
     use_short_host_name: bool = option(False, key="useShortHostName", description="the host name without its domain")
     allow_loopback: bool = option(False, key="allowLoopback", description="accept a loopback address as the bookie's own")
@@ -73,6 +71,35 @@ class BookieOptions(BaseModel):
     entry_log_bytes_max: int = option(1024 * MIB, ge=MIB, le=(1 << 31) - 1, key="logSizeLimit", unit="bytes", description="an entry log ends at this size")
     flush_interval_ms: int = option(10_000, ge=10, key="flushInterval", unit="ms", description="time between checkpoints")
 
+    gc_interval_ms: int = option(
+        600_000, ge=1000, key="gcWaitTime", unit="ms", description="time between two rounds of garbage collection: deleted ledgers are looked for, logs removed"
+    )
+    gc_metadata_reads_per_second: int = option(
+        1000, ge=1, key="gcMetadataOpRateLimit", description="most reads of the metadata of ledgers that seem to be deleted, a second"
+    )
+    minor_compaction_threshold: float = option(
+        0.2, key="minorCompactionThreshold", description="minor compaction takes entry logs of which a smaller part lives; 0 or less, or above 1: off"
+    )
+    minor_compaction_interval_s: int = option(3600, key="minorCompactionInterval", unit="s", description="time between minor compactions; 0 or less: off")
+    minor_compaction_ms_max: int = option(
+        -1, key="minorCompactionMaxTimeMillis", unit="ms", description="a minor compaction begins no further log after this; 0 or less: no limit"
+    )
+    major_compaction_threshold: float = option(0.8, key="majorCompactionThreshold", description="the same of major compaction")
+    major_compaction_interval_s: int = option(86_400, key="majorCompactionInterval", unit="s", description="time between major compactions; 0 or less: off")
+    major_compaction_ms_max: int = option(-1, key="majorCompactionMaxTimeMillis", unit="ms", description="the same of a major compaction")
+    compaction_entries_per_second: int = option(
+        0, ge=0, key=("compactionRateByEntries", "compactionRate"), description="most entries that compaction moves a second; 0: no limit"
+    )
+    compaction_bytes_per_second: int = option(
+        32 * MIB, ge=0, key="compactionRateByBytes", unit="bytes", description="most bytes that compaction moves a second; 0: no limit"
+    )
+    force_allow_compaction: bool = option(
+        False, key="forceAllowCompaction", description="a forced garbage collection compacts although that kind of compaction is turned off"
+    )
+    gc_when_no_space: bool = option(
+        False, key="isForceGCAllowWhenNoSpace", description="compact on nearly full disks too, and at once when one gets so; needs room for what is moved"
+    )
+
     disk_usage_threshold: float = option(
         0.95, gt=0, lt=1, key="diskUsageThreshold", description="a ledger directory whose disk is fuller than this part makes the bookie read-only"
     )
@@ -92,9 +119,7 @@ class BookieOptions(BaseModel):
     reads_pending_max: int = option(
         10_000, ge=1, key="maxPendingReadRequestsPerThread", description="reads that wait for the disk; one more is answered with too many requests"
     )
-    long_polls_max: int = option(
-        10_000, ge=1, key="longPollsMax", description="long polls that wait; one more is refused with too many requests (our own key)"
-    )
+    long_polls_max: int = option(10_000, ge=1, key="longPollsMax", description="long polls that wait; one more is refused with too many requests (our own key)")
     connection_pending_bytes_max: int = option(
         64 * MIB,
         ge=MIB,
@@ -132,6 +157,11 @@ class BookieOptions(BaseModel):
                 raise ValueError(f"{key} names a directory twice: {','.join(paths)}")
             if not all(paths):
                 raise ValueError(f"{key} has an empty name: {','.join(paths)!r}")
+        if 0 < self.major_compaction_threshold < self.minor_compaction_threshold <= 1:
+            raise ValueError(
+                f"minorCompactionThreshold {self.minor_compaction_threshold} is above majorCompactionThreshold {self.major_compaction_threshold}: "
+                "a major compaction would take fewer logs than a minor one"
+            )
         if self.disk_usage_warn_threshold > self.disk_usage_threshold:
             raise ValueError(f"diskUsageWarnThreshold {self.disk_usage_warn_threshold} is above diskUsageThreshold {self.disk_usage_threshold}")
         return self

@@ -99,6 +99,7 @@ class MemoryCluster:
     writable: dict[str, Registration] = field(default_factory=dict)
     read_only: dict[str, Registration] = field(default_factory=dict)
     next_ledger: int = 0
+    deletions: int = 0
     next_session: int = 0
     listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
     random: Random = field(init=False)
@@ -319,7 +320,11 @@ class MemoryStore(MetadataStore):
     def _delete_ledger(self, ledger: int) -> None:
         check_ledger_id(ledger)
         if self.shared.ledgers.pop(ledger, None) is not None:
+            self.shared.deletions += 1
             self.shared.changed()
+
+    def ledger_deletions(self) -> Deferred[int | None]:
+        return self._run("ledger_deletions", lambda: self.shared.deletions)
 
     def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
         return self._run("ledger_ids", self._ledger_ids, after, limit)

@@ -423,6 +423,9 @@ class SQLiteStore(MetadataStore):
             return fail(error)
         return self.run(lambda connection: tables.ledger_ids(connection, self.uri, after, limit))
 
+    def ledger_deletions(self) -> Deferred[int | None]:
+        return self.run(lambda connection: tables.ledger_deletions(connection, self.uri))
+
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
         return self._watches.add_ledger(ledger, fn)
 

@@ -154,7 +154,13 @@ def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, ver
 
 
 def delete_ledger(connection: Connection, ledger: int) -> None:
-    connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,))
+    if connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
+        connection.execute("INSERT INTO counters VALUES ('deletions', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+
+
+def ledger_deletions(connection: Connection, uri: str) -> int:
+    cluster(connection, uri)
+    return int(scalar(connection, "SELECT value FROM counters WHERE name = 'deletions'") or 0)
 
 
 def ledger_ids(connection: Connection, uri: str, after: int, limit: int) -> list[int]:

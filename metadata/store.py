@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -270,6 +270,10 @@ class MetadataStore(ABC):
         The next at most `limit` ids above `after`, ascending; [] at the end and only there: trouble fails, it never shortens
         the list.  `IncorrectParameter` for a limit below 1.
         """
+
+    def ledger_deletions(self) -> Deferred[int | None]:
+        """How many ledgers were ever deleted, so that who saw the same number twice need list nothing; None: this store doesn't count them."""
+        return succeed(None)
 
     @abstractmethod
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:

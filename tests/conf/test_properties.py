@@ -100,9 +100,9 @@ def test_old_journal_key_yields_to_the_new_one() -> None:
 
 def test_a_key_without_meaning_gives_one_warning() -> None:
     """It names file, line and key, and says more where more is known."""
-    _, warnings = made("gcWaitTime=1\nextraServerComponents=\nbookieAuthProviderFactoryClass=x\ndlog.bkcEnsembleSize=3\n")
+    _, warnings = made("pageSize=1\nextraServerComponents=\nbookieAuthProviderFactoryClass=x\ndlog.bkcEnsembleSize=3\n")
     assert warnings == [
-        "bookie.conf:4: gcWaitTime has no meaning here",
+        "bookie.conf:4: pageSize has no meaning here",
         "bookie.conf:6: bookieAuthProviderFactoryClass has no meaning here: connections are NOT authenticated",
         "bookie.conf:7: dlog.bkcEnsembleSize has no meaning here",
     ]
@@ -180,9 +180,9 @@ def test_two_values_for_one_key_are_refused() -> None:
 
 def test_the_environment_overrides_the_file() -> None:
     """BK_<key>, as in BookKeeper's images; their scripts' own variables are passed over."""
-    found, warnings = made("bookiePort=1\n", {"BK_bookiePort": "2", "BK_DATA_DIR": "/data", "PATH": "/bin", "BK_gcWaitTime": "1"})
+    found, warnings = made("bookiePort=1\n", {"BK_bookiePort": "2", "BK_DATA_DIR": "/data", "PATH": "/bin", "BK_pageSize": "1"})
     assert found.port == 2
-    assert warnings == ["environment variable BK_gcWaitTime: gcWaitTime has no meaning here"]
+    assert warnings == ["environment variable BK_pageSize: pageSize has no meaning here"]
     with pytest.raises(ConfigurationError, match="environment variable BK_bookieport: nobody knows the key 'bookieport'; the nearest one is bookiePort"):
         made("", {"BK_bookieport": "2"})
 

@@ -597,3 +597,22 @@ def test_close_ends_a_waiting_registration(place):
         await failing(waiting, MetaStore)
 
     run(story)
+
+
+def test_deletions_are_counted_or_not_told(place):
+    """Where a store counts deletions, the number changes with every ledger that goes, seen by every handle, and with nothing else."""
+
+    async def story():
+        store, other = await place.open(), await place.open()
+        await store.init_cluster()
+        for number in (1, 2, 3):
+            await store.create_ledger(number, ledger())
+        before = await other.ledger_deletions()
+        await store.delete_ledger(9)
+        assert await other.ledger_deletions() == before
+        await store.delete_ledger(2)
+        after = await other.ledger_deletions()
+        assert (before is None and after is None) or after == before + 1
+        assert (after is None) == (place.kind == "zookeeper")
+
+    run(story)
