@@ -183,7 +183,9 @@ class Bookie:
             await storage.mark_limbo(rows)
             marked += len(rows)
         await storage.mark_limbo({})  # writes the marks of the directories also where there was nothing to mark
-        self.log.warn("{bookie}: {count} ledgers may lack entries here; it says of them what it has, and never that there is no more", bookie=self.id, count=marked)
+        self.log.warn(
+            "{bookie}: {count} ledgers may lack entries here; it says of them what it has, and never that there is no more", bookie=self.id, count=marked
+        )
 
     async def _close_storage(self, storage: OpenableStorage) -> None:
         await storage.close()
@@ -272,6 +274,11 @@ class Bookie:
     def incomplete(self) -> bool:
         """Whether some ledgers are in limbo, so that somebody should copy what they lack, by `copies`."""
         return restoring.noted_limbo(self._files, self.options) is not None
+
+    @property
+    def restoring(self) -> bool:
+        """Whether some ledger in limbo was never looked at; the bookie is listed as read-only so long."""
+        return RESTORING in self._reasons
 
     def copied(self) -> None:
         """Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.  `OSError`."""

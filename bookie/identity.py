@@ -241,7 +241,9 @@ async def lost_directories(store: MetadataStore, options: BookieOptions, bookie:
     expected = Cookie.expected(options, bookie, instance_id)
     stored = await stored_cookie(store, bookie)
     if stored is None:
-        raise IdentityError(f"the cluster does not know {bookie}, so nothing can be restored: check bookieId and metadataServiceUri, or start without --restore")
+        raise IdentityError(
+            f"the cluster does not know {bookie}, so nothing can be restored: check bookieId and metadataServiceUri, or start without --restore"
+        )
     known = Cookie.decode(stored.value, f"the cookie of {bookie} in {store.uri}")
     if different := expected.differences(known, expansion=False):
         raise IdentityError(f"the cookie of {bookie} in the metadata store is another one: {'; '.join(different)}.  {advice(known, expected)}")

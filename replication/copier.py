@@ -58,6 +58,14 @@ class TargetFailed(Exception):
 Moved = Callable[[Copied], None]
 
 
+class Storing(Protocol):
+    """Where copies go: a `Target`, or a storage in this process."""
+
+    def store(self, pieces: list[tuple[int, list[bytes]]]) -> Deferred[int]: ...
+
+    def close(self) -> None: ...
+
+
 class Runs:
     """Runs of ids, taken whole or in parts."""
 
@@ -106,7 +114,10 @@ class FragmentCopier:
         Copies what ensemble index `index` has to hold to `bookie`.  `TargetFailed`; `Replication` names an entry that no survivor has.
         The next entries are read while some are being stored.
         """
-        target = Target(self._pool, bookie, self._record.ledger, self._digest.master_key)
+        await self.copy_to(Target(self._pool, bookie, self._record.ledger, self._digest.master_key), index, bookie)
+
+    async def copy_to(self, target: Storing, index: int, bookie: str) -> None:
+        """The same into a target that is given, which is closed at the end."""
         try:
             under_way: tuple[Deferred[int], Copied] | None = None
             runs = Runs(runs_on(self._quorums, index, self._fragment.first, self._last))

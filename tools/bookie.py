@@ -49,6 +49,9 @@ def start(
     daemon: Annotated[bool, typer.Option("--daemon", help="detach; returns when the bookie serves")] = False,
     pidfile: Annotated[Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")] = None,
     log: Annotated[Path | None, typer.Option("--log", metavar="F", help="with --daemon; bookie.log in the first journal directory if not given")] = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="directories that are empty now were lost: first mark what they held, then copy it from other bookies")
+    ] = False,
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")] = False,
     json_wanted: Json = False,
 ) -> None:
@@ -65,7 +68,7 @@ def start(
     for name, value in (("--conf", conf), ("--metadata", metadata), ("--pidfile", pidfile), ("--log", log)):
         if value is not None:
             arguments += [name, str(value)]
-    for name, wanted in (("--daemon", daemon), ("--stop-with-stdin", stop_with_stdin), ("--json", json_wanted)):
+    for name, wanted in (("--daemon", daemon), ("--restore", restore), ("--stop-with-stdin", stop_with_stdin), ("--json", json_wanted)):
         if wanted:
             arguments.append(name)
     # The same process goes on without typer and what else the command line needed.

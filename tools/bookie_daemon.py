@@ -43,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--daemon", action="store_true", help="detach; returns when the bookie serves")
     made.add_argument("--pidfile", metavar="F", help="the process id is kept there while it runs")
     made.add_argument("--log", metavar="F", help=f"with --daemon, where the log goes; {LOG_NAME} in the first journal directory unless told")
+    made.add_argument("--restore", action="store_true", help="directories that are empty now were lost: copy what they held from other bookies first")
     made.add_argument("--json", action="store_true", help="the ready line is a JSON document")
     made.add_argument("--stop-with-stdin", action="store_true", help="stop when standard input closes: when the parent has gone")
     return made
@@ -153,6 +154,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     from quire.bookie.identity import IdentityError
     from quire.metadata.uri import open_store
     from quire.protocol.errors import LedgerError
+    from quire.tools.refill import Refill
 
     reactor: Any = global_reactor
     log = Logger(namespace="quire.bookie")
@@ -174,12 +176,18 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
         try:
             store = await open_store(reactor, options.metadata_uri, session_timeout_ms=options.session_timeout_ms)
             cleanup.append(store.close)
-            bookie = Bookie(reactor, options, store)
+            bookie = Bookie(reactor, options, store, restore=arguments.restore)
             await bookie.start()
             cleanup.append(bookie.stop)
+            refill = Refill(reactor, bookie)
+            cleanup.append(refill.stop)
+            refill.start()
+            if arguments.restore:
+                await refill.first_round()
             started.append(bookie)
             settle_memory()
-            announce(bookie, arguments.json)
+            if not bookie.ended.called:
+                announce(bookie, arguments.json)
             await bookie.ended
         except (IdentityError, StorageError, BookieFailed, LedgerError, OSError) as failure:
             end(FAILED, str(failure) or type(failure).__name__)

@@ -92,10 +92,10 @@ class LocalBookie:
         }
         self.conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()), encoding="utf-8")
 
-    def begin(self) -> None:
-        """Starts the process; `ready` waits for it."""
+    def begin(self, *arguments: str) -> None:
+        """Starts the process, with more arguments if given; `ready` waits for it."""
         assert self.pid is None, f"{self.id} runs already"
-        command = [sys.executable, "-m", "quire.tools.bookie_daemon", "--conf", str(self.conf), "--stop-with-stdin"]
+        command = [sys.executable, "-m", "quire.tools.bookie_daemon", "--conf", str(self.conf), "--stop-with-stdin", *arguments]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
 
