@@ -109,7 +109,7 @@ class Lane:
     def _connect_when_due(self) -> None:
         if self._connecting or self._retry is not None:
             return
-        wait = self._not_before - self._reactor.seconds()
+        wait = min(self._not_before - self._reactor.seconds(), self._wait_ms / 1000)  # the clock may have been set back
         if wait > 0:
             self._retry = self._reactor.callLater(wait, self._connect)
         else:

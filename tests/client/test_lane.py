@@ -12,7 +12,7 @@ from quire.conf.client import ClientOptions
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun, Read, ReadReply
-from tests.client.scripted import Addresses, batch, body
+from tests.client.scripted import Addresses, Listener, Net, batch, body, make_pool
 from tests.reactor import reactor, run
 
 
@@ -213,6 +213,19 @@ def test_a_host_that_comes_back_is_found_again():
             await maybeDeferred(again.stopListening)
 
     run(story)
+
+
+def test_a_clock_that_was_set_back_keeps_no_bookie_away():
+    """After a refusal the wait is at most what the options allow, whatever the clock says now."""
+    net = Net()
+    net.advance(10_000)
+    pool = make_pool(net)
+    pool.add_channel("host:3181", 1, Listener())
+    net.refuse()
+    net.rightNow -= 5_000
+    pool.add_channel("host:3181", 1, Listener())
+    net.turn(1.0)
+    assert net.asked == 1
 
 
 def test_addresses_in_ids():

@@ -1,0 +1,178 @@
+"""
+A disk in memory under the real storage: it knows what was synced, tears what was not when the power goes, fails and fills up on demand.
+
+Sectors of 512 bytes are written or lost one by one; a name that was not synced with its directory may be lost; a failed sync keeps or
+loses what it was for.  The index and the ledger table are `DictRows`, of which a prefix of the unsynced writes survives.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from random import Random
+
+from quire.bookie.files import Buffer, Files, Usage
+from quire.bookie.rows import DictRows
+
+SECTOR = 512
+TORN_MAX = 64  # sectors of one write that chance looks at one by one; the rest of a larger one goes together
+
+
+class Inode:
+    __slots__ = ("data", "durable", "pending")
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable = bytearray(data)
+        self.pending: list[tuple[int, bytes]] = []
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.pending.append((offset, data))
+        put(self.data, offset, data)
+
+    def sync(self) -> None:
+        for offset, data in self.pending:
+            put(self.durable, offset, data)
+        self.pending.clear()
+
+    def crash(self, rng: Random) -> bool:
+        """Keeps any of the unsynced sectors; whether some were kept and some lost."""
+        kept = lost = 0
+        for offset, data in self.pending:
+            step = SECTOR if len(data) <= SECTOR * TORN_MAX else len(data)
+            for at in range(0, len(data), step):
+                if rng.random() < 0.5:
+                    put(self.durable, offset + at, data[at : at + step])
+                    kept += 1
+                else:
+                    lost += 1
+        self.pending.clear()
+        self.data = bytearray(self.durable)
+        return bool(kept and lost)
+
+
+def put(target: bytearray, offset: int, data: bytes) -> None:
+    if len(target) < offset:
+        target.extend(bytes(offset - len(target)))
+    target[offset : offset + len(data)] = data
+
+
+class SimDisk(Files):
+    """All files of one bookie.  `before(call, path)` hears of each changing call and may raise `OSError`."""
+
+    def __init__(self) -> None:
+        self.inodes: dict[str, Inode] = {}
+        self.durable: dict[str, Inode] = {}
+        self.rows: dict[str, DictRows] = {}
+        self.before: Callable[[str, str], None] | None = None
+        self._handles: dict[int, tuple[str, Inode]] = {}
+        self._next = 3
+        self._salts = Random(0)
+        self._locked: dict[str, int] = {}
+
+    # Files
+
+    def make_directories(self, path: str) -> None:
+        """Directories are implied by names."""
+
+    def names(self, path: str) -> list[str]:
+        return sorted(os.path.basename(name) for name in self.inodes if os.path.dirname(name) == path)
+
+    def exists(self, path: str) -> bool:
+        return path in self.inodes
+
+    def open(self, path: str, create: bool = False) -> int:
+        inode = self.inodes.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(path)
+            inode = self.inodes[path] = Inode()
+        self._next += 1
+        self._handles[self._next] = (path, inode)
+        return self._next
+
+    def close(self, handle: int) -> None:
+        path, _inode = self._handles.pop(handle)
+        if self._locked.get(path) == handle:
+            del self._locked[path]
+
+    def size(self, handle: int) -> int:
+        return len(self._handles[handle][1].data)
+
+    def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        path, inode = self._handles[handle]
+        if self.before is not None:
+            self.before("write", path)
+        data = b"".join(buffers)
+        inode.write(offset, data)
+        return len(data)
+
+    def pread(self, handle: int, count: int, offset: int) -> bytes:
+        return bytes(self._handles[handle][1].data[offset : offset + count])
+
+    def datasync(self, handle: int) -> None:
+        path, inode = self._handles[handle]
+        if self.before is not None:
+            self.before("sync", path)
+        inode.sync()
+
+    def sync(self, handle: int) -> None:
+        self.datasync(handle)
+
+    def sync_directory(self, path: str) -> None:
+        if self.before is not None:
+            self.before("sync directory", path)
+        for name in [name for name in self.durable if os.path.dirname(name) == path]:
+            del self.durable[name]
+        self.durable.update({name: inode for name, inode in self.inodes.items() if os.path.dirname(name) == path})
+
+    def rename(self, old: str, new: str) -> None:
+        self.inodes[new] = self.inodes.pop(old)
+
+    def unlink(self, path: str) -> None:
+        self.inodes.pop(path, None)
+
+    def lock(self, path: str) -> int:
+        if path in self._locked:
+            raise BlockingIOError(path)
+        handle = self.open(path, create=True)
+        self._locked[path] = handle
+        return handle
+
+    def salt(self) -> int:
+        return self._salts.getrandbits(64)
+
+    def usage(self, path: str) -> Usage:
+        return Usage(1, 1 << 30, 1 << 29)
+
+    def open_rows(self, path: str) -> DictRows:
+        rows = self.rows.get(path)
+        if rows is None:
+            self.inodes[f"{path}/CURRENT"] = self.durable[f"{path}/CURRENT"] = Inode()
+            rows = self.rows[path] = DictRows()
+        return rows
+
+    # what happens to it
+
+    def process_ended(self) -> None:
+        """kill -9: what was handed to the system stays."""
+        self._handles.clear()
+        self._locked.clear()
+        self.before = None
+
+    def power_lost(self, rng: Random) -> bool:
+        """What was not synced may be gone; whether something was torn in the middle."""
+        self.process_ended()
+        torn = False
+        for name in {**self.durable, **self.inodes}:
+            inode = self.durable.get(name)
+            current = self.inodes.get(name)
+            if current is not inode and rng.random() < 0.5:
+                inode = current  # a change of names that was not synced came through all the same
+            if inode is None:
+                self.inodes.pop(name, None)
+            else:
+                self.inodes[name] = inode
+        for inode in {id(inode): inode for inode in self.inodes.values()}.values():
+            torn |= inode.crash(rng)
+        self.durable = dict(self.inodes)
+        self.rows = {path: rows.crash(rng.randint(0, rows.unsynced)) for path, rows in self.rows.items()}
+        return torn

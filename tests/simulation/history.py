@@ -1,0 +1,625 @@
+"""
+One history: the plan carried out on a simulated cluster, then quiet, then the reckoning.
+
+While the plan runs anything may fail and nothing may be wrong.  Then every fault ends and every bookie that still has its disk is
+started: from now on everything must come to an end, the ledger must be closable, and what was acknowledged must be there.
+"""
+
+from collections import Counter
+from functools import partial
+from random import Random
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import globalLogBeginner
+
+import quire.client.writer as writing
+from quire.client.core.append import AppendMachine
+from quire.conf.client import ClientOptions
+from quire.metadata.ledger import LedgerState
+from quire.protocol.errors import LedgerError
+from tests.simulation.nodes import SimBookie, SimClient, World
+from tests.simulation.plan import Plan
+from tests.simulation.truth import LedgerTruth, Truth, Violation
+
+OPTIONS = {
+    "add_timeout_ms": 150, "read_timeout_ms": 150, "connect_timeout_ms": 150, "long_poll_ms": 100, "speculative_read_ms": 40, "window_entries_max": 60,
+    "window_bytes_max": 6000, "replica_backlog_bytes_max": 3000, "batch_entries_max": 16, "read_ahead_entries_max": 16, "reconnect_wait_ms_max": 100,
+}  # fmt: skip
+QUIET_SECONDS = 3.0
+END_SECONDS = 150.0  # in which everything must have ended once faults are over: two rounds of the longest wait of a writer
+OPEN_TRIES = 12
+UNEXPECTED = -999
+FENCED = -101
+
+
+class Outcome:
+    """What became of something that was asked."""
+
+    def __init__(self, deferred: "Deferred[Any]", done: Any = None) -> None:
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+        self._then = done
+        deferred.addCallbacks(self._succeeded, self._failed)
+
+    def _succeeded(self, value: Any) -> None:
+        self.done, self.value = True, value
+        if self._then is not None:
+            self._then(self)
+
+    def _failed(self, failure: Any) -> None:
+        self.done, self.error = True, failure.value
+        if self._then is not None:
+            self._then(self)
+
+    @property
+    def code(self) -> int:
+        return 0 if self.error is None else int(getattr(self.error, "code", UNEXPECTED))
+
+
+class Log:
+    """Hears the code's own log for failures that nobody handled; one for the whole process."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+        globalLogBeginner.beginLoggingTo([self._observe], redirectStandardIO=False, discardBuffer=True)
+
+    def _observe(self, event: Any) -> None:
+        if "log_failure" in event and "simulated:" not in str(event["log_failure"].value):  # a dead process handles no failure
+            self.failures.append(event["log_failure"].getTraceback())
+
+
+LOG = Log()
+
+
+class Line:
+    """One ledger and its writer."""
+
+    def __init__(self, truth: LedgerTruth, client: SimClient, writer: Any, kind: str) -> None:
+        self.truth = truth
+        self.client = client
+        self.writer = writer
+        self.kind = kind
+        self.appends: list[tuple[list[bytes], Outcome]] = []
+        self.given: set[bytes] = set()
+        self.next_id = truth.first
+        self.closed: list[Outcome] = []
+        self.opens: list[tuple[SimClient, Outcome]] = []
+        self.readers: list[list[Any]] = []  # [client, reader, highest end]
+        self.tails: list[tuple[SimClient, list[Any], Outcome]] = []
+        self.peeks: list[tuple[SimClient, Outcome]] = []
+
+
+class History:
+    def __init__(self, plan: Plan, trace: bool = False) -> None:
+        self.plan = plan
+        self.world = world = World(plan.seed, plan.latency, plan.jitter)
+        if trace:
+            world.trace = [str(plan)]
+        world.network.fragmenting = plan.fragmenting
+        self.truth: Truth = world.truth
+        self.options = ClientOptions(protocol=plan.protocol, **OPTIONS)
+        self.bookies = [SimBookie(world, f"b{number}", journal_sync_data=plan.profile.sync) for number in range(plan.bookies)]
+        self.clients: list[SimClient] = []
+        self.lines: list[Line] = []
+        self.destroyed = 0  # disks; at most AQ - 1 may be
+        self._drawn: Random = world.random
+
+    @property
+    def seen(self) -> Counter[str]:
+        return self.truth.seen
+
+    @property
+    def trace(self) -> list[str]:
+        return self.world.trace or []
+
+    # The course of things
+
+    def run(self) -> None:
+        """Raises `Violation`."""
+        LOG.failures.clear()
+        self._begin()
+        world = self.world
+        start = world.timeline.now
+        for step in self.plan.steps:
+            self._pass(max(0.0, start + step.at - world.timeline.now))
+            self._drawn = Random(step.seed)
+            world.tell(f"-- {step.kind}")
+            getattr(self, f"_do_{step.kind}")(self._drawn)
+            self._check()
+        self._end()
+
+    def _pass(self, seconds: float, until: Any = None) -> None:
+        self.world.timeline.run(seconds, until)
+        self._check()
+
+    def _check(self) -> None:
+        truth = self.truth
+        for line in self.lines:
+            metadata = self.world.metadata(line.truth.id)
+            if line.client.alive:
+                truth.confirm(line.truth, line.writer.last_add_confirmed, metadata)
+            for pair in line.readers:
+                client, reader, before = pair
+                if client.alive and reader.last_entry_id != before:
+                    truth.saw_end(line.truth, before, reader.last_entry_id, metadata)
+                    pair[2] = reader.last_entry_id
+        if LOG.failures:
+            self.truth.break_("no bug", LOG.failures[0][-1500:])
+        if truth.violation is not None:
+            raise truth.violation
+
+    def _begin(self) -> None:
+        plan, world = self.plan, self.world
+        keeper = self._client("keeper")
+        Outcome(keeper.store.init_cluster())
+        for bookie in self.bookies:
+            bookie.start()
+        world.timeline.run(0.1)
+        e, w, a = plan.shape
+        for number, kind in enumerate(plan.ledgers):
+            client = self._client(f"w{number}")
+            machine, first = writing.AppendMachine, plan.profile.first_id
+            if first:  # ids around 2^31 (S32) cannot be reached by appending
+                writing.AppendMachine = partial(AppendMachine, last=first - 1)
+            try:
+                made = Outcome(
+                    client.client.create_ledger(
+                        ensemble_size=e,
+                        write_quorum=w,
+                        ack_quorum=a,
+                        write_flags="DEFERRED_SYNC" if "deferred" in kind else (),
+                        advanced="advanced" in kind,
+                    )
+                )
+                world.timeline.run(0.1)
+            finally:
+                writing.AppendMachine = machine
+            assert made.value is not None, made.error
+            truth = LedgerTruth(made.value.id, plan.shape, client.name, "deferred" in kind)
+            truth.first = first
+            truth.confirmed = first - 1
+            self.truth.ledgers[truth.id] = truth
+            self.lines.append(Line(truth, client, made.value, kind))
+            if first:
+                self._append(self.lines[-1], [b"first", b"second"])
+                world.timeline.run(0.1)
+        for line in self.lines:
+            line.client.fault_rate = plan.fault_rate
+
+    def _client(self, name: str) -> SimClient:
+        made = SimClient(self.world, name, self.options, self.plan.seed * 100 + len(self.clients))
+        self.clients.append(made)
+        return made
+
+    def _line(self, rng: Random) -> Line:
+        return rng.choice(self.lines)
+
+    def _bookie(self, rng: Random, up: bool = True) -> SimBookie | None:
+        usable = [bookie for bookie in self.bookies if bookie.up == up and not bookie.gone]
+        return rng.choice(usable) if usable else None
+
+    # What users do
+
+    def _append(self, line: Line, payloads: list[bytes]) -> None:
+        if not line.client.alive or line.client.process.paused_until > self.world.timeline.now:
+            return
+        writer, world = line.writer, self.world
+        line.given.update(payloads)
+
+        def told(outcome: Outcome, payloads: list[bytes] = payloads) -> None:
+            if outcome.error is None:
+                ids = outcome.value if isinstance(outcome.value, range) else range(outcome.value, outcome.value + 1)
+                metadata = world.metadata(line.truth.id)
+                self.truth.confirm(line.truth, writer.last_add_confirmed, metadata)
+                if not line.truth.deferred:
+                    self.truth.acknowledged(line.truth, ids, payloads, metadata)
+                world.tell(f"{line.client.name} was told that {ids} are acknowledged")
+            else:
+                world.tell(f"{line.client.name}: append failed: {outcome.error}")
+                self.seen["writer told that it is fenced"] += outcome.code == FENCED
+                if outcome.code == UNEXPECTED:
+                    self.truth.break_("no bug", f"append failed: {outcome.error!r}")
+
+        if "advanced" in line.kind:
+            for payload in payloads:
+                entry, line.next_id = line.next_id, line.next_id + 1
+                line.appends.append(([payload], Outcome(writer.append_at(entry, payload), lambda outcome, one=payload: told(outcome, [one]))))
+            return
+        line.appends.append((payloads, Outcome(writer.append_many(payloads), told)))
+
+    def _do_append(self, rng: Random) -> None:
+        line = self._line(rng)
+        start = len(line.given)
+        size = rng.choice((8, 8, 40, 200))
+        self._append(line, [b"%d." % (start + number) + b"x" * size for number in range(rng.randint(1, self.plan.profile.batch))])
+
+    def _do_again(self, rng: Random) -> None:
+        """An advanced writer gives an acknowledged id once more (D11)."""
+        line = self._line(rng)
+        if "advanced" not in line.kind or not line.client.alive or line.next_id == 0 or line.writer.closed:
+            return
+        told = [outcome.value for _payloads, outcome in line.appends if outcome.done and outcome.error is None]
+        if not told:
+            return
+        entry = rng.choice(told)
+        again = Outcome(line.writer.append_at(entry, b"twice"))
+        if not again.done or again.error is None:
+            self.truth.break_("D11", f"id {entry} was acknowledged and is taken once more")
+        self.seen["an id was given twice"] += 1
+
+    def _do_wait(self, rng: Random) -> None:
+        self._pass(rng.choice((0.02, 0.2, 0.6)))
+
+    def _do_open(self, rng: Random) -> None:
+        line = self._line(rng)
+        if len([None for _client, outcome in line.opens if not outcome.done]) < 3:
+            client = self._client(f"r{len(self.clients)}")
+            client.fault_rate = self.plan.fault_rate
+            self._open(line, client)
+
+    def _open(self, line: Line, client: SimClient) -> Outcome:
+        under_way = [other for other, outcome in line.opens if other.alive and not outcome.done]
+        self.seen["two recoverers"] += bool(under_way)
+
+        def told(outcome: Outcome) -> None:
+            if outcome.error is None:
+                end = outcome.value.last_entry_id
+                self.world.tell(f"{client.name} opened the ledger: it ends at {end}")
+                line.truth.ends.add(end)
+                metadata = self.world.metadata(line.truth.id)
+                if metadata is not None and metadata.is_closed and metadata.last_entry != end:
+                    self.truth.break_("one end", f"{client.name} opened ledger {line.truth.id} to its end {end}, but it is closed at {metadata.last_entry}")
+                if len(line.truth.ends) > 1:
+                    self.truth.break_("one end", f"ledger {line.truth.id} has the ends {sorted(line.truth.ends)}")
+            else:
+                self.world.tell(f"{client.name} could not open: {outcome.error}")
+                self.seen["recovery failed"] += 1
+                if outcome.code == UNEXPECTED:
+                    self.truth.break_("no bug", f"open failed: {outcome.error!r}")
+
+        outcome = Outcome(client.client.open_ledger(line.truth.id), told)
+        line.opens.append((client, outcome))
+        return outcome
+
+    def _do_look(self, rng: Random) -> None:
+        """Another reader that does not disturb the writer."""
+        line = self._line(rng)
+        if len(line.readers) >= 2:
+            return
+        client = self._client(f"t{len(self.clients)}")
+
+        def told(outcome: Outcome) -> None:
+            if outcome.error is None:
+                self.truth.saw_end(line.truth, -1, outcome.value.last_entry_id, self.world.metadata(line.truth.id))
+                line.readers.append([client, outcome.value, outcome.value.last_entry_id])
+
+        Outcome(client.client.open_ledger(line.truth.id, recover=False), told)
+
+    def _readers(self, rng: Random) -> tuple[Line, list[Any]] | None:
+        line = self._line(rng)
+        usable = [pair for pair in line.readers if pair[0].alive]
+        return (line, rng.choice(usable)) if usable else None
+
+    def _do_poll(self, rng: Random) -> None:
+        found = self._readers(rng)
+        if found is not None:
+            Outcome(found[1][1].read_last_confirmed())
+
+    def _do_follow(self, rng: Random) -> None:
+        found = self._readers(rng)
+        if found is None or found[0].tails or self.plan.profile.first_id:
+            return
+        line, (client, reader, _end) = found
+        got: list[Any] = []
+
+        async def run() -> None:
+            async for entries in reader.tail(30.0):
+                got.extend(entries)
+
+        line.tails.append((client, got, Outcome(Deferred.fromCoroutine(run()))))
+
+    def _do_peek(self, rng: Random) -> None:
+        """Reads what is not confirmed: it may fail, but past the end of a closed ledger nothing may come back (D9)."""
+        found = self._readers(rng)
+        if found is None:
+            return
+        line, (client, reader, _end) = found
+        closed = reader.closed
+
+        def told(outcome: Outcome) -> None:
+            if outcome.error is None and closed and outcome.value and outcome.value[-1].entry_id > reader.last_entry_id:
+                self.truth.break_("D9", f"a reader of closed ledger {line.truth.id} got entry {outcome.value[-1].entry_id} past its end {reader.last_entry_id}")
+            self.seen["read past what is confirmed"] += outcome.error is None
+
+        first = line.truth.first + rng.randrange(4)
+        line.peeks.append((client, Outcome(reader.read_unconfirmed(first, first + len(line.truth.payloads)), told)))
+
+    def _do_close(self, rng: Random) -> None:
+        line = self._line(rng)
+        if line.client.alive:
+            line.closed.append(Outcome(line.writer.close()))
+
+    def _do_write_lac(self, rng: Random) -> None:
+        line = self._line(rng)
+        if line.client.alive:
+            Outcome(line.writer.write_lac())
+
+    def _do_force(self, rng: Random) -> None:
+        line = self._line(rng)
+        if not line.client.alive:
+            return
+
+        def told(outcome: Outcome) -> None:
+            metadata = self.world.metadata(line.truth.id)
+            if outcome.error is None and metadata is not None:
+                self.seen["forced"] += 1
+                self.truth.forced(line.truth, line.writer.last_add_confirmed, metadata)
+            else:
+                self.seen["force refused"] += 1
+
+        Outcome(line.writer.force(), told)
+
+    # Faults
+
+    def _do_kill(self, rng: Random) -> None:
+        bookie = self._bookie(rng)
+        if bookie is not None:
+            bookie.die()
+
+    def _do_start(self, rng: Random) -> None:
+        bookie = self._bookie(rng, up=False)
+        if bookie is not None:
+            bookie.start()
+
+    def _do_power(self, rng: Random) -> None:
+        bookie = self._bookie(rng)
+        if bookie is not None:
+            bookie.lose_power(rng)
+
+    def _do_torn(self, rng: Random) -> None:
+        bookie = self._bookie(rng)
+        if bookie is not None:
+            bookie.fail_next_sync("/", rng)
+
+    def _do_sync_fault(self, rng: Random) -> None:
+        bookie = self._bookie(rng)
+        if bookie is not None:
+            bookie.fail_next_sync("/journal", None)
+
+    def _do_flush_fault(self, rng: Random) -> None:
+        bookie = self._bookie(rng)
+        if bookie is not None:
+            bookie.fail_next_sync("/ledgers", None)
+
+    def _do_flush(self, rng: Random) -> None:
+        bookie = self._bookie(rng)
+        if bookie is not None and bookie.storage is not None:
+            bookie.storage.flush().addErrback(lambda _failure: None)
+            self.seen["checkpoint"] += 1
+
+    def _do_wipe(self, rng: Random) -> None:
+        self._destroy(rng, amnesia=False)
+
+    def _do_amnesia(self, rng: Random) -> None:
+        self._destroy(rng, amnesia=True)
+
+    def _destroy(self, rng: Random, amnesia: bool) -> None:
+        bookie = self._bookie(rng)
+        if bookie is None or self.destroyed >= self.plan.shape[2] - 1:
+            return
+        self.destroyed += 1
+        self.seen["disk destroyed"] += 1
+        bookie.lose_disk(amnesia)
+        if rng.random() < 0.7:
+            self.world.timeline.at(rng.random() * 0.05, bookie.start)
+
+    def _do_stop_link(self, rng: Random) -> None:
+        hosts = [bookie.name for bookie in self.bookies]
+        users = [client.name for client in self.clients[1:] if client.alive]
+        if not users:
+            return
+        bookie, user = rng.choice(hosts), rng.choice(users)
+        pairs = rng.choice(([(bookie, user)], [(user, bookie)], [(user, bookie), (bookie, user)]))
+        for pair in pairs:
+            self.world.network.block(*pair)
+        self.seen["partition"] += 1
+        if rng.random() < 0.6:
+            self.world.timeline.at(rng.choice((0.02, 0.1, 0.5)), lambda: self.world.network.unblock(pairs))
+
+    def _do_heal(self, rng: Random) -> None:
+        self.world.network.unblock(sorted(self.world.network.blocked))
+
+    def _do_cut(self, rng: Random) -> None:
+        ends = [end for end in self.world.network.ends if end.open and end.protocol is not None]
+        if ends:
+            self.seen["connection cut"] += 1
+            end = rng.choice(ends)
+            self.world.network.cut(end.process.host, end.peer_host)
+
+    def _do_slow_host(self, rng: Random) -> None:
+        host = rng.choice(self.bookies).name
+        self.world.network.slow[host] = rng.choice((0.0, 0.01, 0.05, 0.3))
+
+    def _do_slow_disk(self, rng: Random) -> None:
+        rng.choice(self.bookies).sync_seconds = rng.choice((0.0, 0.0005, 0.02, 0.2))
+
+    def _do_pause_bookie(self, rng: Random) -> None:
+        bookie = self._bookie(rng)
+        if bookie is not None and bookie.process is not None:
+            self.seen["process paused"] += 1
+            bookie.process.pause(rng.choice((0.05, 0.3, 1.0)))
+
+    def _do_pause_writer(self, rng: Random) -> None:
+        line = self._line(rng)
+        self.seen["process paused"] += 1
+        line.client.process.pause(rng.choice((0.1, 0.5, 2.0)))
+
+    def _do_expire(self, rng: Random) -> None:
+        bookie = self._bookie(rng)
+        if bookie is not None and hasattr(bookie, "store"):
+            self.seen["session expired"] += 1
+            bookie.store.expire_session()
+
+    def _do_jump(self, rng: Random) -> None:
+        self.seen["clock jumped"] += 1
+        process = rng.choice([client.process for client in self.clients])
+        process.clock_offset += rng.choice((-1.0, -0.1, 0.1, 1.0, 3600.0))
+
+    def _do_crash_writer(self, rng: Random) -> None:
+        line = self._line(rng)
+        if line.client.alive:
+            self.truth.confirm(line.truth, line.writer.last_add_confirmed, self.world.metadata(line.truth.id))
+            self.seen["writer crashed"] += 1
+            line.client.crash()
+
+    def _do_crash_opener(self, rng: Random) -> None:
+        busy = [client for line in self.lines for client, outcome in line.opens if client.alive and not outcome.done]
+        if busy:
+            self.seen["recoverer crashed"] += 1
+            rng.choice(busy).crash()
+
+    def _do_read_only(self, rng: Random) -> None:
+        bookie = self._bookie(rng)
+        if bookie is not None:
+            self.seen["read-only bookie"] += 1
+            bookie.read_only(rng.random() < 0.7)
+
+    def _do_spare(self, rng: Random) -> None:
+        if len(self.bookies) < self.plan.shape[0] + 6:
+            self.seen["bookie joined"] += 1
+            made = SimBookie(self.world, f"b{len(self.bookies)}", journal_sync_data=self.plan.profile.sync)
+            self.bookies.append(made)
+            made.start()
+
+    def _do_lie(self, rng: Random) -> None:
+        """A bookie's memory holds a LAC that nobody wrote: in answers it is a hint, and no more (D14)."""
+        bookie = self._bookie(rng)
+        if bookie is not None and bookie.storage is not None:
+            for line in self.lines:
+                state = bookie.storage.ledger(line.truth.id)
+                if state is not None:
+                    self.seen["wrong LAC hint"] += 1
+                    state.lac += 3
+
+    # Quiet, and the reckoning
+
+    def _end(self) -> None:
+        world = self.world
+        world.tell("-- quiet")
+        for client in self.clients:
+            client.fault_rate = 0.0
+        world.network.slow.clear()
+        world.network.unblock(sorted(world.network.blocked))
+        for _ in range(self.destroyed):  # who lost disks for good brings new ones
+            self._do_spare(self._drawn)
+        for bookie in self.bookies:
+            bookie.sync_seconds = 0.0005
+            bookie.disk.before = None
+            bookie.start()
+            if bookie.storage is not None and bookie.storage.read_only is None:
+                bookie.read_only(False)
+        self._pass(QUIET_SECONDS)
+        for bookie in self.bookies:
+            if not bookie.up and not bookie.gone:
+                bookie.start()
+        for line in self.lines:
+            line_out = line.client.alive and line.writer.bookies_out
+            self.seen["went on without a spare"] += bool(line_out)
+            if line.client.alive and not line.writer.closed:
+                self._append(line, [b"%d.late" % len(line.given)])
+                self._pass(1.0)
+                if self.plan.seed % 2:
+                    line.closed.append(Outcome(line.writer.close()))
+                    self._pass(1.0)
+        for line in self.lines:
+            self._settle(line)
+
+    def _settle(self, line: Line) -> None:
+        opened: Outcome | None = None
+        for _ in range(OPEN_TRIES):
+            client = self._client(f"z{len(self.clients)}")
+            opened = self._open(line, client)
+            self._pass(5.0, lambda opened=opened: opened.done)
+            if opened.done and opened.error is None:
+                break
+            for bookie in self.bookies:
+                bookie.start()
+        assert opened is not None
+        if not opened.done or opened.error is not None:
+            raise Violation("I7", f"faults are over, yet ledger {line.truth.id} can't be opened: {opened.error!r}")
+        metadata = self.world.metadata(line.truth.id)
+        if metadata is None or metadata.state is not LedgerState.CLOSED:
+            raise Violation("I7", f"ledger {line.truth.id} was opened for recovery and is {metadata}")
+        self._pass(1.0)
+        if not self._all_ended(line):
+            self._pass(END_SECONDS, lambda: self._all_ended(line))
+        self._pass(1.0)
+        self._reckon(line, opened.value, metadata)
+
+    def _all_ended(self, line: Line) -> bool:
+        if line.client.alive and not all(outcome.done for _payloads, outcome in line.appends):
+            return False
+        return all(outcome.done or not client.alive for client, outcome in line.opens + [(client, tail) for client, _got, tail in line.tails])
+
+    def _reckon(self, line: Line, reader: Any, metadata: Any) -> None:
+        truth, first, end = line.truth, line.truth.first, metadata.last_entry
+        if line.client.alive:
+            hanging = [payloads[0][:20] for payloads, outcome in line.appends if not outcome.done]
+            if hanging:
+                raise Violation("ends once", f"appends hang: {hanging[:3]}")
+        if any(client.alive and not outcome.done for client, outcome in line.opens):
+            raise Violation("ends once", "an open hangs")
+        reading = Outcome(reader.read(first, end)) if end >= first else None
+        if reading is not None:
+            self._pass(20.0, lambda: reading.done)
+            if reading.error is not None or not reading.done:
+                raise Violation("readable", f"entries {first} to {end} of closed ledger {truth.id} can't be read: {reading.error!r}")
+        entries = {entry.entry_id: entry.data for entry in reading.value} if reading is not None else {}
+        for entry, payload in truth.acked.items():
+            if entries.get(entry) != payload:
+                raise Violation("acknowledged", f"entry {entry} of ledger {truth.id} was acknowledged as {payload[:20]!r}, and is {entries.get(entry)!r:.40}")
+        if first == 0 and metadata.length != sum(map(len, entries.values())):
+            raise Violation("D7", f"ledger {truth.id} says that its length is {metadata.length}; its entries have {sum(map(len, entries.values()))} bytes")
+        if not set(entries.values()) <= line.given:
+            raise Violation("I4", f"ledger {truth.id} holds what nobody appended")
+        if "advanced" not in line.kind:
+            numbers = [int(payload.split(b".")[0]) for payload in entries.values() if b"." in payload]
+            if numbers != sorted(set(numbers)):
+                raise Violation("order", f"entries of ledger {truth.id} are not in the order in which they were appended: {numbers}")
+        self._reckon_readers(line, entries, end)
+
+    def _reckon_readers(self, line: Line, entries: dict[int, bytes], end: int) -> None:
+        truth = line.truth
+        if truth.seen > end:
+            raise Violation("I8", f"a reader saw entry {truth.seen} of ledger {truth.id}, which ends at {end}")
+        for client, got, tail in line.tails:
+            if not client.alive:
+                continue
+            data = [entry.data for entry in got]
+            if not tail.done:
+                raise Violation("ends once", "a tail hangs")
+            if data != list(entries.values())[: len(data)] or (tail.error is None and len(data) != len(entries)):
+                raise Violation("tail", f"a tail of ledger {truth.id} got {len(data)} entries of {len(entries)}: {tail.error!r}")
+            self.seen["tail followed to the close"] += tail.error is None
+        if end > -1:
+            asked = [Outcome(pair[1].read_unconfirmed(truth.first, end + 8)) for pair in line.readers if pair[0].alive and pair[1].closed]
+            self._pass(2.0, lambda: all(outcome.done for outcome in asked))
+            for outcome in asked:
+                past = outcome.done and outcome.error is None and outcome.value[-1].entry_id > end
+                if past or not isinstance(outcome.error, LedgerError | None):
+                    raise Violation("D9", f"past the end {end} of closed ledger {truth.id} something was read: {outcome.value or outcome.error!r:.80}")
+
+
+def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:
+    """Runs one history; what it broke, if anything."""
+    history = History(plan, trace)
+    try:
+        history.run()
+    except Violation as violation:
+        return history, violation
+    return history, None
+
+
+__all__ = ["History", "Outcome", "replay"]

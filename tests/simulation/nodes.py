@@ -1,0 +1,349 @@
+"""
+The processes of a simulated cluster: bookies and clients, made of the real code.
+
+A bookie is the real storage on a simulated disk, the real service, connections, identity and registration.  A client is the real client on
+the simulated network.  Only what touches the machine is replaced: files, RocksDB, sockets, threads, time.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from quire.bookie import identity
+from quire.bookie.listener import Listener
+from quire.bookie.registration import Registration
+from quire.bookie.service import Service
+from quire.bookie.storage import Storage
+from quire.client.api import Client
+from quire.conf.bookie import BookieOptions
+from quire.conf.client import ClientOptions
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.store import ServiceInfo, Versioned
+from quire.protocol.digest import Digest, DigestType
+from quire.protocol.errors import MetadataVersion, MetaStore, Status
+from quire.protocol.messages import AddRun, Read
+from tests.simulation.disk import SimDisk
+from tests.simulation.network import Network
+from tests.simulation.timeline import Process, Timeline
+from tests.simulation.truth import Truth
+
+T = TypeVar("T")
+PORT = 3181
+DIGEST = Digest(DigestType.CRC32C, b"")
+KIB = 1 << 10
+
+BASE = BookieOptions(metadata_uri="memory://simulation", journal_directories=("/journal",), ledger_directories=("/ledgers",), allow_loopback=True)
+# Far below what the options allow a user, so that segments roll, caches fill and checkpoints run within a few hundred entries.
+SMALL = {"journal_segment_bytes": 16 * KIB, "write_cache_bytes_max": 16 * KIB, "entry_log_bytes_max": 16 * KIB, "journal_queue_bytes_max": 2 * KIB}
+
+
+class World:
+    """What all processes share."""
+
+    def __init__(self, seed: int, latency: float, jitter: float) -> None:
+        self.timeline = Timeline()
+        self.random = Random(seed)
+        self.network = Network(self.timeline, self.random, latency, jitter)
+        self.truth = Truth()
+        self.shared = MemoryCluster("simulation", seed)
+        self.shared.ledgers = WatchedLedgers(self.truth)
+        self.trace: list[str] | None = None
+
+    def tell(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace.append(f"{self.timeline.now:9.4f} {text}")
+
+    def metadata(self, ledger: int) -> LedgerMetadata | None:
+        found = self.shared.ledgers.get(ledger)
+        return found.value if found is not None else None
+
+
+class WatchedLedgers(dict[int, Versioned[LedgerMetadata]]):
+    """The stored metadata; the truth hears of every write as it takes effect."""
+
+    def __init__(self, truth: Truth) -> None:
+        super().__init__()
+        self._truth = truth
+
+    def __setitem__(self, ledger: int, value: Versioned[LedgerMetadata]) -> None:
+        before = self.get(ledger)
+        super().__setitem__(ledger, value)
+        self._truth.metadata_written(ledger, before, value)
+
+
+class NamedStore(MemoryStore):
+    """A handle on the metadata whose writes are known by their author."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(process, world.shared)
+        self.world = world
+        self.owner = process.host
+
+    def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
+        world = self.world
+        world.truth.authors[id(metadata)] = (self.owner, metadata)
+        world.tell(
+            f"{self.owner} writes {metadata.state.name} {[(f.first, f.bookies) for f in metadata.fragments]} end {metadata.last_entry} over version {version}"
+        )
+        written = super().write_ledger(ledger, metadata, version)
+        written.addErrback(self._refused, metadata)
+        return written
+
+    def _refused(self, failure: Any, metadata: LedgerMetadata) -> Any:
+        if failure.check(MetadataVersion):
+            self.world.truth.seen["conflict on close" if metadata.is_closed else f"conflict on {metadata.state.name}"] += 1
+            self.world.tell(f"{self.owner} had a conflict")
+        return failure
+
+
+class DiskClock:
+    """Time as the storage sees it: what it does at once takes as long as a sync."""
+
+    def __init__(self, process: Process, sync_seconds: Callable[[], float]) -> None:
+        self._process = process
+        self._sync_seconds = sync_seconds
+        self.seconds = process.seconds
+        self.callFromThread = process.callFromThread
+
+    def callLater(self, delay: float, fn: Callable[..., object], *args: Any, **kwargs: Any) -> Any:
+        return self._process.callLater(delay or self._sync_seconds(), fn, *args, **kwargs)
+
+
+class SimWorkers:
+    """The storage pool: each job takes a while, and none outlives its process."""
+
+    threaded = False
+
+    def __init__(self, clock: DiskClock) -> None:
+        self._clock = clock
+
+    def run(self, job: Callable[..., T], *args: Any) -> Deferred[T]:
+        done: Deferred[T] = Deferred()
+        self._clock.callLater(0, lambda: maybeDeferred(job, *args).chainDeferred(done))
+        return done
+
+    def spawn(self, job: Callable[[], None]) -> None:
+        job()
+
+    def pause(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class SimBookie:
+    """One bookie and its disk, through all its lives."""
+
+    def __init__(self, world: World, name: str, **options: Any) -> None:
+        self.world = world
+        self.name = name
+        self.id = f"{name}:{PORT}"
+        self.options = BASE.model_copy(update={**SMALL, "advertised_address": name, "bookie_id": self.id, **options})
+        self.disk = SimDisk()
+        self.sync_seconds = 0.0005
+        self.up = False
+        self.gone = False  # its disk was destroyed: it must never serve again
+        self.amnesia = False  # it lost its disk and came back in limbo
+        self.lives = 0
+        self.process: Process | None = None
+        self.storage: Any = None
+
+    def start(self) -> None:
+        if self.up:
+            return
+        self.up = True
+        self.lives += 1
+        self.process = Process(self.world.timeline, self.name)
+        starting = Deferred.fromCoroutine(self._start(self.process))
+        starting.addErrback(self._could_not, self.process)
+
+    async def _start(self, process: Process) -> None:
+        world, options = self.world, self.options
+        self.store = store = NamedStore(world, process)
+        if not self.amnesia:
+            try:
+                await identity.check(store, options, self.id, world.shared.instance_id, self.disk)
+            except identity.IdentityError:
+                if not self.gone:
+                    raise
+                world.truth.seen["bookie refused to serve without its disk"] += 1
+                self.die()
+                return
+        clock = DiskClock(process, lambda: self.sync_seconds)
+        storage: Any = Storage(options, clock, self.disk, open_rows=self.disk.open_rows, workers=SimWorkers(clock))
+        self.storage = storage
+        storage.failed = self._failed
+        storage.read_only_changed = lambda reason: self.read_only(reason is not None)
+        self.service = Service(process, options, storage)
+        self._watch(storage)
+        storage.start()
+        if storage.counters.replayed_groups:
+            world.truth.seen["journal replayed"] += 1
+        if self.amnesia:
+            self._doubt(storage)
+        elif self.lives > 1:
+            self._look_back(storage)
+        listener = Listener(process, options, self.service)
+        listener.startFactory()
+        world.network.listeners[self.name, PORT] = (process, lambda: listener.buildProtocol(None))
+        self.registration = Registration(store, self.id, self._failed)
+        await self.registration.start(ServiceInfo.of(self.name, PORT), False)
+        world.tell(f"{self.name} serves")
+
+    def _could_not(self, failure: Any, process: Process) -> None:
+        if process.alive:
+            self.world.truth.break_("start", f"{self.name} can't start: {failure.getErrorMessage()}")
+
+    def _watch(self, storage: Any) -> None:
+        """The truth hears what the storage takes, makes durable and says."""
+        truth, name = self.world.truth, self.id
+        give_back, add, read = storage.durable, storage.add, storage.read
+
+        def durable(tokens: list[Any]) -> None:
+            tokens = [token for token in tokens if token is not None]
+            for _peer, request in tokens:
+                if isinstance(request, AddRun):
+                    truth.stored(name, request)
+            give_back(tokens)
+
+        def watched_add(run: AddRun, token: object) -> Status | None:
+            status = add(run, token)
+            if status is Status.EOK:
+                truth.taken(name, run)
+            elif status is Status.EREADONLY and not run.recovery:
+                truth.seen["add refused as read-only"] += 1
+            elif status is None:
+                truth.seen["add parked"] += 1
+            return status  # type: ignore[no-any-return]
+
+        def watched_read(ledger: int, entry: int) -> Any:
+            had = truth.has(name, ledger, entry)
+            found = read(ledger, entry)
+
+            def look(result: Any) -> Any:
+                truth.answered(name, ledger, entry, result, had)
+                return result
+
+            return found.addCallback(look) if isinstance(found, Deferred) else look(found)
+
+        storage.durable, storage.add, storage.read = durable, watched_add, watched_read
+        reads = self.service.reads
+        refuse, begin = reads.refuse, reads.in_turn
+
+        def fence_done(peer: Any, request: Any) -> None:
+            if isinstance(request, Read) and request.fence and peer.alive:
+                truth.fence_said(name, request.ledger)  # whatever the read finds, the answer says "fenced"
+            begin(peer, request)
+
+        reads.in_turn, reads.refuse = fence_done, refuse
+
+    def _look_back(self, storage: Any) -> None:
+        """Compares what came back from the disk with what was promised."""
+        synced = self.options.journal_sync_data
+        for ledger, truth in self.world.truth.ledgers.items():
+            if not any(self.id in kept for kept in truth.kept.values()) and self.id not in truth.fenced:
+                continue
+            state = storage.ledger(ledger)
+            promised = {entry for entry, kept in truth.kept.items() if self.id in kept}
+            fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
+
+            def compare(ranges: Any, ledger: int = ledger, promised: set[int] = promised, fence_lost: bool = fence_lost) -> None:
+                stored = {entry for first, count in ranges for entry in range(first, first + count)} if isinstance(ranges, list) else set()
+                self.world.truth.came_back(self.id, ledger, promised - stored, fence_lost, synced)
+
+            maybeDeferred(storage.entries, ledger).addCallback(compare)
+
+    def _doubt(self, storage: Any) -> None:
+        """Its disk is new: of every ledger that names it, it may have lost entries and fences."""
+        for ledger, found in list(self.world.shared.ledgers.items()):
+            if any(self.id in fragment.bookies for fragment in found.value.fragments):
+                storage.fence(ledger, DIGEST.master_key, None)
+                storage.set_limbo(ledger, True)
+
+    def read_only(self, on: bool) -> None:
+        if self.up and hasattr(self, "registration"):
+            self.service.read_only = on
+            self.registration.switch(on)
+
+    def _failed(self, reason: str) -> None:
+        self.world.tell(f"{self.name} gives up: {reason}")
+        self.world.truth.seen["bookie gave up"] += 1
+        self.die()
+
+    def die(self) -> None:
+        """kill -9."""
+        if not self.up:
+            return
+        assert self.process is not None
+        self.up = False
+        self.process.alive = False
+        self.world.network.listeners.pop((self.name, PORT), None)
+        self.world.network.drop_process(self.process)
+        self.store.close()
+        self.disk.process_ended()
+        self.world.tell(f"{self.name} died")
+
+    def lose_power(self, rng: Random) -> None:
+        self.die()
+        if self.disk.power_lost(rng):
+            self.world.truth.seen["torn write"] += 1
+
+    def lose_disk(self, amnesia: bool) -> None:
+        """The disk is gone.  With `amnesia` the bookie may serve again, in limbo; without, it must refuse to start."""
+        self.die()
+        self.disk = SimDisk()
+        self.amnesia, self.gone = amnesia, not amnesia
+
+    def fail_next_sync(self, prefix: str, power: Random | None) -> None:
+        """The next sync below `prefix` fails, once; with `power` the power goes in that very moment."""
+
+        def before(call: str, path: str) -> None:
+            if call == "sync" and path.startswith(prefix):
+                self.disk.before = None
+                self.world.truth.seen["sync failed" if power is None else "power lost inside a write"] += 1
+                if power is not None:
+                    self.world.timeline.at(0, lambda: self.lose_power(power))
+                raise OSError(5, "simulated I/O error", path)
+
+        self.disk.before = before
+
+
+class SimClient:
+    """One client process."""
+
+    def __init__(self, world: World, name: str, options: ClientOptions, seed: int) -> None:
+        self.world = world
+        self.name = name
+        self.process = Process(world.timeline, name, world.network.connect)
+        self.store = NamedStore(world, self.process)
+        self.client = Client(self.process, self.store, options, random=Random(seed))
+        self.fault_rate = 0.0
+        self.store.faults = self._fault
+
+    def _fault(self, operation: str, _arguments: tuple[object, ...]) -> Fault | None:
+        rng = self.world.random
+        if not self.fault_rate or rng.random() >= self.fault_rate or operation in ("create_ledger", "new_ledger_id"):
+            return None
+        kind = rng.randrange(4)
+        seen = self.world.truth.seen
+        if kind == 0 and operation == "write_ledger":
+            seen["metadata answer lost"] += 1
+            return Fault(before=rng.choice([0, 0.02]), after=0.01, error=MetaStore("simulated: the answer was lost"), applied=True)
+        if kind == 1:
+            seen["metadata failed"] += 1
+            return Fault(error=MetaStore("simulated: the store is away"))
+        seen["metadata slow"] += 1
+        return Fault(before=rng.choice([0.0, 0.02, 0.2]), after=rng.choice([0.0, 0.02, 0.2]))
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    def crash(self) -> None:
+        if self.process.alive:
+            self.process.alive = False
+            self.world.network.drop_process(self.process)
+            self.store.close()
+            self.world.tell(f"{self.name} crashed")

@@ -1,0 +1,162 @@
+"""
+What one history will do, drawn from its seed before it begins: a cluster, and steps at given times.
+
+A profile says what may be drawn.  `mix` has every kind of fault and switches each on for a third of the histories, for faults hide each
+other; the others are made for one danger.  Each step has a seed of its own, so leaving steps out changes nothing in those that stay.
+"""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+Shape = tuple[int, int, int]
+SHAPES: tuple[Shape, ...] = ((3, 3, 2), (3, 3, 2), (3, 3, 3), (3, 2, 2), (4, 2, 2), (4, 3, 2), (5, 3, 2), (2, 2, 1), (2, 2, 2), (3, 3, 1))
+
+
+@dataclass(frozen=True)
+class Step:
+    at: float
+    kind: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    name: str
+    weights: dict[str, float]  # kind of step -> how often, relative to each other
+    always: frozenset[str] = frozenset()  # kinds that no draw switches off
+    shapes: tuple[Shape, ...] = SHAPES
+    spares: tuple[int, int] = (0, 2)
+    steps: tuple[int, int] = (8, 45)
+    gap: float = 0.03  # mean seconds between steps
+    writers: tuple[int, ...] = (1, 1, 1, 2)
+    batch: int = 5  # most entries of one append
+    jitter: tuple[float, ...] = (0.0005, 0.002, 0.01)
+    fault_rates: tuple[float, ...] = (0.0, 0.0, 0.1, 0.4)
+    chance_on: float = 0.35
+    kinds: tuple[str, ...] = ("plain",)  # of ledgers: plain, advanced, deferred
+    sync: bool = True
+    first_id: int = 0
+    protocols: tuple[str, ...] = ("v2", "v2", "v3")
+
+
+WORK = {"append": 40.0, "wait": 8.0}
+FAULTS = {
+    "kill": 6.0, "start": 9.0, "power": 3.0, "torn": 3.0, "stop_link": 5.0, "heal": 5.0, "cut": 5.0, "slow_host": 3.0, "slow_disk": 3.0,
+    "pause_bookie": 3.0, "pause_writer": 2.0, "sync_fault": 1.5, "flush_fault": 1.0, "wipe": 1.0, "amnesia": 2.0, "expire": 2.0, "jump": 1.5,
+    "crash_writer": 1.5, "crash_opener": 3.0, "read_only": 1.5, "spare": 2.0, "lie": 1.0, "flush": 2.0,
+}  # fmt: skip
+USERS = {"look": 6.0, "poll": 10.0, "follow": 2.0, "open": 4.0, "close": 2.0, "write_lac": 2.0, "peek": 3.0}
+
+PROFILES: dict[str, Profile] = {}
+
+
+def profile(name: str, weights: dict[str, float], **changes: Any) -> Profile:
+    made = PROFILES[name] = Profile(name, {**WORK, **weights}, **changes)
+    return made
+
+
+ALL = frozenset({*WORK, *USERS})
+MIX = profile("mix", {**USERS, **FAULTS}, always=ALL, kinds=("plain",) * 6 + ("advanced",))
+
+# Profiles made for one danger: small, and full of what brings it about.
+profile(
+    "recovery",
+    {"open": 20, "stop_link": 12, "heal": 6, "cut": 6, "slow_host": 6, "look": 4, "poll": 6},
+    chance_on=1.0, steps=(6, 25), batch=2, shapes=((3, 3, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2), (2, 2, 2)), writers=(1,), gap=0.004,
+    jitter=(0.002, 0.01, 0.03), fault_rates=(0.0, 0.0, 0.2),
+)  # fmt: skip
+profile(
+    "change",
+    {"kill": 10, "start": 8, "stop_link": 8, "heal": 6, "cut": 8, "slow_host": 6, "look": 3, "poll": 5, "open": 1},
+    chance_on=1.0, batch=3, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (3, 3, 3)), spares=(1, 3), writers=(1,), gap=0.01,
+    jitter=(0.002, 0.01), fault_rates=(0.0, 0.4),
+)  # fmt: skip
+profile(
+    "power",
+    {"power": 8, "torn": 10, "start": 20, "open": 4, "look": 2, "flush": 3, "slow_disk": 4, "kill": 2},
+    chance_on=1.0, shapes=((3, 3, 2), (2, 2, 2)), spares=(0, 1), writers=(1,), gap=0.01,
+)  # fmt: skip
+profile(
+    "limbo",
+    {"amnesia": 10, "start": 16, "open": 8, "stop_link": 8, "heal": 6, "kill": 6},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), writers=(1,), gap=0.01,
+)  # fmt: skip
+profile(
+    "tail",
+    {"open": 8, "look": 10, "poll": 25, "follow": 6, "peek": 8, "crash_writer": 3, "stop_link": 8, "heal": 5, "slow_host": 6, "crash_opener": 6, "lie": 4},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1)), spares=(0, 1), writers=(1,), gap=0.006, jitter=(0.002, 0.01, 0.03),
+)  # fmt: skip
+profile(
+    "store",
+    {"kill": 6, "start": 6, "open": 5, "close": 4, "look": 2, "poll": 4, "stop_link": 4, "heal": 4},
+    chance_on=1.0, fault_rates=(0.3, 0.7), shapes=((3, 3, 2), (3, 2, 2)), spares=(1, 3), writers=(1,), gap=0.008, jitter=(0.002, 0.01),
+)  # fmt: skip
+profile(
+    "no spare",
+    {"kill": 8, "start": 5, "cut": 5, "look": 2, "poll": 3, "open": 1},
+    chance_on=1.0, shapes=((3, 3, 2), (4, 3, 2), (4, 2, 2), (3, 3, 3)), spares=(0, 0), writers=(1,), gap=0.02,
+)  # fmt: skip
+profile(
+    "deferred",
+    {"force": 20, "power": 3, "kill": 1, "start": 20, "cut": 2, "again": 4},
+    chance_on=1.0, shapes=((3, 3, 2), (2, 2, 2), (2, 2, 1)), spares=(0, 1), writers=(1,), kinds=("deferred", "deferred", "deferred advanced"),
+    sync=False, gap=0.02, fault_rates=(0.0,),
+)  # fmt: skip
+profile(
+    "large ids",
+    {"kill": 4, "start": 6, "open": 3, "look": 2, "poll": 3},
+    chance_on=1.0, shapes=((3, 2, 2), (5, 3, 2)), spares=(1, 2), writers=(1,), first_id=(1 << 31) - 8, fault_rates=(0.0,), gap=0.02,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides a history."""
+
+    profile: Profile
+    seed: int
+    shape: Shape = (3, 3, 2)
+    bookies: int = 3
+    ledgers: tuple[str, ...] = ("plain",)
+    latency: float = 0.0005
+    jitter: float = 0.002
+    fragmenting: float = 0.0
+    fault_rate: float = 0.0
+    protocol: str = "v2"
+    steps: tuple[Step, ...] = field(default=())
+
+    def with_steps(self, steps: tuple[Step, ...]) -> "Plan":
+        return replace(self, steps=steps)
+
+    def __str__(self) -> str:
+        e, w, a = self.shape
+        kinds = ", ".join(self.ledgers)
+        return (
+            f"profile {self.profile.name!r} seed {self.seed}: E={e} WQ={w} AQ={a}, {self.bookies} bookies, ledgers: {kinds}, {self.protocol}, "
+            f"latency {self.latency * 1000:g} ms + {self.jitter * 1000:g} ms, metadata faults {self.fault_rate:g}, {len(self.steps)} steps"
+        )
+
+
+def draw(profile: Profile, seed: int) -> Plan:
+    rng = Random(f"{profile.name}/{seed}")
+    shape = rng.choice(profile.shapes)
+    weights = {kind: weight for kind, weight in profile.weights.items() if kind in WORK or kind in profile.always or rng.random() < profile.chance_on}
+    kinds, odds = list(weights), list(weights.values())
+    at, steps = 0.0, []
+    for number in range(rng.randint(*profile.steps)):
+        steps.append(Step(at, rng.choices(kinds, odds)[0], seed * 1000 + number))
+        at += rng.expovariate(1 / profile.gap) if rng.random() < 0.7 else 0.0
+    return Plan(
+        profile,
+        seed,
+        shape,
+        shape[0] + rng.randint(*profile.spares),
+        tuple(rng.choice(profile.kinds) for _ in range(rng.choice(profile.writers))),
+        rng.choice((0.0002, 0.001)),
+        rng.choice(profile.jitter),
+        rng.choice((0.0, 0.0, 0.1)),
+        rng.choice(profile.fault_rates),
+        rng.choice(profile.protocols),
+        tuple(steps),
+    )

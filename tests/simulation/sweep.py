@@ -1,0 +1,109 @@
+"""
+Many histories: one after the other, on several processes, for so many seeds or so many seconds; and what they reached.
+
+A sweep fails when a promise was broken, and also when it was long enough to meet every rare case and missed one: a simulator that no longer
+reaches a danger says nothing about it.
+"""
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tests.simulation.history import replay
+from tests.simulation.plan import PROFILES, Plan, Profile, Step, draw
+from tests.simulation.truth import Violation
+
+MIXED = ("mix", "mix", "mix", "recovery", "change", "power", "limbo", "tail", "store", "no spare", "deferred", "large ids")
+ENOUGH = 3000  # histories after which every rare case must have been met
+
+# What must have happened at least once in a sweep of `ENOUGH` histories.
+RARE = (
+    "add parked", "add refused as read-only", "an id was given twice", "bookie gave up", "bookie joined", "bookie refused to serve without its disk",
+    "change during recovery", "change replaces an empty fragment", "checkpoint", "clock jumped", "closed by a recovery", "closed by the writer",
+    "conflict on IN_RECOVERY", "conflict on OPEN", "conflict on close", "connection cut", "disk destroyed", "empty last fragment at close", "ensemble change",
+    "force refused", "forced", "journal replayed", "limbo answer", "metadata answer lost", "metadata failed", "metadata slow", "partition",
+    "power lost inside a write", "process paused", "read past what is confirmed", "read-only bookie", "recoverer against writer", "recoverer crashed",
+    "recovery failed", "session expired", "several replaced in one change", "sync failed", "tail followed to the close",
+    "tail recovered beyond what was confirmed", "torn write", "two recoverers", "unacknowledged tail dropped", "unsynced entries lost",
+    "went on without a spare", "writer crashed", "writer told that it is fenced", "wrong LAC hint",
+)  # fmt: skip
+
+
+@dataclass
+class Result:
+    """What a sweep found."""
+
+    histories: int = 0
+    events: int = 0
+    seconds: float = 0.0
+    seen: Counter[str] = field(default_factory=Counter)
+    broken: list[tuple[Plan, Violation]] = field(default_factory=list)
+
+    @property
+    def unmet(self) -> list[str]:
+        return [case for case in RARE if not self.seen[case]]
+
+
+def profile_of(seed: int, name: str | None) -> Profile:
+    """Without a name the seeds go round the profiles."""
+    return PROFILES[name or MIXED[seed % len(MIXED)]]
+
+
+def sweep(seeds: Iterable[int], name: str | None = None, seconds: float = float("inf"), broken_max: int = 5) -> Result:
+    """Runs these seeds, as many as fit into `seconds`."""
+    result = Result()
+    start = time.monotonic()
+    for seed in seeds:
+        plan = draw(profile_of(seed, name), seed)
+        history, violation = replay(plan)
+        result.histories += 1
+        result.events += history.world.timeline.events
+        result.seen.update(history.seen)
+        if violation is not None:
+            result.broken.append((plan, violation))
+            if len(result.broken) >= broken_max:
+                break
+        result.seconds = time.monotonic() - start
+        if result.seconds >= seconds:
+            break
+    return result
+
+
+def every_nth(first: int, step: int) -> Iterator[int]:
+    while True:
+        yield first
+        first += step
+
+
+def beside(first: int, processes: int, arguments: list[str]) -> list["subprocess.Popen[str]"]:
+    """The same sweep in as many processes, each with its own share of the seeds."""
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.simulation", "--first", str(first + number), "--stride", str(processes), "--processes", "1", "--json", *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(processes)
+    ]
+
+
+def shrink(plan: Plan, violation: Violation, tries: int = 400) -> Plan:
+    """The fewest steps found that break the same promise."""
+    steps: tuple[Step, ...] = plan.steps
+    size = max(1, len(steps) // 2)
+    while size and tries > 0:
+        at, smaller = 0, False
+        while at < len(steps) and tries > 0:
+            tries -= 1
+            fewer = steps[:at] + steps[at + size :]
+            _history, found = replay(plan.with_steps(fewer))
+            if found is not None and found.invariant == violation.invariant:
+                steps, smaller = fewer, True
+            else:
+                at += size
+        if not smaller:
+            size //= 2
+    return plan.with_steps(steps)

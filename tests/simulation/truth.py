@@ -1,0 +1,230 @@
+"""
+What really happened, seen from outside, and the promises that are held against it.
+
+The checkers of architecture.md 6 and the invariants I1 to I8 of client-protocol.md 4.5.  They look at four places: what bookies made
+durable and said, what the metadata store was told, what writers were told, what readers and recoverers saw.  None of the code
+under test is asked whether it is right.
+"""
+
+from collections import Counter
+from typing import Any
+
+from quire.client.core.quorum import Quorums
+from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.metadata.store import Versioned
+from quire.protocol.errors import Status
+from quire.protocol.messages import AddRun
+
+PAYLOAD_AT = 36  # header and CRC32C
+
+
+class Violation(Exception):
+    """A broken promise: `invariant` is its name, the text says how."""
+
+    def __init__(self, invariant: str, text: str) -> None:
+        super().__init__(f"{invariant}: {text}")
+        self.invariant = invariant
+
+
+class LedgerTruth:
+    """One ledger."""
+
+    def __init__(self, ledger: int, shape: tuple[int, int, int], writer_name: str, deferred: bool) -> None:
+        self.id = ledger
+        self.quorums = Quorums(*shape)
+        self.writer_name = writer_name
+        self.deferred = deferred
+        self.first = 0  # the first id in use
+        self.kept: dict[int, set[str]] = {}  # entry -> bookies that answered for it
+        self.payloads: dict[int, bytes] = {}  # entry -> what was first stored under it
+        self.confirmed = -1  # the writer's last add confirmed
+        self.acked: dict[int, bytes] = {}  # what a caller was told
+        self.seen = -1  # the highest end that any reader saw
+        self.ends: set[int] = set()  # what recoverers were told
+        self.fenced: set[str] = set()  # bookies that said so
+
+    def holders(self, entry: int, metadata: LedgerMetadata) -> set[str]:
+        ensemble = metadata.ensemble_at(entry)
+        return {ensemble[index] for index in self.quorums.write_set(entry)} & self.kept.get(entry, set())
+
+
+class Truth:
+    """All ledgers.  Whatever breaks a promise is kept as `violation`, the first one only, for it may be noticed deep inside the code under test."""
+
+    def __init__(self) -> None:
+        self.ledgers: dict[int, LedgerTruth] = {}
+        self.seen: Counter[str] = Counter()
+        self.violation: Violation | None = None
+        self.authors: dict[int, tuple[str, object]] = {}  # id of a metadata value -> who wrote it
+
+    def break_(self, invariant: str, text: str) -> None:
+        if self.violation is None:
+            self.violation = Violation(invariant, text)
+
+    # Bookies
+
+    def stored(self, bookie: str, run: AddRun) -> None:
+        """The bookie answers EOK for the run: durable from now on."""
+        truth = self.ledgers.get(run.ledger)
+        if truth is not None:
+            for entry in range(run.first, run.first + len(run.bodies)):
+                truth.kept.setdefault(entry, set()).add(bookie)
+
+    def taken(self, bookie: str, run: AddRun) -> None:
+        """The bookie takes the run."""
+        truth = self.ledgers.get(run.ledger)
+        if truth is None:
+            return
+        if bookie in truth.fenced and not run.recovery:
+            self.break_("fence", f"{bookie} said that ledger {run.ledger} is fenced, and takes plain add {run.first} after it")
+        payloads = truth.payloads
+        for entry, body in enumerate(run.bodies, run.first):
+            payload = bytes(body[PAYLOAD_AT:])
+            if payloads.setdefault(entry, payload) != payload:
+                self.break_("I4", f"{bookie} got {payload[:20]!r} as entry {entry} of ledger {run.ledger}, which is {payloads[entry][:20]!r}")
+
+    def fence_said(self, bookie: str, ledger: int) -> None:
+        truth = self.ledgers.get(ledger)
+        if truth is not None:
+            truth.fenced.add(bookie)
+
+    def answered(self, bookie: str, ledger: int, entry: int, found: Any, had: bool) -> None:
+        """What storage says to a read; `had`: when it was asked it had answered for that entry."""
+        if found in (Status.ENOENTRY, Status.ENOLEDGER) and had:
+            self.break_("no false negative", f"{bookie} said {found.name} for entry {entry} of ledger {ledger}, which it acknowledged before")
+        if found is Status.EUNKNOWNLEDGERSTATE:
+            self.seen["limbo answer"] += 1
+
+    def has(self, bookie: str, ledger: int, entry: int) -> bool:
+        truth = self.ledgers.get(ledger)
+        if truth is None:
+            return False
+        if entry == -1:
+            return any(bookie in kept for kept in truth.kept.values())
+        return bookie in truth.kept.get(entry, ())
+
+    def came_back(self, bookie: str, ledger: int, lost: set[int], fence_lost: bool, synced: bool) -> None:
+        """After a restart the bookie lacks these entries that it had acknowledged, or the fence that it had told of."""
+        truth = self.ledgers[ledger]
+        if synced and lost:
+            self.break_("durable", f"{bookie} restarted without entries {sorted(lost)[:5]} of ledger {ledger}, which it had acknowledged")
+        for entry in lost:
+            truth.kept[entry].discard(bookie)
+        if lost:
+            self.seen["unsynced entries lost"] += 1
+        if fence_lost:
+            self.break_("fence", f"{bookie} restarted without the fence of ledger {ledger} that it had told of")
+
+    # Metadata
+
+    def metadata_written(self, ledger: int, before: Versioned[LedgerMetadata] | None, after: Versioned[LedgerMetadata]) -> None:
+        truth = self.ledgers.get(ledger)
+        author, _value = self.authors.get(id(after.value), ("", None))
+        if truth is None or before is None:
+            return
+        old, new = before.value, after.value
+        if author == truth.writer_name and old.state is not LedgerState.OPEN:
+            self.break_("D1", f"the writer wrote {new.state.name} over {old.state.name} of ledger {ledger}")
+        if old.is_closed and (not new.is_closed or (new.last_entry, new.length, new.fragments) != (old.last_entry, old.length, old.fragments)):
+            self.break_("closed is final", f"ledger {ledger} was closed at {old.last_entry} with length {old.length}, now {new.state.name} at {new.last_entry}")
+        if old.state is LedgerState.IN_RECOVERY and new.state is LedgerState.OPEN:
+            self.break_("states", f"ledger {ledger} went from IN_RECOVERY to OPEN")
+        if old.state is LedgerState.IN_RECOVERY is new.state and new.fragments != old.fragments:
+            self.break_("S6", f"ledger {ledger}: ensembles were stored before the recovery came to its end")
+        keys = [fragment.first for fragment in new.fragments]
+        if keys != sorted(set(keys)) or old.fragments[:-1] != new.fragments[: len(old.fragments) - 1]:
+            self.break_("I5", f"ledger {ledger}: fragments {old.fragments} became {new.fragments}")
+        self._count(truth, author, old, new)
+        self.check_confirmed(truth, new)
+        if new.is_closed and not old.is_closed:
+            self._closed(truth, new)
+
+    def _count(self, truth: LedgerTruth, author: str, old: LedgerMetadata, new: LedgerMetadata) -> None:
+        seen = self.seen
+        changed = sum(a != b for a, b in zip(old.last_fragment.bookies, new.last_fragment.bookies, strict=True))
+        if author == truth.writer_name:
+            seen["ensemble change"] += bool(changed)
+            seen["several replaced in one change"] += changed > 1
+            seen["change replaces an empty fragment"] += bool(changed) and len(new.fragments) == len(old.fragments) and len(old.fragments) > 1
+        elif new.is_closed and new.fragments != old.fragments:
+            seen["change during recovery"] += 1
+        if new.is_closed:
+            seen["closed by the writer" if author == truth.writer_name else "closed by a recovery"] += 1
+            seen["tail recovered beyond what was confirmed"] += new.last_entry > truth.confirmed
+            seen["unacknowledged tail dropped"] += any(entry > new.last_entry for entry in truth.kept)
+            seen["empty last fragment at close"] += new.last_fragment.first > new.last_entry >= 0
+        if old.state is LedgerState.OPEN and new.state is LedgerState.IN_RECOVERY and len(truth.payloads) > truth.confirmed + 1:
+            seen["recoverer against writer"] += 1
+
+    def check_confirmed(self, truth: LedgerTruth, metadata: LedgerMetadata) -> None:
+        """I2: what is confirmed is on an ack quorum of the write set that the metadata names."""
+        if truth.deferred:
+            return
+        for entry in range(truth.first, truth.confirmed + 1):
+            holders = truth.holders(entry, metadata)
+            if len(holders) < truth.quorums.ack:
+                self.break_(
+                    "I2", f"entry {entry} of ledger {truth.id} is confirmed, yet of its ensemble {metadata.ensemble_at(entry)} only {sorted(holders)} have it"
+                )
+                return
+
+    def _closed(self, truth: LedgerTruth, metadata: LedgerMetadata) -> None:
+        end = metadata.last_entry
+        highest = max(truth.acked, default=-1)
+        if end < highest:
+            self.break_("I1", f"ledger {truth.id} was closed at {end}, but entry {highest} is acknowledged")
+        if end < truth.seen:
+            self.break_("I8", f"ledger {truth.id} was closed at {end}, but a reader saw its end at {truth.seen}")
+        if truth.deferred:
+            return
+        for entry in range(truth.first, end + 1):
+            if len(truth.holders(entry, metadata)) < truth.quorums.ack:
+                self.break_(
+                    "I3", f"ledger {truth.id} was closed at {end} with entry {entry} on fewer than {truth.quorums.ack} of {metadata.ensemble_at(entry)}"
+                )
+                return
+
+    # Writers
+
+    def confirm(self, truth: LedgerTruth, lac: int, metadata: LedgerMetadata | None) -> None:
+        """The writer's last add confirmed."""
+        if lac < truth.confirmed:
+            self.break_("LAC", f"the LAC of ledger {truth.id} went back from {truth.confirmed} to {lac}")
+        before, truth.confirmed = truth.confirmed, lac
+        if metadata is None or truth.deferred:
+            return
+        for entry in range(max(before + 1, truth.first), lac + 1):
+            if len(truth.holders(entry, metadata)) < truth.quorums.ack and not metadata.is_closed:
+                self.break_("LAC", f"entry {entry} of ledger {truth.id} is confirmed without an ack quorum: {sorted(truth.holders(entry, metadata))}")
+
+    def acknowledged(self, truth: LedgerTruth, ids: range, payloads: list[bytes], metadata: LedgerMetadata | None) -> None:
+        for entry, payload in zip(ids, payloads, strict=True):
+            if entry in truth.acked:
+                self.break_("once", f"entry {entry} of ledger {truth.id} was acknowledged twice")
+            truth.acked[entry] = payload
+        if ids and metadata is not None and metadata.is_closed and ids[-1] > metadata.last_entry:
+            self.break_("I1", f"entry {ids[-1]} of ledger {truth.id} was acknowledged after the ledger was closed at {metadata.last_entry}")
+
+    def forced(self, truth: LedgerTruth, last: int, metadata: LedgerMetadata) -> None:
+        """A force succeeded: everything up to `last` is durable on every bookie of its write set."""
+        for entry in range(truth.first, last + 1):
+            ensemble = metadata.ensemble_at(entry)
+            missing = {ensemble[index] for index in truth.quorums.write_set(entry)} - truth.kept.get(entry, set())
+            if missing:
+                self.break_("D15", f"a force of ledger {truth.id} up to {last} succeeded, but {sorted(missing)} do not have entry {entry}")
+                return
+
+    # Readers
+
+    def saw_end(self, truth: LedgerTruth, before: int, end: int, metadata: LedgerMetadata | None) -> None:
+        """A reader shows this end of a ledger."""
+        if end < before:
+            self.break_("I8", f"a reader's end of ledger {truth.id} shrank from {before} to {end}")
+        truth.seen = max(truth.seen, end)
+        if metadata is None:
+            return
+        if metadata.is_closed:
+            if end > metadata.last_entry:
+                self.break_("I8", f"a reader saw entry {end} as the end of ledger {truth.id}, which is closed at {metadata.last_entry}")
+        elif end > truth.confirmed:
+            self.break_("I6", f"a reader saw the LAC {end} of ledger {truth.id}, where only {truth.confirmed} is confirmed")
