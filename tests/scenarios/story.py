@@ -74,7 +74,7 @@ class Story:
         self.writers: dict[str, Writer] = {}
         self.readers: dict[str, Reader] = {}
         self.news: list[str] = []
-        self.rules: list[tuple[str, set[str], set[str], set[int] | None, str | int]] = []
+        self.rules: list[tuple[set[str], set[str], set[str], set[int], str | int]] = []  # operations, bookies, clients, entries; empty: any
         self.ledger = -1
         self.quorums = (3, 3, 2)
         self.password = b""
@@ -102,7 +102,8 @@ class Story:
         self.options[name] = value
 
     @says(
-        r"(?P<who>\w+) creates (?P<e>\d)/(?P<w>\d)/(?P<a>\d)(?: on (?P<bookies>[\w ]+?))?(?: with password (?P<password>\w+))?(?P<flags>(?:, (?:advanced|deferred sync))*)"
+        r"(?P<who>\w+) creates (?P<e>\d)/(?P<w>\d)/(?P<a>\d)(?: on (?P<bookies>[\w ]+?))?(?: with password (?P<password>\w+))?"
+        r"(?P<flags>(?:, (?:advanced|deferred sync))*)"
     )
     def creates(self, who: str, e: str, w: str, a: str, bookies: str | None, password: str | None, flags: str) -> None:
         self.quorums = (int(e), int(w), int(a))
@@ -157,7 +158,7 @@ class Story:
     def appends(self, who: str, payloads: str) -> None:
         words = payloads.split()
         if len(words) == 2 and words[1] == "entries":
-            words = ["%04d" % number for number in range(int(words[0]))]
+            words = [f"{number:04d}" for number in range(int(words[0]))]
         self.follow(
             self.writers[who].append_many([word.encode() for word in words]),
             lambda ids: self.note(who, f"{runs(ids)} acknowledged"),
@@ -253,17 +254,9 @@ class Story:
     )
     def rule(self, verb: str, op: str, names: str | None, entries: str | None, who: str | None, code: str | None) -> None:
         verdict: str | int = {"hold": "hold", "lose": "drop", "mute": "mute"}.get(verb) or NAMES[str(code)]
-        ops = set(OPS.values()) if op == "everything" else {OPS[op]}
-        number = {str(self.client(who).pool.number)} if who else set()
-        self.rules.append(
-            (
-                next(iter(ops)) if len(ops) == 1 else "",
-                set((names or "").split()),
-                number,
-                {int(each) for each in entries.split()} if entries else None,
-                verdict,
-            )
-        )
+        ops = set() if op == "everything" else {OPS[op]}
+        clients = {str(self.client(who).pool.number)} if who else set()
+        self.rules.append((ops, set((names or "").split()), clients, set(map(int, (entries or "").split())), verdict))
         self.cluster.judge = self.judge
 
     @says(r"obey")
@@ -287,7 +280,8 @@ class Story:
         self.cluster.store_fault = lambda name, _given: Fault(before=wait) if name == "write_ledger" and wait else None
 
     @says(
-        r"somebody (?P<what>marks it in recovery|deletes it|closes it at (?P<last>-?\d+) with length (?P<length>\d+)|replaces (?P<old>b\d+) by (?P<new>b\d+) from (?P<first>\d+))"
+        r"somebody (?P<what>marks it in recovery|deletes it|closes it at (?P<last>-?\d+) with length (?P<length>\d+)"
+        r"|replaces (?P<old>b\d+) by (?P<new>b\d+) from (?P<first>\d+))"
     )
     def somebody(self, what: str, last: str | None, length: str | None, old: str | None, new: str | None, first: str | None) -> None:
         shared, ledger = self.cluster.shared, self.ledger
@@ -334,10 +328,10 @@ class Story:
         return self.clients[who]
 
     def judge(self, request: Request) -> str | int:
-        for op, names, clients, entries, verdict in self.rules:
-            if (not op or op == request.op) and (not names or request.bookie in names) and (not clients or str(request.client) in clients):
-                if entries is None or request.entry in entries:
-                    return verdict
+        asked = (request.op, request.bookie, str(request.client), request.entry)
+        for *wanted, verdict in self.rules:
+            if all(not among or each in among for each, among in zip(asked, wanted, strict=True)):
+                return verdict
         return "pass"
 
     def note(self, who: str, what: str) -> None:
