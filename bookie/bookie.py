@@ -12,6 +12,7 @@ non-zero status.
 """
 
 import socket
+from array import array
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
@@ -21,9 +22,11 @@ from twisted.logger import Logger
 
 from quire.bookie import disks, identity, restoring
 from quire.bookie.admin import Admin
+from quire.bookie.admin_gc import GcPaths
 from quire.bookie.contract import LedgerStorage
 from quire.bookie.copies import Copies, CopyStorage
 from quire.bookie.files import Files, StorageError
+from quire.bookie.garbage import Garbage, Reclaiming
 from quire.bookie.http import HttpServer
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.listener import Listener
@@ -48,6 +51,14 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
     """A storage as the bookie opens and closes it."""
 
     counters: Any
+
+    @property
+    def space(self) -> Reclaiming: ...
+
+    def stored_ledgers(self) -> "Deferred[array[int]]": ...
+
+    def flush(self) -> Deferred[None]: ...
+
     read_only_changed: Callable[[str | None], None]  # set by the bookie: why adds are refused, None when they are taken again
 
     def start(self) -> None:
@@ -163,6 +174,8 @@ class Bookie:
         self.listener = Listener(self._clock, options, self.service)
         self.copies = Copies(self._clock, storage)
         self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
+        self.garbage = Garbage(self._clock, options, self._files, storage, self._store, cluster.instance_id)
+        self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
         storage.start()
         boot = self._files.boot_id()
         if lost:
@@ -202,8 +215,8 @@ class Bookie:
         self._look_at_disks()
         self.registration = Registration(self._store, self.id, self._fail)
         assert self._storage is not None
-        self._metrics = Metrics(BookieCollector(self.service, self.listener, self.registration, self._storage.counters))
-        server = HttpServer(self._clock, Admin(self).serve)
+        self._metrics = Metrics(BookieCollector(self.service, self.listener, self.registration, self._storage.counters, self.garbage.gauges))
+        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id)).serve)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)
@@ -218,6 +231,7 @@ class Bookie:
         finally:
             if waiting.active():
                 waiting.cancel()
+        self.garbage.start()
         self._disk_watch = LoopingCall(self._look_at_disks)
         self._disk_watch.clock = self._reactor
         self._disk_watch.start(options.disk_check_interval_ms / 1000, now=False)
@@ -331,6 +345,8 @@ class Bookie:
         for directory, used in found.nearly_full:
             if directory not in self._nearly_full:
                 self.log.warn("{directory} is {used:.1%} full (diskUsageWarnThreshold)", directory=directory, used=used)
+        if nearly_full - self._nearly_full:
+            self.garbage.under_pressure()
         self._nearly_full = nearly_full
         self.service.high_priority_writes = found.room_for_recovery
         self._set_read_only(DISK, found.reason)

@@ -184,6 +184,17 @@ class Garbage:
             ],
         }
 
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Name, meaning and value of what /metrics shows beside the counters; as the last pass over the logs saw it."""
+        spaces = self._storage.space.directories
+        return [
+            ("entry_logs", "finished entry logs", sum(space.logs for space in spaces)),
+            ("entry_log_bytes", "bytes of entries in finished entry logs", sum(space.total for space in spaces)),
+            ("entry_log_living_bytes", "those of them that are needed", sum(space.live for space in spaces)),
+            ("entry_logs_left_alone", "entry logs that are not touched because something is wrong", sum(len(space.doubtful) for space in spaces)),
+            ("gc_running", "1 while a round of garbage collection runs", int(self._running is not None)),
+        ]
+
     def _on_timer(self) -> None:
         if self._running is None:
             self._run()

@@ -11,7 +11,7 @@ Knows: names and where the numbers are.  Does not know: who counts them.
 prometheus_client is imported at the first scrape, so that a bookie that nobody scrapes stays small.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from quire.bookie.listener import Listener
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "quire_"
+
+
+Gauges = Callable[[], Iterable[tuple[str, str, float]]]  # name, meaning, value
 
 
 class Counters(Protocol):
@@ -45,11 +48,13 @@ def numbers(counters: object) -> Iterator[tuple[str, int | float]]:
 class BookieCollector:
     """Reads the numbers when it is asked."""
 
-    def __init__(self, service: Service, listener: Listener, registration: Registration, storage_counters: object) -> None:
+    def __init__(self, service: Service, listener: Listener, registration: Registration, storage_counters: object, more: Gauges = tuple) -> None:
+        """`more` gives further gauges."""
         self._service = service
         self._listener = listener
         self._registration = registration
         self._storage_counters = storage_counters
+        self._more = more
 
     def collect(self) -> Iterator["Metric"]:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -72,6 +77,7 @@ class BookieCollector:
             ("long_polls_waiting", "long polls that wait", service.long_polls.waiting),
             ("disk_bytes", "size of the ledger directories' disks", total),
             ("disk_free_bytes", "free on the ledger directories' disks", free),
+            *self._more(),
         ):
             yield GaugeMetricFamily(PREFIX + name, meaning, value=gauge)
 

@@ -11,10 +11,12 @@ order, once per journal group.
 Safety:
 * a token comes back only after the sync that covers what it stands for; after a journal fault none comes back;
 * a fence is durable before its token comes back, also when somebody else set it a moment ago;
+* a ledger that was deleted is not made again by a writer who has not heard of it;
 * "no such entry" is said only by a ledger that is not in limbo; an entry that can't be read or fails its checksum is EIO, never a "no".
 """
 
 import os
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -25,6 +27,7 @@ from twisted.logger import Logger
 from quire.bookie import apache_journal
 from quire.bookie.checkpoint import Checkpoints, read_mark
 from quire.bookie.counters import Counters
+from quire.bookie.deleted import DeletedLedgers
 from quire.bookie.directory import LAC_END, LedgerDirectory, current
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal import Group, Journal
@@ -96,6 +99,7 @@ class Storage:
         self._journals: list[Journal] = []
         self._cache = WriteCache(options.write_cache_bytes_max)
         self._ledgers = Ledgers(self._load_row)
+        self._deleted = DeletedLedgers()
         self._checkpoints = Checkpoints(self._files, self._workers, self._journals, self._cache, self._ledgers, self._directories)
         self._checkpoints.finished = self._on_checkpoint
         self._lookup = Lookup(
@@ -326,6 +330,8 @@ class Storage:
         if not count or len(bodies[-1]) < LAC_END:
             return Status.EBADREQ
         if state is None:
+            if self._deleted.refuses(ledger, self._reactor.seconds()):
+                return Status.ENOLEDGER if run.recovery else Status.EFENCED
             state = self._create(ledger, run.master_key)
         frames = run.frames
         if frames is not None:
@@ -366,6 +372,7 @@ class Storage:
                     state.wake()
 
     def _create(self, ledger: int, key: bytes) -> LedgerState:
+        self._deleted.forget(ledger)
         state = self._ledgers.create(ledger, key)
         state.index_stale = self._checkpoints.deleting(ledger)
         return state
@@ -398,10 +405,16 @@ class Storage:
             self._log_key(state, self._journal_of(ledger))
         return state
 
+    def _is_gone(self, ledger: int) -> bool:
+        """Whether the ledger was deleted here so lately that it may not be made again."""
+        return self._ledgers.get(ledger) is None and self._deleted.refuses(ledger, self._reactor.seconds())
+
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
         """EOK: no plain add is taken from now on, and `token` comes back once that is durable.  Makes the ledger if it is unknown.  EUA: wrong key."""
         if self.fault is not None:
             return Status.EIO
+        if self._is_gone(ledger):
+            return Status.ENOLEDGER
         state = self._open_with_key(ledger, master_key)
         if state is None:
             return Status.EUA
@@ -424,6 +437,8 @@ class Storage:
             return Status.EIO
         if len(body) < 16:
             return Status.EBADREQ
+        if self._is_gone(ledger):
+            return Status.ENOLEDGER
         state = self._open_with_key(ledger, master_key)
         if state is None:
             return Status.EUA
@@ -482,19 +497,25 @@ class Storage:
         """What is stored of a ledger, as ascending (first, count), whether or not something is missing.  Fails with `StorageError` or `OSError`."""
         return self._lookup.held(ledger)
 
-    def delete_ledger(self, ledger: int) -> None:
-        """Forgets the ledger and its entries; their bytes go when their entry log goes.  An unknown ledger is fine."""
+    def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
+        """
+        Forgets the ledger and its entries; their bytes go when their entry log goes.  An unknown ledger is fine.
+        `remembered`: who writes to it soon is refused; otherwise it is only this copy that goes.
+        """
         if self._ledgers.get(ledger) is None:
             return
         self._journal_of(ledger).append((pack_block(DELETED, 0, ledger, 0),), BLOCK.size)
-        state = self._drop(ledger)
+        state = self._drop(ledger, remembered)
         if state is not None:
             state.wake()
 
-    def _drop(self, ledger: int) -> LedgerState | None:
+    def _drop(self, ledger: int, remembered: bool = True) -> LedgerState | None:
         self._cache.forget(ledger)
         self._lookup.forget(ledger)
         self._checkpoints.deleted.add(ledger)
+        if remembered:
+            state = self._ledgers.get(ledger)
+            self._deleted.add(ledger, state is not None and state.fenced, self._reactor.seconds())
         return self._ledgers.delete(ledger)
 
     # What comes back
@@ -595,6 +616,19 @@ class Storage:
     def ledgers(self) -> Iterator[int]:
         """The ids of all ledgers, in no order."""
         return self._ledgers.ids(chain.from_iterable(directory.table.ids() for directory in self._directories))
+
+    def stored_ledgers(self) -> "Deferred[array[int]]":
+        """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
+        return self._workers.run(self._stored_ledgers)
+
+    def _stored_ledgers(self) -> "array[int]":
+        found = array("q")
+        for directory in self._directories:
+            for ledger in directory.table.ids():
+                found.append(ledger)
+                if not ledger % 64:
+                    self._workers.pause()
+        return found if len(self._directories) == 1 else array("q", sorted(found))
 
     def explicit_lac(self, ledger: int) -> bytes | None:
         """The explicit LAC as it was written last."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 STOP_LOOK_S = 0.05  # between two looks at whether a process is gone
 HTTP_S = 5.0
 READONLY_PATH = "/api/v1/bookie/state/readonly"
+GC_PATH = "/api/v1/bookie/gc"
+GC_LOOK_S = 0.05  # between two looks at whether a round has ended
 
 app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
 
@@ -140,7 +142,7 @@ def info(
     json_wanted: Json = False,
 ) -> None:
     """
-    Shows how full the disks of bookies are, as each of them says.
+    Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the last garbage collection saw it.
 
     \b
     Example:
@@ -157,12 +159,15 @@ def info(
             if answer.code and bookie is not None:
                 raise error_of(answer.code, f"{one} did not say")
             state = "writable" if one in found.writable else "read-only"
-            rows.append({"bookie": one, "state": state, "total_bytes": answer.total_bytes, "free_bytes": answer.free_bytes, "code": answer.code})
+            row: dict[str, Any] = {"bookie": one, "state": state, "total_bytes": answer.total_bytes, "free_bytes": answer.free_bytes, "code": answer.code}
+            row["gc"] = found.find(one)
+            rows.append(row)
         return rows
 
     rows = with_client(metadata_uri(metadata), story)
-    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6})
+    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10})
     for row in rows:
+        row["gc"] = garbage_of(row["gc"])
         if not json_wanted:
             total, free = row["total_bytes"], row["free_bytes"]
             known = total is not None and free is not None
@@ -170,6 +175,8 @@ def info(
                 free=output.size_text(free) if known else "?",
                 total=output.size_text(total) if known else "?",
                 used=f"{1 - free / total:.0%}" if known and total else "?",
+                logs=output.size_text(sum(each["bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
+                living=output.size_text(sum(each["living_bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
             )
         table.row(row)
 
@@ -288,21 +295,76 @@ def readonly(
     async def story(store: MetadataStore) -> ServiceInfo | None:
         return await store.service_info(bookie)
 
+    state = json.loads(told(bookie, with_store(metadata_uri(metadata), story), READONLY_PATH, {"readOnly": wanted == "on"}))
+    output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
+
+
+@app.command()
+def gc(
+    bookie: BookieId,
+    minor: Annotated[bool, typer.Option("--minor", help="compact as a minor compaction does; neither of the two: both")] = False,
+    major: Annotated[bool, typer.Option("--major", help="compact as a major compaction does")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="come back when it is done")] = True,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Makes a running bookie collect its garbage now. To be run on the bookie's own machine.
+
+    Ledgers that are deleted go, and entry logs that nobody needs; entry logs that are mostly dead are compacted.
+
+    \b
+    Example:
+      quire bookie gc 10.0.0.5:3181
+    """
+
+    async def story(store: MetadataStore) -> ServiceInfo | None:
+        return await store.service_info(bookie)
+
     found = with_store(metadata_uri(metadata), story)
+    both = minor == major
+    before = json.loads(told(bookie, found, GC_PATH))
+    told(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major})
+    state = json.loads(told(bookie, found, GC_PATH))
+    while wait and state["is_in_force_gc"] == "true":
+        time.sleep(GC_LOOK_S)
+        state = json.loads(told(bookie, found, GC_PATH))
+    row: dict[str, Any] = {"bookie": bookie, "done": state["is_in_force_gc"] == "false"}
+    row.update({name: state[name] - before[name] for name in ("ledgers_deleted", "logs_removed", "bytes_removed", "bytes_moved")})
+    row["problems"] = [problem for problem in (state["problem"], *(each["problem"] for each in state["directories"])) if problem]
+    output.document(json_wanted, row)
+    if row["problems"]:
+        raise refused("; ".join(row["problems"]))
+
+
+def told(bookie: str, found: ServiceInfo | None, path: str, wish: dict[str, Any] | None = None) -> bytes:
+    """What a bookie's admin address answers to a GET, or to a PUT of `wish`.  Raises `BookieHandleNotAvailable`, `typer.Exit`."""
     if found is None:
         raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
     if found.http is None:
-        raise BookieHandleNotAvailable(f"{bookie} announced no HTTP address, so it can't be switched from outside")
-    url = f"http://{found.http.host}:{found.http.port}{READONLY_PATH}"
-    request = urllib.request.Request(url, json.dumps({"readOnly": wanted == "on"}).encode(), {"Content-Type": "application/json"}, method="PUT")
+        raise BookieHandleNotAvailable(f"{bookie} announced no HTTP address, so nothing can be asked of it from outside")
+    url = f"http://{found.http.host}:{found.http.port}{path}"
+    body = None if wish is None else json.dumps(wish).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="GET" if wish is None else "PUT")
     try:
         with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
-            state = json.load(answer)
+            return bytes(answer.read())
     except urllib.error.HTTPError as failure:
         raise refused(f"{bookie} refused: {failure.read().decode(errors='replace').strip()}") from None
     except OSError as failure:
         raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
-    output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
+
+
+def garbage_of(found: ServiceInfo | None) -> dict[str, Any] | None:
+    """What a bookie says of its garbage collection; None when its admin address can't be reached from here."""
+    if found is None or found.http is None:
+        return None
+    try:
+        with urllib.request.urlopen(f"http://{found.http.host}:{found.http.port}{GC_PATH}", timeout=HTTP_S) as answer:
+            status: dict[str, Any] = json.load(answer)
+    except (OSError, ValueError):
+        return None
+    return status
 
 
 def options_of(conf: Path) -> "BookieOptions":

@@ -3,11 +3,13 @@ A storage in memory with the contract of the real one, and switches for a test: 
 whether reads have to wait.  It is also the slow twin of the rules: plain dicts, nothing clever.
 """
 
+from array import array
 from collections.abc import Callable, Mapping
 
 from twisted.internet.defer import Deferred, succeed
 
 from quire.bookie.ledger_table import LedgerRow
+from quire.bookie.space import DirectorySpace, Threshold
 from quire.protocol.digest import last_add_confirmed
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -42,10 +44,23 @@ class FakeLedger:
             self.wake()
 
 
-class FakeCounters:
-    __slots__ = ("_hidden", "journal_syncs")
+class FakeSpace:
+    """Entry logs that nobody gets back; `passes` are the thresholds asked for."""
 
     def __init__(self) -> None:
+        self.directories: list[DirectorySpace] = []
+        self.passes: list[float] = []
+
+    def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> Deferred[None]:
+        self.passes.append(threshold("/ledgers"))
+        return succeed(None)
+
+
+class FakeCounters:
+    __slots__ = ("_hidden", "gc_ledgers_deleted", "gc_rounds", "journal_syncs")
+
+    def __init__(self) -> None:
+        self.gc_rounds = self.gc_ledgers_deleted = 0
         self.journal_syncs = 0
         self._hidden = 1
 
@@ -66,6 +81,7 @@ class FakeStorage:
         self.kept: dict[int, FakeLedger] = {}
         self.taken: list[tuple[int, int, int]] = []  # (ledger, first, count) of each run in the order it was taken
         self.counters = FakeCounters()
+        self.space = FakeSpace()
         self.started = self.closed = False
         self.start_error: Exception | None = None
 
@@ -153,6 +169,12 @@ class FakeStorage:
     def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
         found = self.kept.get(ledger)
         return succeed([(entry, 1) for entry in sorted(found.entries)] if found is not None else [])
+
+    def stored_ledgers(self) -> "Deferred[array[int]]":
+        return succeed(array("q", sorted(self.kept)))
+
+    def flush(self) -> Deferred[None]:
+        return succeed(None)
 
     def delete_ledger(self, ledger: int) -> None:
         if ledger in self.kept:

@@ -55,7 +55,7 @@ def test_pressure_shows() -> None:
 
 
 def test_numbers_of_a_slots_object() -> None:
-    assert dict(numbers(FakeCounters())) == {"journal_syncs": 0}
+    assert dict(numbers(FakeCounters())) == {"gc_ledgers_deleted": 0, "gc_rounds": 0, "journal_syncs": 0}
     assert list(numbers(object())) == []
 
 

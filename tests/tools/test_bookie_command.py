@@ -255,7 +255,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         assert status([*arguments, "--help"]) == 0
         return capsys.readouterr().out
 
-    for command in ("start", "stop", "list", "info", "check", "format", "readonly"):
+    for command in ("start", "stop", "list", "info", "check", "format", "readonly", "gc"):
         assert f"quire bookie {command}" in text("bookie", command)
     for command in ("show", "create", "delete"):
         assert f"quire cookie {command}" in text("cookie", command)

@@ -13,7 +13,7 @@ from tests.tools.command import COMMAND, environment, ok, quire, refused
 
 SUBCOMMANDS = {
     "metadata": ["init", "show", "destroy"],
-    "bookie": ["start", "stop", "format", "list", "info", "readonly"],
+    "bookie": ["start", "stop", "format", "list", "info", "readonly", "gc"],
     "cookie": ["show", "create", "delete"],
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
     "bench": ["write", "read"],
