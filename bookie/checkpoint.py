@@ -14,7 +14,8 @@ Mark: file `quire.mark` in each ledger directory's `current/`, big-endian, repla
 
 Knows: that order.  Does not know: how directories store, who asks for a checkpoint.
 Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the
-half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped; a failed sync is final.
+half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped; a failed sync is final
+for its directory, which is given up: that is written down in the others before the journal frees what was meant for it.
 """
 
 import errno
@@ -27,6 +28,7 @@ from crc32c import crc32c
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from quire.bookie import given_up
 from quire.bookie.directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal import Journal
@@ -41,6 +43,8 @@ T = TypeVar("T")
 MARK = "quire.mark"
 MARK_MAGIC = b"QMRK"
 MARK_HEAD = struct.Struct(">4sII")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+SPARE_BYTES = 16 << 20  # of a disk that a flush leaves free, for what the index writes when it likes
 PLACE = struct.Struct(">QQ")
 SUM = struct.Struct(">I")
 
@@ -72,13 +76,14 @@ def read_mark(files: Files, directory: str) -> list[Place] | None:
 class Work:
     """What one checkpoint makes durable."""
 
-    __slots__ = ("changes", "deleted", "half", "places")
+    __slots__ = ("changes", "deleted", "half", "places", "stored")
 
     def __init__(self, places: list[Place], half: Half, changes: Changes, deleted: set[int]) -> None:
         self.places = places
         self.half = half
         self.changes = changes
         self.deleted = deleted
+        self.stored: set[int] = set()  # numbers of the directories that have their share, though perhaps not durably
 
     @property
     def empty(self) -> bool:
@@ -114,6 +119,9 @@ class Checkpoints:
         self._work: Work | None = None  # taken and not yet durable
         self._waiters: list[Deferred[None]] = []
         self._turns: list[Deferred[None]] = []
+        self.gave_up: Callable[[int, LedgerDirectory], None] = lambda number, directory: None  # a directory failed, and others go on
+        self._told: set[int] = set()
+        self._noted: list[str] = []
 
     def deleting(self, ledger: int) -> bool:
         """Whether the index may still hold rows of this ledger from before it was deleted."""
@@ -196,7 +204,7 @@ class Checkpoints:
                 self.failure = str(error)
                 raise
             except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno in FULL:
                     self.blocked = f"a ledger directory is full: {error}"
                 else:
                     self.failure = f"flush failed: {error}"
@@ -211,7 +219,8 @@ class Checkpoints:
         self._settled(work)
 
     def _settled(self, work: Work) -> None:
-        """All of it is durable."""
+        """All of it is durable, save what was meant for a directory that was given up."""
+        self._tell_given_up()
         self.blocked = None
         self.marks = work.places
         self._work = None
@@ -225,37 +234,93 @@ class Checkpoints:
 
     def _store(self, work: Work) -> None:
         """On the storage pool."""
-        self.write(work.half, work.deleted)
         rows = rows_of(work.changes)
         count = len(self._directories)
+        shares = self._shares(work.half, work.deleted)
         for number, directory in enumerate(self._directories):
-            directory.store_rows({ledger: row for ledger, row in rows.items() if ledger % count == number})
+            if number not in work.stored:
+                self._in(directory, self._room, directory, work.half)
+                self._in(directory, self._write, directory, *shares[number], work.half)
+                self._in(directory, directory.store_rows, {ledger: row for ledger, row in rows.items() if ledger % count == number})
+                work.stored.add(number)
+        self.entries += work.half.entries
         for directory in self._directories:
-            directory.sync()
+            self._in(directory, directory.sync)
         mark = encode_mark(work.places)
         for directory in self._directories:
-            self._files.replace(os.path.join(directory.path, MARK), mark)
+            self._in(directory, self._files.replace, os.path.join(directory.path, MARK), mark)
+        self._note_given_up()
         for journal, place in zip(self._journals, work.places, strict=True):
             journal.free(place.position)
 
+    def _in(self, directory: LedgerDirectory, job: Callable[..., None], *args: Any) -> None:
+        """A part of a checkpoint in one directory.  One that fails is given up while another lives; a full one is only waited for."""
+        if directory.fault is not None:
+            return
+        try:
+            job(*args)
+        except (StorageError, OSError) as error:
+            full = isinstance(error, OSError) and error.errno in FULL
+            if full or not self._give_up(directory, str(error)):
+                raise
+
+    def _give_up(self, directory: LedgerDirectory, reason: str) -> bool:
+        """Nothing more is written to the directory; False when it is the last one."""
+        if sum(each.fault is None for each in self._directories) < 2:
+            return False
+        directory.fault = reason
+        return True
+
+    def give_up(self, directory: LedgerDirectory, reason: str) -> bool:
+        """From now on, on the reactor thread; the next checkpoint writes it down.  False when it is the last one, or was given up before."""
+        if directory.fault is not None or not self._give_up(directory, reason):
+            return False
+        self._tell_given_up()
+        return True
+
+    def _tell_given_up(self) -> None:
+        for number, directory in enumerate(self._directories):
+            if directory.fault is not None and number not in self._told:
+                self._told.add(number)
+                self.gave_up(number, directory)
+
+    def _note_given_up(self) -> None:
+        """Before the journal forgets what was meant for them."""
+        while (lost := [directory.configured for directory in self._directories if directory.fault is not None]) != self._noted:
+            for directory in self._directories:
+                self._in(directory, given_up.note, self._files, [directory.configured], lost)
+            self._noted = lost
+
+    def _room(self, directory: LedgerDirectory, half: Half) -> None:
+        """A flush that runs into a full disk leaves half a log, and perhaps an index that must be opened again: it is not begun."""
+        for path in dict.fromkeys((directory.path, directory.index_path)):
+            free = self._files.usage(path).free
+            if free < half.bytes + SPARE_BYTES:
+                raise OSError(errno.ENOSPC, f"{free} bytes are free, {half.bytes + SPARE_BYTES} are wanted", path)
+
+    def _shares(self, half: Half, deleted: Iterable[int]) -> list[tuple[list[int], list[int]]]:
+        """Ledgers to flush and ledgers that are gone, for each directory."""
+        count = len(self._directories)
+        shares: list[tuple[list[int], list[int]]] = [([], []) for _ in self._directories]
+        for ledger in list(half.ledgers):
+            shares[ledger % count][0].append(ledger)
+        for ledger in sorted(deleted):
+            shares[ledger % count][1].append(ledger)
+        return shares
+
     def write(self, half: Half, deleted: Iterable[int] = ()) -> None:
         """Writes a half to its directories, not yet durably.  Raises `OSError`."""
-        count = len(self._directories)
-        shares: list[list[int]] = [[] for _ in self._directories]
-        for ledger in list(half.ledgers):
-            shares[ledger % count].append(ledger)
-        gone: list[list[int]] = [[] for _ in self._directories]
-        for ledger in sorted(deleted):
-            gone[ledger % count].append(ledger)
-        for directory, some in zip(self._directories, gone, strict=True):
-            directory.index.delete_all(some, self._workers.pause)  # before the half, which may hold a new ledger with the same id
-        for directory, share in zip(self._directories, shares, strict=True):
-            try:
-                self.bytes_written += directory.flush(share, half)
-            except OSError:
-                directory.abandon()
-                raise
+        for directory, (ledgers, gone) in zip(self._directories, self._shares(half, deleted), strict=True):
+            self._write(directory, ledgers, gone, half)
         self.entries += half.entries
+
+    def _write(self, directory: LedgerDirectory, ledgers: list[int], gone: list[int], half: Half) -> None:
+        directory.index.delete_all(gone, self._workers.pause)  # before the half, which may hold a new ledger with the same id
+        try:
+            self.bytes_written += directory.flush(ledgers, half)
+        except (StorageError, OSError):
+            directory.abandon()
+            raise
 
 
 def _succeed(result: None, waiter: "Deferred[None]") -> None:

@@ -13,6 +13,7 @@ class Counters:
         "adds",
         "batches",
         "checkpoints",
+        "directories_lost",
         "fences",
         "flushed_bytes",
         "flushed_entries",
@@ -44,6 +45,7 @@ class Counters:
     add_bytes: int
     batches: int
     checkpoints: int
+    directories_lost: int
     fences: int
     flushed_bytes: int
     flushed_entries: int

@@ -63,6 +63,9 @@ class LedgerDirectory:
     def __init__(self, files: Files, open_rows: OpenRows, ledger_path: str, index_path: str, log_bytes_max: int, pause: Callable[[], None]) -> None:
         """Opens everything.  Raises `OSError`."""
         self.path = current(ledger_path)
+        self.index_path = current(index_path)
+        self.configured = ledger_path
+        self.fault: str | None = None  # why it was given up: nothing is written to it any more, and what it lacks is unknown
         self.logs = EntryLogs(files, self.path, log_bytes_max)
         runs, ledgers = os.path.join(current(index_path), RUNS), os.path.join(current(index_path), LEDGERS)
         self.new_rows = [path for path in (runs, ledgers) if not files.exists(os.path.join(path, CURRENT_FILE))]  # which of the two were not here before

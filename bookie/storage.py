@@ -18,18 +18,19 @@ Safety:
 import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie import apache_journal
+from quire.bookie import apache_journal, given_up
 from quire.bookie.checkpoint import Checkpoints, read_mark
 from quire.bookie.counters import Counters
 from quire.bookie.deleted import DeletedLedgers
 from quire.bookie.directory import LAC_END, LedgerDirectory, current
-from quire.bookie.files import Files, StorageError
+from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.journal import Group, Journal
 from quire.bookie.journal_format import (
     BLOCK,
@@ -102,6 +103,8 @@ class Storage:
         self._deleted = DeletedLedgers()
         self._checkpoints = Checkpoints(self._files, self._workers, self._journals, self._cache, self._ledgers, self._directories)
         self._checkpoints.finished = self._on_checkpoint
+        self._checkpoints.gave_up = self._on_given_up
+        self._lost: set[int] = set()  # numbers of the ledger directories that were given up
         self._lookup = Lookup(
             self._ledgers,
             self._cache,
@@ -161,7 +164,8 @@ class Storage:
             if mark is not None and opened.new_rows:
                 raise StorageError(f"{opened.new_rows[0]} is gone, yet {opened.path} has a mark: entries, keys and fences would seem never to have been here")
         moving.begin(self._directories)
-        lowest = self._lowest(marks)
+        behind = given_up.noted(files, options.ledger_directories)  # they failed in an earlier run; their ledgers are put in limbo after the start
+        lowest = self._lowest([(path, mark) for path, mark in zip(options.ledger_directories, marks, strict=True) if path not in behind])
         self._checkpoints.marks = lowest
         for number, path in enumerate(options.journal_directories):
             self._open_journal(path, None if lowest is None else lowest[number])
@@ -170,7 +174,38 @@ class Storage:
             journal.start()
 
     def _load_row(self, ledger: int) -> LedgerRow | None:
-        return self._directories[ledger % len(self._directories)].table.get(ledger)
+        number = ledger % len(self._directories)
+        if number not in self._lost:
+            return self._directories[number].table.get(ledger)
+        try:
+            row = self._directories[number].table.get(ledger)
+        except (StorageError, OSError):
+            row = None
+        return LedgerRow(b"", limbo=True) if row is None else row._replace(limbo=True)
+
+    def _is_lost(self, ledger: int) -> bool:
+        """Whether the ledger's directory was given up."""
+        return ledger % len(self._directories) in self._lost
+
+    def _on_given_up(self, number: int, directory: LedgerDirectory) -> None:
+        self._lost.add(number)
+        self.counters.directories_lost = len(self._lost)
+        log.critical(
+            "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on", directory=directory.path, reason=directory.fault
+        )
+        count = len(self._directories)
+        for ledger, state in self._ledgers.states.items():
+            if ledger % count == number:
+                state.limbo = True
+
+    def give_up(self, path: str, reason: str) -> bool:
+        """The disk of a configured ledger directory has failed; False when nothing can go on without it."""
+        for directory in self._directories:
+            if directory.configured == path:
+                if self._checkpoints.give_up(directory, reason):
+                    self._checkpoints.run().addErrback(lambda failure: None)
+                return directory.fault is not None
+        return False
 
     def _lock_directories(self) -> None:
         options = self._options
@@ -220,13 +255,13 @@ class Storage:
             self._insert(state, kind, bodies, sum(map(len, bodies)) + ENTRY_OVERHEAD * len(bodies))
             self.counters.replayed_entries += len(bodies)
 
-    def _lowest(self, marks: list[list[Place] | None]) -> list[Place] | None:
+    def _lowest(self, marks: list[tuple[str, list[Place] | None]]) -> list[Place] | None:
         """For each journal where replay begins: the lowest of all directories' marks; None: with all that is there."""
         wanted = len(self._options.journal_directories)
-        for mark, directory in zip(marks, self._options.ledger_directories, strict=True):
+        for directory, mark in marks:
             if mark is not None and len(mark) > wanted:
                 raise StorageError(f"{current(directory)}: the mark names {len(mark)} journals, but {wanted} are configured; give all of them")
-        known = [mark for mark in marks if mark is not None]
+        known = [mark for _directory, mark in marks if mark is not None]
         if len(known) < len(marks) or not known:
             return None
         places = []
@@ -308,6 +343,8 @@ class Storage:
         Otherwise refused: EUA for a wrong key, EREADONLY for a ledger in limbo or a full disk, EFENCED, EBADREQ for bodies under 24 bytes.
         """
         ledger = run.ledger
+        if self._lost and self._is_lost(ledger):
+            return Status.EREADONLY
         state = self._ledgers.states.get(ledger) or self._ledgers.get(ledger)
         if state is not None and state.key != run.master_key and not self._adopt_key(state, run.master_key):
             return Status.EUA
@@ -413,6 +450,8 @@ class Storage:
         """EOK: no plain add is taken from now on, and `token` comes back once that is durable.  Makes the ledger if it is unknown.  EUA: wrong key."""
         if self.fault is not None:
             return Status.EIO
+        if self._is_lost(ledger):
+            return Status.EUNKNOWNLEDGERSTATE
         if self._is_gone(ledger):
             return Status.ENOLEDGER
         state = self._open_with_key(ledger, master_key)
@@ -435,6 +474,8 @@ class Storage:
         """Stores an explicit LAC as it is; EOK: `token` comes back once it is durable.  EUA: wrong key; EBADREQ: under 16 bytes."""
         if self.fault is not None:
             return Status.EIO
+        if self._is_lost(ledger):
+            return Status.EREADONLY
         if len(body) < 16:
             return Status.EBADREQ
         if self._is_gone(ledger):
@@ -455,7 +496,9 @@ class Storage:
             state.lac = max(state.lac, lac)
 
     def force(self, ledger: int, token: object) -> None:
-        """`token` comes back after a sync that covers every add of the ledger that was acknowledged before."""
+        """`token` comes back after a sync that covers every add of the ledger that was acknowledged before; never when its directory was given up."""
+        if self._is_lost(ledger):
+            return
         self._journal_of(ledger).force(token)
 
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
@@ -463,6 +506,8 @@ class Storage:
         state = self._ledgers.get(ledger)
         if state is None:
             return Status.ENOLEDGER
+        if self._is_lost(ledger):
+            return Status.EUNKNOWNLEDGERSTATE
         if not state.key_logged:
             self._log_key(state, self._journal_of(ledger))
         state.limbo = limbo
@@ -490,7 +535,8 @@ class Storage:
     def limbo_ledgers(self) -> list[int]:
         """The ledgers that are in limbo, ascending; reads every row of the ledger tables."""
         states = self._ledgers.states
-        found = {ledger for directory in self._directories for ledger, row in directory.table.rows() if row.limbo and ledger not in states}
+        living = [directory for directory in self._directories if directory.fault is None]
+        found = {ledger for directory in living for ledger, row in directory.table.rows() if row.limbo and ledger not in states}
         return sorted(found | {ledger for ledger, state in states.items() if state.limbo})
 
     def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
@@ -615,7 +661,7 @@ class Storage:
 
     def ledgers(self) -> Iterator[int]:
         """The ids of all ledgers, in no order."""
-        return self._ledgers.ids(chain.from_iterable(directory.table.ids() for directory in self._directories))
+        return self._ledgers.ids(chain.from_iterable(directory.table.ids() for directory in self._directories if directory.fault is None))
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
@@ -623,7 +669,7 @@ class Storage:
 
     def _stored_ledgers(self) -> "array[int]":
         found = array("q")
-        for directory in self._directories:
+        for directory in [directory for directory in self._directories if directory.fault is None]:
             for ledger in directory.table.ids():
                 found.append(ledger)
                 if not ledger % 64:
@@ -637,7 +683,12 @@ class Storage:
 
     def disk_usage(self) -> tuple[int, int]:
         """(total, free) bytes of the file systems that hold ledger directories, each counted once."""
-        usages = {usage.device: usage for usage in map(self._files.usage, self._options.ledger_directories)}
+        usages: dict[int, Usage] = {}
+        for directory in self._directories:
+            if directory.fault is None:
+                with suppress(OSError):  # it will be given up, or has made the bookie read-only
+                    usage = self._files.usage(directory.configured)
+                    usages[usage.device] = usage
         return sum(usage.total for usage in usages.values()), sum(usage.free for usage in usages.values())
 
     # Stop

@@ -172,7 +172,7 @@ class Disk(Files):
         return random.Random(self.salts).getrandbits(64)
 
     def usage(self, path: str) -> Usage:
-        return Usage(1, 1000, 400)
+        return Usage(1, 1 << 40, 1 << 39)
 
     def open_rows(self, path: str) -> DictRows:
         rows = self.rows.get(path)

@@ -7,10 +7,13 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
 
+from quire.bookie import given_up
 from quire.bookie.checkpoint import decode_mark, encode_mark
-from quire.bookie.files import StorageError
+from quire.bookie.files import StorageError, Usage
 from quire.bookie.journal_format import Place
+from quire.bookie.ledger_table import LedgerRow
 from quire.protocol.errors import Status
 from tests.bookie.disk import DIGEST, KEY, Bookie, Disk, HeldWorkers, body_of, run_of
 
@@ -264,3 +267,124 @@ def test_a_crash_at_every_single_call_keeps_every_promise() -> None:
             third = Bookie(after.crashed(None), entry_log_bytes_max=1 << 20)
             assert third.read(1, 40) == body_of(1, 40)
             assert third.storage.counters.replayed_groups == 0
+
+
+def failing(bookie: Bookie, number: int, call: str = "sync") -> None:
+    """From now on every such call in a ledger directory fails as a dead disk does."""
+
+    def before(found: str, path: str) -> None:
+        if f"/ledgers{number}/" in path and call in found:
+            raise OSError(errno.EIO, "injected", path)
+
+    bookie.disk.before = before
+
+
+@pytest.mark.parametrize("call", ["sync", "write", "rename"])
+def test_a_directory_that_fails_is_given_up_alone(call: str) -> None:
+    """Its ledgers take nothing more and are unknown, never "not here"; the others are written, read and checkpointed as ever."""
+    bookie = Bookie(ledgers=3)
+    for ledger in range(6):
+        assert bookie.storage.add(run_of(ledger, 0, 5), ledger) is Status.EOK
+    bookie.commit()
+    bookie.storage.fence(5, KEY, "f")
+    bookie.commit()
+    failing(bookie, 1, call)
+    assert bookie.now(bookie.storage.flush()) is None
+    assert bookie.storage.read_only is None
+    assert bookie.storage.counters.directories_lost == 1
+    for ledger in (1, 4):
+        assert bookie.storage.add(run_of(ledger, 5), "no") is Status.EREADONLY
+        assert bookie.storage.add(run_of(ledger, 5, recovery=True), "no") is Status.EREADONLY
+        assert bookie.storage.fence(ledger, KEY, "no") is Status.EUNKNOWNLEDGERSTATE
+        assert bookie.storage.write_lac(ledger, KEY, bytes(20), "no") is Status.EREADONLY
+        assert bookie.read(ledger, 9) is Status.EUNKNOWNLEDGERSTATE
+        assert bookie.read(ledger, -1) is Status.EUNKNOWNLEDGERSTATE
+        assert bookie.storage.entries(ledger) is Status.EUNKNOWNLEDGERSTATE
+        assert bookie.storage.set_limbo(ledger, False) is Status.EUNKNOWNLEDGERSTATE
+    assert bookie.read(7, 0) is Status.EUNKNOWNLEDGERSTATE, "who knows whether it was here"
+    for ledger in (0, 2, 3):
+        assert bookie.storage.add(run_of(ledger, 5), ledger) is Status.EOK
+        assert bookie.read(ledger, 4) == body_of(ledger, 4)
+        assert bookie.read(ledger, 6) is Status.ENOENTRY
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    assert set(bookie.storage.ledgers()) >= {0, 2, 3, 5}
+    assert "no" not in bookie.tokens
+
+
+def test_a_given_up_directory_is_remembered_and_starts_behind() -> None:
+    """The note is durable before the journal frees anything; the next start replays from the others' marks and doesn't miss a segment."""
+    bookie = Bookie(ledgers=2, journal_segment_bytes=1 << 20)
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    failing(bookie, 1)
+    for entry in range(0, 60):
+        bookie.storage.add(run_of(2, entry, size=200_000), entry)
+        bookie.commit()
+        if entry % 4 == 0:
+            bookie.now(bookie.storage.flush())
+    assert bookie.storage.read_only is None
+    assert given_up.noted(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
+    again = Bookie(bookie.disk.crashed(None), ledgers=2)
+    assert again.read(2, 59) == body_of(2, 59, 200_000)
+    again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
+    given_up.forget(again.disk, again.options.ledger_directories)
+    assert again.read(1, 7) is Status.EUNKNOWNLEDGERSTATE
+    assert again.read(1, 4) == body_of(1, 4)
+    last = Bookie(again.disk.crashed(None), ledgers=2)
+    assert last.read(1, 7) is Status.EUNKNOWNLEDGERSTATE
+    assert last.storage.add(run_of(3, 0), "b") is Status.EOK
+
+
+def test_the_last_directory_is_not_given_up() -> None:
+    """Then the bookie is read-only and its journal keeps everything."""
+    bookie = Bookie(ledgers=2)
+    bookie.storage.add(run_of(0, 0, 5), "a")
+    bookie.storage.add(run_of(1, 0, 5), "b")
+    bookie.commit()
+
+    def before(found: str, path: str) -> None:
+        if "/ledgers" in path and "sync" in found:
+            raise OSError(errno.EIO, "injected", path)
+
+    bookie.disk.before = before
+    failures: list[object] = []
+    bookie.storage.flush().addErrback(failures.append)
+    assert len(failures) == 1
+    assert bookie.storage.read_only is not None
+    again = Bookie(bookie.disk.crashed(None), ledgers=2)
+    assert [again.read(ledger, 4) for ledger in (0, 1)] == [body_of(0, 4), body_of(1, 4)]
+
+
+def test_a_disk_that_was_found_dead_is_given_up_at_once() -> None:
+    bookie = Bookie(ledgers=2)
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+    assert bookie.storage.give_up("/disk/ledgers1", "Input/output error") is True
+    assert bookie.storage.give_up("/disk/ledgers1", "again") is True
+    assert bookie.storage.give_up("/disk/ledgers0", "Input/output error") is False
+    assert bookie.storage.give_up("/elsewhere", "who?") is False
+    assert bookie.storage.add(run_of(1, 5), "b") is Status.EREADONLY
+    assert bookie.storage.disk_usage()[0] == 1 << 40
+    assert given_up.noted(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
+
+
+def test_a_flush_that_has_no_room_is_not_begun() -> None:
+    """Nothing is written, not even half a log; adds are refused meanwhile, and taken again when there is room."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+    full = Usage(1, 1 << 30, 1 << 20)
+    bookie.disk.usage = lambda path: full  # type: ignore[method-assign]  # a full disk
+    before = len(bookie.disk.calls)
+    for _ in range(3):
+        bookie.clock.advance(10)
+        assert bookie.storage.read_only is not None
+    assert not [call for call in bookie.disk.calls[before:] if call[0] == "write" and "ledgers" in call[1]]
+    assert bookie.storage.add(run_of(1, 5), "b") is Status.EREADONLY
+    assert bookie.read(1, 4) == body_of(1, 4)
+    del bookie.disk.usage
+    bookie.clock.advance(10)
+    assert bookie.storage.read_only is None
+    assert bookie.storage.add(run_of(1, 5), "b") is Status.EOK
