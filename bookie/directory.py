@@ -21,6 +21,7 @@ from quire.bookie.index import Run, RunIndex, encode_run
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.moving import open_index
 from quire.bookie.rows import OpenRows
+from quire.bookie.sequences import Sequences
 from quire.bookie.write_cache import RUN_ENTRIES_MAX, Half
 
 # SPDX-License-Identifier: Apache-2.0
@@ -71,6 +72,8 @@ class LedgerDirectory:
         self.new_rows = [path for path in (runs, ledgers) if not files.exists(os.path.join(path, CURRENT_FILE))]  # which of the two were not here before
         self.table = LedgerTable(open_rows(ledgers))
         self.index = open_index(files, open_rows, current(index_path), self.logs, self.table)
+        self._sequences = Sequences(files, current(index_path))
+        self._sequences.check(self.index.sequence, self.table.sequence, runs, ledgers)
         files.sync_directory(current(index_path))  # RocksDB syncs what is in its directory, not the directory's own name
         self._pause = pause
 
@@ -106,9 +109,11 @@ class LedgerDirectory:
 
     def sync(self) -> None:
         """Entry logs, then index, then table.  Raises `SyncFailed`."""
+        reached = self.index.sequence, self.table.sequence  # before the syncs: whatever comes meanwhile is not covered
         self._sync(self.logs)
         self._sync(self.index)
         self._sync(self.table)
+        self._sequences.write(*reached)
         self.logs.settle()
 
     def _sync(self, part: EntryLogs | RunIndex | LedgerTable) -> None:
@@ -146,7 +151,7 @@ class LedgerDirectory:
         offset, size, check = run.at(entry)
         record = self.logs.read(run.log, offset, size + SIZE.size)
         body = record[SIZE.size :]
-        if len(body) != size or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
+        if record[: SIZE.size] != SIZE.pack(size) or len(body) != size or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
             raise self._damaged(run, entry, offset)
         return body
 
@@ -207,19 +212,25 @@ class LedgerDirectory:
             count = 1
         sizes = sizes[:count]
         data = self.logs.read(run.log, offset, sum(sizes) + SIZE.size * count)
+        # The size fields are read by nobody but a scan of the log; still a bad one is told, for the next scan would stop there.
+        framed = True
         if equal:
             bodies = [data[at + SIZE.size : at + equal] for at in range(0, count * equal, equal)]
+            field = SIZE.pack(sizes[0])
+            framed = all(data[at::equal] == field[at : at + 1] * count for at in range(SIZE.size))
         else:
             bodies = []
             at = 0
             for size in sizes:
+                framed = framed and data[at : at + SIZE.size] == SIZE.pack(size)
                 at += SIZE.size
                 bodies.append(data[at : at + size])
                 at += size
         sums = run.sums()[first - run.first : first - run.first + count]
-        if tuple(map(crc32c, bodies)) != sums:
-            good = 0
-            while crc32c(bodies[good]) == sums[good]:
+        if not framed or tuple(map(crc32c, bodies)) != sums:
+            good = at = 0
+            while crc32c(bodies[good]) == sums[good] and data[at : at + SIZE.size] == SIZE.pack(sizes[good]):
+                at += SIZE.size + sizes[good]
                 good += 1
             if not good:
                 raise self._damaged(run, first, offset)

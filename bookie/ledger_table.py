@@ -134,5 +134,10 @@ class LedgerTable:
     def sync(self) -> None:
         self._rows.sync()
 
+    @property
+    def sequence(self) -> int:
+        """The number of the last write in the store."""
+        return self._rows.sequence
+
     def close(self) -> None:
         self._rows.close()

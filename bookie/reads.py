@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.bookie.contract import LedgerStorage, Peer, ReadRequest
+from quire.bookie.files import StorageError
 from quire.bookie.tally import Tally
 from quire.conf.bookie import BookieOptions
 from quire.protocol import availability, wire
@@ -97,7 +98,12 @@ class Reads:
         under_way.addBoth(self._ended, peer)
 
     def _begin(self, peer: Peer, request: ReadRequest) -> None:
-        self.follow(peer, request, self._start[type(request)](peer, request))
+        try:
+            under_way = self._start[type(request)](peer, request)
+        except (StorageError, OSError):  # the ledger's row can't be read
+            self._failed(Failure(), peer, request)
+            return
+        self.follow(peer, request, under_way)
 
     def _failed(self, failure: Failure, peer: Peer, request: ReadRequest) -> None:
         self.log.failure("{operation} of ledger {ledger} failed", failure, operation=type(request).__name__, ledger=request.ledger)

@@ -48,6 +48,11 @@ class Rows(ABC):
     def sync(self) -> None:
         """All that was written is on stable storage afterwards.  Raises `OSError`; then nobody knows, and it may not be tried again."""
 
+    @property
+    @abstractmethod
+    def sequence(self) -> int:
+        """The number of the last write; it rises with each, and after a start it is that of the last write found."""
+
     @abstractmethod
     def close(self) -> None: ...
 
@@ -135,6 +140,10 @@ class RocksRows(Rows):
         except Exception as error:
             raise OSError(f"RocksDB {self.path}: sync failed: {error}") from error
 
+    @property
+    def sequence(self) -> int:
+        return int(self._db.latest_sequence_number())
+
     def close(self) -> None:
         self._db.close()
 
@@ -183,6 +192,11 @@ class DictRows(Rows):
     def sync(self) -> None:
         self._synced = dict(self._rows)
         self._since = []
+
+    @property
+    def sequence(self) -> int:
+        """None is kept: a dict forgets nothing that was synced."""
+        return 0
 
     def close(self) -> None:
         """Nothing to give back; the rows can still be read."""

@@ -17,6 +17,7 @@ from typing import Any, cast
 from twisted.logger import Logger
 
 from quire.bookie.contract import LedgerStorage, Own, Peer
+from quire.bookie.files import StorageError
 from quire.bookie.long_poll import LongPolls
 from quire.bookie.parking import Parking
 from quire.bookie.reads import Reads
@@ -89,10 +90,14 @@ class Service:
         storage.relieved = self.parking.relieved
 
     def serve(self, peer: Peer, requests: Iterable[Request]) -> None:
-        """All requests of one arrival, in order."""
+        """All requests of one arrival, in order.  One for a ledger whose row can't be read gets EIO."""
         operations = self._operations
         for request in requests:
-            operations[type(request)](peer, request)
+            try:
+                operations[type(request)](peer, request)
+            except (StorageError, OSError) as error:
+                self.log.error("{operation}: {error}", operation=type(request).__name__, error=str(error))
+                self.refuse(peer, request, Status.EIO)
 
     def unchoked(self, peer: Peer) -> None:
         """A connection takes its answers again."""
@@ -129,7 +134,11 @@ class Service:
         elif run.malformed or not 0 <= run.ledger < LEDGER_ID_END or run.first < 0:
             status = Status.EBADREQ
         else:
-            status = self.storage.add(run, (peer, run))
+            try:
+                status = self.storage.add(run, (peer, run))
+            except (StorageError, OSError) as error:
+                self.log.error("add to ledger {ledger}: {error}", ledger=run.ledger, error=str(error))
+                status = Status.EIO
             if status is Status.EOK:
                 return True
             if status is None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.bookie.files import StorageError
 from quire.protocol import availability, v3
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import Status
@@ -180,6 +181,27 @@ def test_what_is_missing(ledger: int, entry: int, status: Status) -> None:
     found = scene.connect().ask(read3(1, entry, ledger))
     assert isinstance(found, ReadReply)
     assert (found.status, found.ledger, found.entry, found.lac) == (status, ledger, entry, None)
+
+
+def test_a_ledger_whose_row_cant_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adds, reads, fences, LACs: each gets EIO, never "no such ledger", and the connection goes on."""
+    scene = Scene()
+    client = scene.connect().send(adds(b"a"))
+    client.replies()
+
+    def damaged(*_: object) -> None:
+        raise StorageError("/index/current/ledgers: block checksum mismatch")
+
+    for name in ("add", "read", "read_run", "fence", "lac"):
+        monkeypatch.setattr(scene.storage, name, damaged)
+    assert client.send(adds(b"b", b"c", first=1)).replies() == [AddAcks(LEDGER, 1, 2, S.EIO)]
+    assert client.ask(read(0)).status is S.EIO
+    assert client.ask(batch_read(0)).status is S.EIO
+    assert client.ask(read(0, fence=True, master_key=KEY)).status is S.EIO
+    assert scene.connect().ask(read3(1, 0)).status is S.EIO
+    monkeypatch.undo()
+    found = client.ask(read(0))
+    assert found.status is S.EOK
 
 
 def test_limbo_is_unknown_on_v3_and_an_error_on_v2() -> None:

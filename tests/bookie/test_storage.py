@@ -574,6 +574,24 @@ def test_bit_rot_is_eio_never_no() -> None:
     assert again.read(1, -1) is Status.EIO
 
 
+@pytest.mark.parametrize("sizes", [[20] * 5, [20, 30, 40, 50, 60]])
+def test_a_flipped_size_field_is_told(sizes: list[int]) -> None:
+    """A scan of the log would stop there, so a read says so too: that entry is EIO, those before it are served."""
+    bookie = Bookie()
+    for entry, size in enumerate(sizes):
+        bookie.storage.add(run_of(1, entry, size=size), entry)
+    bookie.commit()
+    bookie.storage.flush()
+    (path,) = bookie.disk.find(".log")
+    at = 1024 + sum(4 + len(body_of(1, entry, size)) for entry, size in enumerate(sizes[:2]))
+    bookie.disk.flip(path, at + 3)
+    again = Bookie(bookie.disk.killed())
+    assert again.read(1, 2) is Status.EIO
+    assert again.read(1, 3) == body_of(1, 3, sizes[3])
+    assert again.now(again.storage.read_run(1, 0, 5, 1 << 20)) == [body_of(1, 0, sizes[0]), body_of(1, 1, sizes[1])]
+    assert again.now(again.storage.read_run(1, 2, 5, 1 << 20)) is Status.EIO
+
+
 def test_watchers_hear_of_lac_fence_and_explicit_lac() -> None:
     """They are called on each rise, on an explicit LAC, on a fence; not when the LAC stays."""
     bookie = Bookie()

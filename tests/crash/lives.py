@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from twisted.internet.task import Clock
 
+from quire.bookie.files import Files
+from quire.bookie.rows import RocksRows, Rows
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
 from quire.protocol.errors import Status
@@ -34,14 +36,21 @@ class Told(NamedTuple):
     asked: Asked
 
 
+class RealDisk(Files):
+    """The real file system and RocksDB, for a life whose directories lie below `root`."""
+
+    def open_rows(self, path: str) -> Rows:
+        return RocksRows(path)
+
+
 class Life:
     """A storage on a disk, stepped by a clock; a taped disk hears of all that is asked and told."""
 
-    def __init__(self, disk: Disk, **changes: Any) -> None:
+    def __init__(self, disk: Disk | RealDisk, **changes: Any) -> None:
         self.disk = disk
         self.clock = Clock()
         changes = {"journal_segment_bytes": SEGMENT_BYTES, "entry_log_bytes_max": LOG_BYTES, **changes}
-        plain = {key: value for key, value in changes.items() if key in ("journals", "ledgers")}
+        plain = {key: value for key, value in changes.items() if key in ("root", "journals", "ledgers")}
         options = options_of(**plain).model_copy(update={key: value for key, value in changes.items() if key not in plain})
         self.failures: list[str] = []
         self.storage = Storage(options, self.clock, disk, open_rows=disk.open_rows, workers=InlineWorkers())
