@@ -168,12 +168,15 @@ class EntryLogs:
                 log = log + 1 if log < ID_MAX else 0
                 if log not in self._ids:
                     break
-            handle = self._files.open(os.path.join(self._directory, log_name(log) + suffix), create=True)
+            path = os.path.join(self._directory, log_name(log) + suffix)
+            handle = self._files.open(path, create=True)
             try:
                 self._files.write(handle, [HEADER.pack(MAGIC, 1, 0, 0).ljust(HEADER_BYTES, b"\0")], 0)
                 self._files.replace(os.path.join(self._directory, LAST_ID), f"{log:x}\n".encode())  # syncs the directory, and so the log's name too
             except OSError:
                 self._files.close(handle)
+                if suffix:
+                    self._files.unlink(path)
                 raise
             (self._making if suffix else self._fresh).add(log)
             self._ids.add(log)

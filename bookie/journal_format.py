@@ -64,7 +64,7 @@ KEY = 3  # the ledger's master key
 FENCE = 4  # no data
 EXPLICIT_LAC = 5  # the LAC body as it was written
 LIMBO = 6  # one byte: 1 on, 0 off
-DELETED = 7  # no data
+DELETED = 7  # no data, or a zero byte where only this copy of the ledger went
 END = 8  # clean stop: no data, ledger 0
 
 FRAME_BODY = 28  # offset of an entry body in a V2 add frame: length 4, header 4, key 20

@@ -71,6 +71,7 @@ FRAME_EXTRA = ENTRY_OVERHEAD - FRAME_BODY  # a frame is its body and FRAME_BODY 
 MASTER_KEY = slice(8, 28)  # where a V2 add frame holds the key
 LOCK = "quire.lock"
 UNSET_KEY = bytes(20)
+COPY_ONLY = b"\0"  # in a block of a deletion: the ledger lives on elsewhere
 
 
 class Storage:
@@ -331,7 +332,7 @@ class Storage:
             state.limbo = data[begin:end] == b"\1"
             self._ledgers.dirty[ledger] = state
         elif kind == DELETED:
-            self._drop(ledger)
+            self._drop(ledger, remembered=data[begin:end] != COPY_ONLY)
         elif kind not in (KEY, FENCE, EXPLICIT_LAC, LIMBO, DELETED, END):
             raise StorageError(f"journal: block of unknown kind {kind} for ledger {ledger}; a newer version wrote it")
 
@@ -550,7 +551,8 @@ class Storage:
         """
         if self._ledgers.get(ledger) is None:
             return
-        self._journal_of(ledger).append((pack_block(DELETED, 0, ledger, 0),), BLOCK.size)
+        kept = b"" if remembered else COPY_ONLY
+        self._journal_of(ledger).append((pack_block(DELETED, 0, ledger, len(kept)), kept), BLOCK.size + len(kept))
         state = self._drop(ledger, remembered)
         if state is not None:
             state.wake()

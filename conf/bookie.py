@@ -68,7 +68,7 @@ class BookieOptions(BaseModel):
         128 * MIB, ge=2 * MIB, key="dbStorage_writeCacheMaxSizeMb", unit="MiB", scale=MIB, description="both halves of the write cache"
     )
     read_cache_bytes_max: int = option(32 * MIB, ge=0, key="dbStorage_readAheadCacheMaxSizeMb", unit="MiB", scale=MIB, description="read-ahead")
-    entry_log_bytes_max: int = option(1024 * MIB, ge=MIB, le=(1 << 31) - 1, key="logSizeLimit", unit="bytes", description="an entry log ends at this size")
+    entry_log_bytes_max: int = option(1024 * MIB, ge=4096, le=(1 << 31) - 1, key="logSizeLimit", unit="bytes", description="an entry log ends at this size")
     flush_interval_ms: int = option(10_000, ge=10, key="flushInterval", unit="ms", description="time between checkpoints")
 
     gc_interval_ms: int = option(

@@ -132,7 +132,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("journalMaxMemorySizeMb=0", "journalMaxMemorySizeMb=0 is not allowed: at least 1 MiB"),
         ("journalSyncData=maybe", "journalSyncData=maybe is not allowed: true or false"),
         ("diskUsageThreshold=1.5", "diskUsageThreshold=1.5 is not allowed: above 0 and below 1"),
-        ("logSizeLimit=1", "logSizeLimit=1 is not allowed: 1048576 to 2147483647 bytes"),
+        ("logSizeLimit=1", "logSizeLimit=1 is not allowed: 4096 to 2147483647 bytes"),
         ("flushInterval=", ""),
     ],
 )
