@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch
+from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -60,10 +60,16 @@ class Rows(ABC):
 OpenRows = Callable[[str], Rows]
 
 
+def open_read_only(path: str) -> Rows:
+    """RocksDB in a directory, for looking only."""
+    return RocksRows(path, read_only=True)
+
+
 class RocksRows(Rows):
     """RocksDB in a directory, made if it is missing."""
 
-    def __init__(self, path: str, write_buffer_bytes: int = 8 << 20, cache_bytes: int = 8 << 20) -> None:
+    def __init__(self, path: str, write_buffer_bytes: int = 8 << 20, cache_bytes: int = 8 << 20, *, read_only: bool = False) -> None:
+        """`read_only`: it must be there, and nothing of it is changed.  Raises `OSError`."""
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(write_buffer_bytes)
@@ -80,7 +86,7 @@ class RocksRows(Rows):
         options.set_block_based_table_factory(table)
         self.path = path
         try:
-            self._db = Rdict(path, options)
+            self._db = Rdict(path, options, access_type=AccessType.read_only(False)) if read_only else Rdict(path, options)
         except Exception as error:  # rocksdict raises bare Exception
             raise OSError(f"RocksDB {path} can't be opened: {error}") from error
 

@@ -23,12 +23,12 @@ from quire.metadata.store import CookieNotFound, MetadataStore, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, error_of
 from quire.tools import output
 from quire.tools.bookie_daemon import is_bookie
-from quire.tools.options import Json, Metadata, Usage, group, metadata_uri
+from quire.tools.directories import add_to
+from quire.tools.options import Conf, Json, Metadata, Usage, group, metadata_uri, options_of, refused
 from quire.tools.running import with_client, with_store
 
 if TYPE_CHECKING:
     from quire.client.api import Client
-    from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -40,7 +40,6 @@ GC_LOOK_S = 0.05  # between two looks at whether a round has ended
 
 app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
 
-Conf = Annotated[Path, typer.Option("--conf", metavar="FILE", help="the bookie's configuration", exists=True, dir_okay=False)]
 BookieId = Annotated[str, typer.Argument(metavar="ID", help="the bookie's id, as `quire bookie list` prints it")]
 
 
@@ -367,14 +366,6 @@ def garbage_of(found: ServiceInfo | None) -> dict[str, Any] | None:
     return status
 
 
-def options_of(conf: Path) -> "BookieOptions":
-    """A bookie's configuration, for commands that act on its directories."""
-    from quire.conf.bookie import BookieOptions
-    from quire.conf.properties import load
-
-    return load(BookieOptions, str(conf), os.environ)[0]
-
-
 def address_of(found: ServiceInfo | None) -> str | None:
     if found is None:
         return None
@@ -389,7 +380,4 @@ def metrics_of(found: ServiceInfo | None) -> str | None:
     return f"http://{found.http.host}:{found.http.port}/metrics" if found is not None and found.http is not None else None
 
 
-def refused(text: str) -> typer.Exit:
-    """Says why nothing was done; the exit status is 1."""
-    output.note(f"quire: {text}")
-    return typer.Exit(1)
+add_to(app)

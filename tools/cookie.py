@@ -11,8 +11,8 @@ import typer
 
 from quire.metadata.store import NEW, MetadataStore
 from quire.tools import output
-from quire.tools.bookie import BookieId, options_of, refused
-from quire.tools.options import Json, Metadata, Usage, group, metadata_uri
+from quire.tools.bookie import BookieId
+from quire.tools.options import Json, Metadata, Usage, group, metadata_uri, options_of, refused
 from quire.tools.running import with_store
 
 # SPDX-License-Identifier: Apache-2.0

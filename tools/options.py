@@ -14,6 +14,7 @@ import typer
 from quire.tools.output import note
 
 if TYPE_CHECKING:
+    from quire.conf.bookie import BookieOptions
     from quire.conf.client import ClientOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -29,6 +30,7 @@ Metadata = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document, or one a line for lists, on standard output")]
 PasswordFile = Annotated[Path | None, typer.Option("--password-file", metavar="F", help="a file with the ledger's password (a final line end is dropped)")]
+Conf = Annotated[Path, typer.Option("--conf", metavar="FILE", help="the bookie's configuration", exists=True, dir_okay=False)]
 Protocol = Annotated[str | None, typer.Option("--protocol", metavar="v2|v3", help="the wire protocol of the data path; v2 if not given")]
 
 
@@ -96,6 +98,20 @@ def client_options(protocol: str | None = None) -> "ClientOptions":
     for warning in warnings:
         note(warning)
     return made
+
+
+def options_of(conf: Path) -> "BookieOptions":
+    """A bookie's configuration, for commands that act on its directories."""
+    from quire.conf.bookie import BookieOptions
+    from quire.conf.properties import load
+
+    return load(BookieOptions, str(conf), os.environ)[0]
+
+
+def refused(text: str) -> typer.Exit:
+    """Says why nothing was done; the exit status is 1."""
+    note(f"quire: {text}")
+    return typer.Exit(1)
 
 
 def _uri_in(path: Path) -> str | None:

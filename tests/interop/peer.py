@@ -130,6 +130,14 @@ class Process:
             time.sleep(0.05)
         raise TimeoutError(f"{self.log.stem} does not listen on port {port}:\n{tail_of(self.log)}")
 
+    def wait_for_text(self, text: str) -> None:
+        """Returns once its log has the text: a bookie whose start failed says why, and goes on without a port."""
+        end = time.monotonic() + START_SECONDS_MAX
+        while text not in tail_of(self.log, 20_000):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self.log.stem} never said {text!r}:\n{tail_of(self.log)}")
+            time.sleep(0.05)
+
     def stop(self) -> int:
         """SIGTERM, then SIGKILL after a while; the exit status."""
         if self.alive:

@@ -1,0 +1,96 @@
+"""
+`quire bookie export-check`, `export`, …: the commands that look at, or change, the directories of a bookie that does not run.
+
+Knows: what an operator asks of a stopped bookie.  Does not know: formats; `bookie/` does.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from quire.tools import output
+from quire.tools.options import Conf, Json, options_of, refused
+
+if TYPE_CHECKING:
+    from quire.bookie.stopped import Stopped
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@contextmanager
+def stopped_bookie(conf: Conf) -> "Iterator[Stopped]":
+    """Its directories, locked; exit status 1 with the reason when they can't be had or used."""
+    from quire.bookie.files import Files, StorageError
+    from quire.bookie.stopped import Stopped
+
+    try:
+        stopped = Stopped(Files(), options_of(conf))
+    except StorageError as failure:
+        raise refused(str(failure)) from None
+    try:
+        yield stopped
+    except StorageError as failure:
+        raise refused(str(failure)) from None
+    finally:
+        stopped.close()
+
+
+def configured_storage(conf: Conf) -> str | None:
+    """Apache's storage class in the configuration: a key that means nothing to us."""
+    from quire.conf.properties import read
+
+    return next((item.value for item in read(str(conf)) if item.key == "ledgerStorageClass"), None)
+
+
+def export_check(conf: Conf, json_wanted: Json = False) -> None:
+    """
+    Tells whether an Apache bookie could take over a stopped bookie's directories as they are. Changes nothing.
+
+    Exit status 0: it could. 1: it could not, with the reasons; `quire bookie export` removes the usual one.
+
+    \b
+    Example:
+      quire bookie export-check --conf /etc/quire/bookie.conf
+    """
+    from quire.bookie import export
+    from quire.bookie.rows import open_read_only
+
+    with stopped_bookie(conf) as stopped:
+        storage = export.storage_class(stopped, configured_storage(conf))
+        reasons = export.check(stopped, storage, open_read_only)
+    document = {"apache_can_take_it": not reasons, "storage": storage, "reasons": reasons}
+    lines = [f"Apache BookKeeper can take these directories ({storage})"] if not reasons else ["Apache BookKeeper can't take these directories:"]
+    output.document(json_wanted, document, "\n".join([*lines, *(f"  {reason}" for reason in reasons)]))
+    if reasons:
+        raise typer.Exit(1)
+
+
+def export_to_apache(conf: Conf, json_wanted: Json = False) -> None:
+    """
+    Gets a stopped bookie's directories ready for an Apache bookie: its index learns what was stored here, and it may start.
+
+    Entry logs, ledger table and cookie are in Apache's formats already. A later `quire bookie start` takes the directories back.
+
+    \b
+    Example:
+      quire bookie export --conf /etc/quire/bookie.conf && quire bookie export-check --conf /etc/quire/bookie.conf
+    """
+    from quire.bookie import export
+    from quire.bookie.rows import open_read_only
+
+    with stopped_bookie(conf) as stopped:
+        storage = export.storage_class(stopped, configured_storage(conf))
+        reasons = export.obstacles(stopped, storage, open_read_only)
+        if reasons:
+            raise refused("not exported: " + "; ".join(reasons))
+        done = export.export(stopped, storage)
+    text = f"{done.entries} entries of {done.ledgers} ledgers are in Apache's index: start it with ledgerStorageClass {done.storage}"
+    output.document(json_wanted, done._asdict(), text)
+
+
+def add_to(app: typer.Typer) -> None:
+    """The commands, under `quire bookie`."""
+    app.command("export-check")(export_check)
+    app.command("export")(export_to_apache)
