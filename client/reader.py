@@ -321,6 +321,30 @@ class Reader:
         if first < 0:
             raise ValueError(f"entry {first}: ids begin at 0")
         self._check_open()
+        while first <= last:
+            known = self._record.current.version
+            try:
+                async for run in self._runs_as_known(first, last):
+                    first = run.first + len(run.payloads)
+                    yield run
+                return
+            except LedgerError:
+                # Entries move when bookies are repaired or replaced, and nobody tells a reader before it asks the old ones.
+                if self._ended or not await self._moved_since(known):
+                    raise
+            if self.closed:
+                last = min(last, self._lac)  # D9
+
+    async def _moved_since(self, version: int) -> bool:
+        """Whether the metadata is newer than this by now; a store that can't be asked has nothing to say."""
+        if self._record.current.version == version:
+            try:
+                self._seen(await self._record.store.read_ledger(self.id))
+            except LedgerError as error:
+                self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
+        return self._record.current.version != version and not self._ended
+
+    async def _runs_as_known(self, first: int, last: int) -> AsyncGenerator[Run, None]:
         fragments = self._record.metadata.fragment_ranges()
         if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
             self._suspects_since = self._clock.seconds()

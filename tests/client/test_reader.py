@@ -7,11 +7,13 @@ import pytest
 from quire.client.core import read as r
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import Quorums
+from quire.metadata.memory_store import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
     BookieHandleNotAvailable,
     ClientClosed,
     DigestMatch,
+    MetaStore,
     NoSuchEntry,
     Read,
     Timeout,
@@ -376,6 +378,41 @@ def test_a_lost_entry_is_named():
     error = cluster.fails(reader.read(0, 49))
     assert isinstance(error, NoSuchEntry)
     assert "entries 30 to 49" in str(error)
+
+
+def test_a_reader_finds_entries_that_were_moved_to_other_bookies():
+    """A repair copied a closed ledger to others, and those that it was opened with have forgotten it: no entry is said to be missing."""
+    cluster = FakeCluster(6)
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    before = cluster.metadata(writer.id).last_fragment.bookies
+    after = tuple(name for name in cluster.bookies if name not in before)
+    for old, new in zip(before, after, strict=True):
+        cluster.bookies[new].ledgers[writer.id] = cluster.bookies[old].ledgers.pop(writer.id)
+    current = cluster.shared.ledgers[writer.id]
+    cluster.succeed(cluster.store.write_ledger(writer.id, current.value.replace_bookies(0, after), current.version))
+    assert payloads(cluster.succeed(reader.read(1, 4))) == [b"1", b"2", b"3", b"4"]
+
+
+def test_an_unconfirmed_read_that_finds_the_ledger_closed_stops_at_its_end():
+    cluster = FakeCluster(3)
+    client, writer = written(cluster, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    cluster.store_fault = lambda name, _arguments: Fault(before=5.0) if name == "read_ledger" else None
+    reading = cluster.outcome(reader.read_unconfirmed(40, 60))
+    cluster.succeed(writer.close())
+    cluster.spin(30)
+    assert [entry.entry_id for entry in reading.result()] == list(range(40, 50))
+
+
+def test_an_entry_that_is_nowhere_fails_also_when_the_store_can_not_be_asked():
+    cluster = FakeCluster(3)
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    for bookie in cluster.bookies.values():
+        del bookie.ledgers[writer.id].entries[30]
+    cluster.store_fault = lambda name, _arguments: Fault(error=MetaStore("down")) if name == "read_ledger" else None
+    assert isinstance(cluster.fails(reader.read(0, 49)), NoSuchEntry)
 
 
 def test_a_silent_bookie_costs_the_speculative_wait_and_no_more():
