@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from quire.bookie import disks, identity, restoring
+from quire.bookie import disks, given_up, identity, restoring
 from quire.bookie.admin import Admin
 from quire.bookie.admin_gc import GcPaths
 from quire.bookie.contract import LedgerStorage
@@ -66,6 +66,10 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
         ...
 
     def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> Coroutine[Any, Any, None]: ...
+
+    def give_up(self, path: str, reason: str) -> bool:
+        """A ledger directory's disk has failed; False when nothing can go on without it."""
+        ...
 
     def close(self) -> Deferred[None]: ...
 
@@ -178,8 +182,10 @@ class Bookie:
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
         storage.start()
         boot = self._files.boot_id()
-        if lost:
-            await self._mark(storage, restoring.Lost.of(options, lost))
+        behind = given_up.noted(self._files, options.ledger_directories)
+        if lost or behind:
+            await self._mark(storage, restoring.Lost.of(options, [*lost, *behind]))
+            given_up.forget(self._files, options.ledger_directories)
             identity.stamp(self._files, options, identity.Cookie.expected(options, self.id, cluster.instance_id))
             restoring.end(self._files, lost)
         elif restoring.unclean(self._files, options, boot):
@@ -349,6 +355,8 @@ class Bookie:
             self.garbage.under_pressure()
         self._nearly_full = nearly_full
         self.service.high_priority_writes = found.room_for_recovery
+        if self._storage is not None and self.serving:
+            found = found.without([directory for directory, why in found.broken if self._storage.give_up(directory, why)])
         self._set_read_only(DISK, found.reason)
 
     def _stop_disk_watch(self) -> None:

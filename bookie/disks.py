@@ -5,7 +5,8 @@ Knows: the thresholds (spec bookie-storage.md 6.1 to 6.4).  Does not know: what 
 Journal directories are watched like the others: a journal that can't grow stops the bookie.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from quire.bookie.files import Files
 from quire.conf.bookie import BookieOptions
@@ -30,6 +31,10 @@ class Look:
         if self.full:
             return "; ".join(f"{directory} is {used:.1%} full" for directory, used in self.full)
         return None
+
+    def without(self, directories: Collection[str]) -> "Look":
+        """Directories that were given up alone are no reason any more."""
+        return replace(self, broken=tuple(each for each in self.broken if each[0] not in directories))
 
 
 def look(files: Files, options: BookieOptions) -> Look:

@@ -14,7 +14,7 @@ would say "no such entry" of entries that it acknowledged.  New cookies go to em
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from quire.bookie.files import Files
@@ -26,6 +26,7 @@ from quire.metadata.store import NEW, CookieNotFound, MetadataStore, Versioned
 # SPDX-License-Identifier: Apache-2.0
 
 VERSION_FILE = "VERSION"
+PLACE_FILE = "quire.place"
 CURRENT = "current"
 LAYOUT_VERSION = 5
 LAYOUT_VERSION_MIN = 3
@@ -211,9 +212,53 @@ def is_empty(files: Files, directory: str) -> bool:
     """Whether nothing but a cookie lies in the directory's `current`; `IdentityError` when it can't be read."""
     path = os.path.join(directory, CURRENT)
     try:
-        return not set(files.names(path)) - {VERSION_FILE, VERSION_FILE + ".tmp"}
+        return not set(files.names(path)) - {name + end for name in (VERSION_FILE, PLACE_FILE) for end in ("", ".tmp")}
     except OSError as failure:
         raise IdentityError(f"{path}: {failure.strerror or failure}") from failure
+
+
+def place_path(directory: str) -> str:
+    return os.path.join(directory, CURRENT, PLACE_FILE)
+
+
+def place_of(options: BookieOptions, directory: str) -> str:
+    """What a directory is to its bookie, a line for each use: the cookie is the same in all of them, so it can't tell two that were exchanged."""
+    uses = (("journal", options.journal_directories), ("ledgers", options.ledger_directories), ("index", options.index_directories))
+    return "".join(f"{use} {number}\n" for use, paths in uses for number, path in enumerate(paths) if path == directory)
+
+
+def check_places(files: Files, options: BookieOptions) -> list[str]:
+    """The directories that have no note of their place, as an Apache bookie's have none.  `IdentityError` when directories were exchanged."""
+    bare = []
+    for directory in directories(options):
+        try:
+            data = files.read_file(place_path(directory))
+        except OSError as failure:
+            raise IdentityError(f"{place_path(directory)}: {failure.strerror or failure}") from failure
+        if data is None:
+            bare.append(directory)
+            continue
+        found, wanted = data.decode("utf-8", "replace"), place_of(options, directory)
+        if found != wanted:
+            right = next((other for other in directories(options) if place_of(options, other) == found), None)
+            raise IdentityError(
+                f"{directory} was {said(found)} of this bookie and is configured as {said(wanted)}: directories were exchanged.  "
+                + (f"Mount the disk at {right}, as before, or name" if right is not None else "Name")
+                + " the directories in the configuration in their old order"
+            )
+    return bare
+
+
+def said(place: str) -> str:
+    return " and ".join(place.split("\n")).removesuffix(" and ") or "nothing"
+
+
+def note_places(files: Files, options: BookieOptions, bare: Iterable[str]) -> None:
+    for directory in bare:
+        try:
+            files.replace(place_path(directory), place_of(options, directory).encode())
+        except OSError as failure:
+            raise IdentityError(f"{place_path(directory)}: {failure.strerror or failure}") from failure
 
 
 async def stored_cookie(store: MetadataStore, bookie: str) -> Versioned[bytes] | None:
@@ -228,6 +273,7 @@ def stamp(files: Files, options: BookieOptions, cookie: Cookie) -> None:
     for directory in directories(options):
         try:
             files.make_directories(os.path.join(directory, CURRENT))
+            files.replace(place_path(directory), place_of(options, directory).encode())
             files.replace(version_path(directory), cookie.encode())
         except OSError as failure:
             raise IdentityError(f"{version_path(directory)}: {failure.strerror or failure}") from failure
@@ -251,6 +297,7 @@ async def lost_directories(store: MetadataStore, options: BookieOptions, bookie:
     for directory, cookie in in_directories.items():
         if cookie is not None and (different := expected.differences(cookie, expansion=False)):
             raise IdentityError(f"{version_path(directory)} belongs to another bookie or configuration: {'; '.join(different)}.  {advice(cookie, expected)}")
+    check_places(files, options)
     lost = [directory for directory, cookie in in_directories.items() if cookie is None]
     for directory in lost:
         if not is_empty(files, directory) and not files.exists(os.path.join(directory, CURRENT, RESTORING)):
@@ -274,6 +321,7 @@ async def check(store: MetadataStore, options: BookieOptions, bookie: str, insta
     for directory, cookie in in_directories.items():
         if cookie is not None and (different := expected.differences(cookie, expansion)):
             raise IdentityError(f"{version_path(directory)} belongs to another bookie or configuration: {'; '.join(different)}.  {advice(cookie, expected)}")
+    placeless = check_places(files, options)
     bare = [directory for directory, cookie in in_directories.items() if cookie is None]
     full = [directory for directory in in_directories if not is_empty(files, directory)]
     if stored is None:
@@ -298,6 +346,8 @@ async def check(store: MetadataStore, options: BookieOptions, bookie: str, insta
         if write:
             stamp(files, options, expected)
             await store.write_cookie(bookie, expected.encode(), stored.version)
+    elif write:
+        note_places(files, options, placeless)
     return False
 
 
@@ -313,6 +363,12 @@ def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bar
         )
     if not options.allow_storage_expansion:
         raise IdentityError(f"{', '.join(bare)} is new to this bookie: set allowStorageExpansion=true to add it")
+    holding = [directory for directory in full if directory in listed(known.ledgers)]
+    if holding and len(options.ledger_directories) != len(listed(known.ledgers)):
+        raise IdentityError(
+            f"{', '.join(holding)} holds ledgers, and a ledger's directory follows from its id and how many there are: with one more they would not be "
+            f"found.  To add it, `quire decommission {expected.bookie}`, then `quire bookie format --conf FILE --yes`, then start with all of them"
+        )
     filled = [directory for directory in bare if directory in full]
     if filled:
         raise IdentityError(f"{', '.join(filled)} is to be added but is not empty: empty it, or name another directory")

@@ -81,6 +81,7 @@ class FakeStorage:
         self.kept: dict[int, FakeLedger] = {}
         self.taken: list[tuple[int, int, int]] = []  # (ledger, first, count) of each run in the order it was taken
         self.counters = FakeCounters()
+        self.given_up: list[tuple[str, str]] = []
         self.space = FakeSpace()
         self.started = self.closed = False
         self.start_error: Exception | None = None
@@ -162,6 +163,10 @@ class FakeStorage:
             found = self._open(ledger, row.key)
             assert not isinstance(found, Status)
             found.limbo, found.fenced = True, row.fenced
+
+    def give_up(self, path: str, reason: str) -> bool:
+        self.given_up.append((path, reason))
+        return len(self.given_up) < 2
 
     def limbo_ledgers(self) -> list[int]:
         return sorted(ledger for ledger, found in self.kept.items() if found.limbo)

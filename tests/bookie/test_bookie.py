@@ -4,6 +4,7 @@ A real bookie, real directories, loopback TCP and raw frames: what needs all par
 The frames of a real Java client are sent again, and the answers of a real Apache bookie are expected (`tests/vectors/`).
 """
 
+import errno
 import json
 import re
 from collections import Counter
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionRefusedError as Refused
+from twisted.internet.task import deferLater
 
+from quire.bookie import given_up
 from quire.bookie.bookie import Bookie, BookieFailed
 from quire.bookie.files import StorageError
 from quire.bookie.identity import IdentityError
@@ -296,6 +299,46 @@ def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable(tmp_path: Pat
             await moved
             watch.cancel()
         await bookie.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_a_dead_disk_is_dropped_alone(tmp_path: Path) -> None:
+    """One ledger directory of two: the bookie stays writable, its space is that of the other; both: read-only."""
+    from quire.bookie.files import Files, Usage
+
+    class Dying(Files):
+        dead = ""
+
+        def usage(self, path: str) -> Usage:
+            if self.dead and path.endswith(self.dead):
+                raise OSError(errno.EIO, "Input/output error", path)
+            return Usage(len(path), 1 << 40, 1 << 39)
+
+    async def story() -> None:
+        store = await new_store()
+        files = Dying()
+        two = (str(tmp_path / "one"), str(tmp_path / "second"))
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri, disk_check_interval_ms=100, ledger_directories=two), store, files)
+        await bookie.start()
+        raw = await connect(bookie)
+        assert status(await raw.ask(adds(b"a", ledger=1))) is S.EOK
+        files.dead = "second"
+        while status(await raw.ask(adds(b"b", first=1, ledger=1))) is S.EOK:
+            await deferLater(reactor, 0.02, lambda: None)
+        assert status(await raw.ask(adds(b"b", first=1, ledger=1))) is S.EREADONLY
+        assert status(await raw.ask(adds(b"a", ledger=2))) is S.EOK
+        assert status(await raw.ask(read(0, ledger=3))) is S.EIO, "unknown, in V2's words"
+        assert not bookie.read_only
+        assert bookie.service.storage.disk_usage() == (1 << 40, 1 << 39)
+        files.dead = ""
+        await bookie.stop()
+        again = Bookie(reactor, options_in(tmp_path, store.uri, ledger_directories=two), store)
+        await again.start()
+        assert again.copies.limbo() == [], "the metadata gives it no ledger"
+        assert given_up.noted(Files(), two) == []
+        await again.stop()
         await store.close()
 
     run(story)

@@ -36,3 +36,10 @@ def test_looks_at_the_disks(free: dict[str, int], reason: str | None, nearly: li
     assert found.reason == reason
     assert [directory for directory, _ in found.nearly_full] == nearly
     assert found.room_for_recovery is room
+
+
+def test_a_directory_that_was_given_up_is_no_reason_any_more() -> None:
+    """The bookie goes on without it; the others are still looked at."""
+    found = disks.Look(full=(("/a", 0.99),), broken=(("/b", "EIO"), ("/c", "EIO")))
+    assert found.without(["/b"]).reason == "/c can't be used (EIO)"
+    assert found.without(["/b", "/c"]).reason == "/a is 99.0% full"

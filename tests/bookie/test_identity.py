@@ -1,6 +1,7 @@
 """Ids, cookies, and the table that says whether a bookie may start (metadata layout 5.3, 6; bookie storage 4.8)."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,7 @@ from quire.metadata.store import NEW, MetadataStore
 
 CLUSTER = "48a562a9-60b0-4d14-a6c2-f598c2df360b"
 SPEC_TEXT = (
-    b'5\nbookieHost: "h1:3181"\njournalDir: "/j1,/j2"\nledgerDirs: "2\\t/l1\\t/l2"\n'
-    b'instanceId: "48a562a9-60b0-4d14-a6c2-f598c2df360b"\nindexDirs: "1\\t/i1"\n'
+    b'5\nbookieHost: "h1:3181"\njournalDir: "/j1,/j2"\nledgerDirs: "2\\t/l1\\t/l2"\ninstanceId: "48a562a9-60b0-4d14-a6c2-f598c2df360b"\nindexDirs: "1\\t/i1"\n'
 )
 SPEC_COOKIE = Cookie("h1:3181", "/j1,/j2", "2\t/l1\t/l2", CLUSTER, "1\t/i1")
 
@@ -149,6 +149,13 @@ class Place:
 
     def check(self, bookie: str = "b:1", **more: object) -> bool:
         return bool(self.wait(Deferred.fromCoroutine(check(self.store, self.options(**more), bookie, self.cluster, self.files))))
+
+    def lost(self, bookie: str = "b:1", **more: object) -> list[str]:
+        return list(self.wait(Deferred.fromCoroutine(identity.lost_directories(self.store, self.options(**more), bookie, self.cluster, self.files))))
+
+    def empty(self, directory: str) -> None:
+        """A new disk in the place of the old one."""
+        shutil.rmtree(self.path / directory)
 
     def version(self, directory: str) -> Path:
         return self.path / directory / "current" / "VERSION"
@@ -292,3 +299,73 @@ def test_summary() -> None:
         "index_directories": ["/i1"],
         "instance_id": CLUSTER,
     }
+
+
+# --- directories that were lost or exchanged
+
+
+def test_exchanged_directories_are_refused(place: Place) -> None:
+    """Their cookies are the same, but each knows its place; the message says where the disk belongs.  What has no note gets one."""
+    place.check()
+    one, two = place.path / "l1", place.path / "l2"
+    one.rename(place.path / "aside")
+    two.rename(one)
+    (place.path / "aside").rename(two)
+    with pytest.raises(IdentityError, match=r"l1 was ledgers 1 of this bookie and is configured as ledgers 0.*Mount the disk at \S+/l2"):
+        place.check()
+    with pytest.raises(IdentityError, match="exchanged"):
+        place.lost()
+    for directory in (one, two):
+        (directory / "current" / "quire.place").unlink()
+    assert place.check() is False
+    assert (one / "current" / "quire.place").read_text() == "ledgers 0\n"
+
+
+def test_a_full_bookie_takes_no_more_ledger_directories(place: Place) -> None:
+    """A ledger's directory follows from their number: its entries would be denied."""
+    place.check()
+    (place.path / "l1" / "current" / "0.log").write_bytes(b"x")
+    with pytest.raises(IdentityError, match=r"l1 holds ledgers.*quire decommission b:1"):
+        place.check(ledger_directories=("l1", "l2", "l3"), allow_storage_expansion=True)
+
+
+def test_what_a_restore_finds_lost(place: Place) -> None:
+    """Empty directories that had a cookie; none when all is there, all when everything is new."""
+    with pytest.raises(IdentityError, match="does not know b:1, so nothing can be restored"):
+        place.lost()
+    place.check()
+    assert place.lost() == []
+    place.empty("l2")
+    assert place.lost() == [str(place.path / "l2")]
+    for name in ("j", "l1"):
+        place.empty(name)
+    assert place.lost() == [str(place.path / name) for name in ("j", "l1", "l2")]
+    with pytest.raises(IdentityError, match="--restore"):
+        place.check()
+
+
+def test_a_restore_takes_no_other_directory_for_a_lost_one(place: Place) -> None:
+    """Not one with files, not one of another bookie, not with another configuration; but its own half-done work."""
+    place.check()
+    place.empty("l2")
+    (place.path / "l2" / "current").mkdir(parents=True)
+    (place.path / "l2" / "current" / "0.log").write_bytes(b"x")
+    with pytest.raises(IdentityError, match="l2 has files but no cookie"):
+        place.lost()
+    (place.path / "l2" / "current" / "quire.restoring").write_bytes(b"")
+    assert place.lost() == [str(place.path / "l2")]
+    with pytest.raises(IdentityError, match="same directories in the same order"):
+        place.lost(ledger_directories=("l2", "l1"))
+    place.cluster = "11111111-2222-3333-4444-555555555555"
+    with pytest.raises(IdentityError, match="another cluster"):
+        place.lost()
+
+
+def test_an_index_without_its_ledgers_is_to_be_emptied_too(place: Place) -> None:
+    more = {"index_directories": ("i1", "i2")}
+    place.check(**more)
+    place.empty("l2")
+    with pytest.raises(IdentityError, match=r"i2 belongs to a directory that is lost.*empty it too"):
+        place.lost(**more)
+    place.empty("i2")
+    assert place.lost(**more) == [str(place.path / "l2"), str(place.path / "i2")]

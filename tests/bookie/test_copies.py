@@ -1,0 +1,82 @@
+"""Copies from other bookies go in as recovery adds, wait for room, and end limbo only when they are on disk."""
+
+from twisted.internet.task import Clock
+
+from quire.bookie.copies import AGAIN_S, Copies
+from quire.bookie.service import Service
+from quire.protocol.errors import NoSuchLedgerExists as NoLedger
+from quire.protocol.errors import UnauthorizedAccess
+from tests.bookie.disk import KEY, OTHER_KEY, body_of
+from tests.bookie.fake_storage import FakeLedger, FakeStorage
+from tests.bookie.wires import options
+
+# SPDX-License-Identifier: Apache-2.0
+
+BODIES = [body_of(7, entry) for entry in range(3)]
+
+
+class Scene:
+    """A service on a fake storage whose ledger 7 is in limbo."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.storage = FakeStorage()
+        self.service = Service(self.clock, options(), self.storage)  # type: ignore[arg-type]
+        self.copies = Copies(self.clock, self.storage)
+        for ledger in (7, 8):
+            self.storage.kept[ledger] = FakeLedger(KEY)
+            self.storage.set_limbo(ledger, ledger == 7)
+        self.codes: list[int] = []
+
+
+def test_stored_when_it_is_on_disk() -> None:
+    scene = Scene()
+    assert scene.copies.limbo() == [7]
+    scene.copies.store(7, KEY, 0, BODIES).addCallback(scene.codes.append)
+    assert scene.codes == []
+    scene.storage.sync()
+    assert scene.codes == [0]
+    assert scene.storage.taken == [(7, 0, 3)]
+    held: list[object] = []
+    scene.copies.held(7).addCallback(held.append)
+    assert held == [[(0, 1), (1, 1), (2, 1)]]
+
+
+def test_it_waits_for_room() -> None:
+    scene = Scene()
+    scene.storage.room = 0
+    scene.copies.store(7, KEY, 0, BODIES).addCallback(scene.codes.append)
+    scene.clock.advance(AGAIN_S)
+    assert scene.storage.taken == []
+    scene.storage.room = 1
+    scene.clock.advance(AGAIN_S)
+    scene.storage.sync()
+    assert scene.codes == [0]
+
+
+def test_a_refusal_is_a_code() -> None:
+    scene = Scene()
+    scene.copies.store(7, OTHER_KEY, 0, BODIES).addCallback(scene.codes.append)
+    scene.copies.settle(7, OTHER_KEY, fenced=True).addCallback(scene.codes.append)
+    scene.copies.settle(9, KEY, fenced=False).addCallback(scene.codes.append)
+    assert scene.codes == [UnauthorizedAccess.code, UnauthorizedAccess.code, NoLedger.code]
+    assert scene.copies.limbo() == [7]
+
+
+def test_limbo_ends_after_the_fence_is_on_disk() -> None:
+    scene = Scene()
+    scene.copies.settle(7, KEY, fenced=True).addCallback(scene.codes.append)
+    assert scene.copies.limbo() == [7]
+    assert scene.storage.kept[7].fenced
+    scene.storage.sync()
+    assert scene.copies.limbo() == []
+    assert scene.codes == []
+    scene.storage.sync()
+    assert scene.codes == [0]
+
+
+def test_a_ledger_that_is_gone_is_dropped() -> None:
+    scene = Scene()
+    scene.copies.drop(7)
+    scene.copies.drop(99)
+    assert sorted(scene.storage.kept) == [8]

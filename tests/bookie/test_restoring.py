@@ -1,0 +1,208 @@
+"""Coming back after a loss: what is marked, in which order, and that nothing is denied meanwhile."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from quire.bookie import given_up, restoring
+from quire.bookie.bookie import Bookie
+from quire.bookie.files import Files, StorageError
+from quire.bookie.restoring import Lost, suspects
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.memory_store import MemoryCluster, MemoryStore
+from quire.metadata.store import MetadataStore
+from quire.protocol.digest import Digest, DigestType
+from tests.bookie.disk import options_of
+from tests.bookie.raw import new_store, options_in
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_which_ledgers_lay_on_what_is_lost() -> None:
+    """By the number of the journal or of the ledger directory; a lost index counts as its ledgers do."""
+    options = options_of(journals=2, ledgers=3, index_directories=("/i0", "/i1", "/i2"))
+    lost = Lost.of(options, ["/disk/ledgers1"])
+    assert [ledger for ledger in range(7) if lost.concerns(ledger)] == [1, 4]
+    assert Lost.of(options, ["/i1"]) == lost
+    assert [ledger for ledger in range(7) if Lost.of(options, ["/disk/journal0"]).concerns(ledger)] == [0, 2, 4, 6]
+    assert all(Lost.all_of(options).concerns(ledger) for ledger in range(7))
+    assert not any(Lost.of(options, []).concerns(ledger) for ledger in range(7))
+
+
+def test_suspects_are_read_from_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page by page; only those with this bookie in any ensemble; fenced when a recovery may have fenced them here; with their key."""
+    monkeypatch.setattr(restoring, "LEDGERS_PER_PAGE", 3)
+    monkeypatch.setattr(restoring, "READS_AT_ONCE", 2)
+    clock = Clock()
+    store = MemoryStore(clock, MemoryCluster("suspects"))
+
+    def wait(deferred: "Deferred[object]") -> object:
+        found: list[object] = []
+        deferred.addBoth(found.append)
+        for _ in range(100):
+            clock.advance(0.01)
+        return found[0]
+
+    wait(store.init_cluster())  # type: ignore[arg-type]
+
+    async def story() -> list[dict[int, object]]:
+        for ledger in range(8):
+            bookies = ("a", "b", "c") if ledger % 2 else ("x", "b", "c")
+            found = await store.create_ledger(ledger, LedgerMetadata.new(3, 3, 2, bookies, password=b"secret"))
+            if ledger in (3, 5):
+                found = await store.write_ledger(ledger, found.value.recovering(), found.version)
+            if ledger == 5:
+                await store.write_ledger(ledger, found.value.closed(9, 90), found.version)
+            if ledger == 4:
+                await store.write_ledger(ledger, found.value.with_ensemble(10, ("a", "b", "c")), found.version)
+        pages: list[dict[int, object]] = []
+        async for page in suspects(store, "a", Lost.of(options_of(), ["/disk/ledgers0"])):
+            pages.append(dict(page))
+        return pages
+
+    pages = wait(Deferred.fromCoroutine(story()))
+    assert isinstance(pages, list)
+    rows = {ledger: row for page in pages for ledger, row in page.items()}
+    assert sorted(rows) == [1, 3, 4, 5, 7]
+    assert len(pages) == 3
+    assert all(row.limbo for row in rows.values())
+    assert {ledger for ledger, row in rows.items() if row.fenced} == {3, 5}
+    assert {row.key for row in rows.values()} == {Digest(DigestType.CRC32C, b"secret").master_key}
+
+
+async def with_ledgers(store: MetadataStore, *ledgers: int) -> None:
+    for ledger in ledgers:
+        await store.create_ledger(ledger, LedgerMetadata.new(3, 3, 2, ("raw", "b", "c"), password=b"secret"))
+
+
+def limbo_after(path: Path, between: Callable[[Path], None], restore: bool = False, boots: tuple[bytes, bytes] = (b"1", b"1"), **more: object) -> list[int]:
+    """A bookie starts and stops, something happens, it starts again: what is in limbo then.  The metadata gives it ledgers 0 to 3."""
+
+    async def story() -> list[int]:
+        store = await new_store()
+        await with_ledgers(store, 0, 1, 2, 3)
+        found: list[int] = []
+        for turn, boot in enumerate(boots):
+            files = Files()
+            files.boot_id = lambda boot=boot: boot  # type: ignore[misc, method-assign]
+            bookie = Bookie(reactor, options_in(path, store.uri, **more), store, files, restore=restore and turn > 0)
+            await bookie.start()
+            found = bookie.copies.limbo()
+            assert bookie.incomplete == bool(found)
+            assert bookie.restoring == bookie.read_only == bool(found)
+            assert not bookie.service.read_only, "recovery has to be able to write"
+            if found:
+                assert str(bookie.read_only_reasons[0]).startswith("what it may have lost")
+                bookie.copied()
+                assert (bookie.incomplete, bookie.read_only) == (True, False)
+            await bookie.stop()
+            if not turn:
+                between(path)
+        await store.close()
+        return found
+
+    return run(story)
+
+
+def wipe(path: Path) -> None:
+    for part in sorted(path.rglob("*"), reverse=True):
+        part.rmdir() if part.is_dir() else part.unlink()
+
+
+def nothing(path: Path) -> None:
+    """All is as it was."""
+
+
+def test_a_clean_restart_marks_nothing(tmp_path: Path) -> None:
+    """Also with --restore, when nothing is lost."""
+    assert limbo_after(tmp_path, nothing, restore=True) == []
+    assert not list(tmp_path.rglob("DIRTY"))
+    assert not list(tmp_path.rglob("quire.limbo"))
+
+
+@pytest.mark.parametrize(("lost", "expected"), [("ledgers", [0, 1, 2, 3]), ("journal", [0, 1, 2, 3])])
+def test_lost_directories_put_their_ledgers_in_limbo(tmp_path: Path, lost: str, expected: list[int]) -> None:
+    """Before the cookies come back; nothing of the work is left behind but the note of the limbo."""
+    assert limbo_after(tmp_path, lambda path: wipe(path / lost), restore=True) == expected
+    assert len(list(tmp_path.rglob("VERSION"))) == 2
+    assert not list(tmp_path.rglob("quire.restoring"))
+    assert [note.read_bytes() for note in tmp_path.rglob("quire.limbo")] == [restoring.WAITING]
+
+
+def test_one_lost_directory_of_two_marks_its_own_ledgers(tmp_path: Path) -> None:
+    two = {"ledger_directories": (str(tmp_path / "one"), str(tmp_path / "two"))}
+    assert limbo_after(tmp_path, lambda path: wipe(path / "two"), restore=True, **two) == [1, 3]
+
+
+def test_a_directory_that_was_given_up_comes_back_in_limbo(tmp_path: Path) -> None:
+    """It missed what came after its failure; no --restore is needed, and the note goes once that is marked."""
+    two = (str(tmp_path / "one"), str(tmp_path / "two"))
+    assert limbo_after(tmp_path, lambda path: given_up.note(Files(), [two[0]], [two[1]]), ledger_directories=two) == [1, 3]
+    assert given_up.noted(Files(), two) == []
+
+
+def dirty(path: Path) -> None:
+    """As a killed process leaves it, started in boot 1."""
+    (path / "ledgers" / "current" / "DIRTY").write_bytes(b"1")
+
+
+@pytest.mark.parametrize(
+    ("synced", "boots", "expected"),
+    [(True, (b"1", b"2"), []), (False, (b"1", b"1"), []), (False, (b"1", b"2"), [0, 1, 2, 3]), (False, (b"", b""), [0, 1, 2, 3])],
+)
+def test_an_unclean_end_without_sync(tmp_path: Path, synced: bool, boots: tuple[bytes, bytes], expected: list[int]) -> None:
+    """With sync off, what was acknowledged outlives the process, but not the machine; where the boot isn't known the worst is assumed."""
+    assert limbo_after(tmp_path, dirty, boots=boots, journal_sync_data=synced) == expected
+
+
+def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path) -> None:
+    """Apache's name, in every ledger directory, and no other."""
+
+    async def story() -> None:
+        store = await new_store()
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store)
+        await bookie.start()
+        assert [found.parent.parent.name for found in tmp_path.rglob("DIRTY")] == ["ledgers"]
+        await bookie.stop()
+        assert not list(tmp_path.rglob("DIRTY"))
+        await store.close()
+
+    run(story)
+
+
+def test_a_restore_that_fails_half_way_begins_again(tmp_path: Path) -> None:
+    """The store goes away while the ledgers are marked: no cookie is written, the next try marks them all."""
+
+    async def story() -> None:
+        store = await new_store()
+        await with_ledgers(store, 0, 1)
+        options = options_in(tmp_path, store.uri)
+        first = Bookie(reactor, options, store)
+        await first.start()
+        await first.stop()
+        wipe(tmp_path)
+
+        class Failing(Files):
+            def replace(self, path: str, data: bytes) -> None:
+                if path.endswith("VERSION"):
+                    raise OSError(5, "Input/output error", path)
+                super().replace(path, data)
+
+        from quire.bookie.identity import IdentityError
+
+        with pytest.raises((IdentityError, StorageError, OSError)):
+            await Bookie(reactor, options, store, Failing(), restore=True).start()
+        assert not list(tmp_path.rglob("VERSION"))
+        with pytest.raises(IdentityError, match="--restore"):
+            await Bookie(reactor, options, store).start()
+        last = Bookie(reactor, options, store, restore=True)
+        await last.start()
+        assert last.copies.limbo() == [0, 1]
+        await last.stop()
+        await store.close()
+
+    run(story)
