@@ -5,12 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := setup.cfg pyproject.toml
 
-.PHONY: help demo test lint interop bench sizes manual clean
+.PHONY: help demo test lint simulate mutants interop bench sizes manual clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
 	@echo "make lint               ruff and strict mypy"
+	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds; [ARGS='--seed N --trace'] one history again"
+	@echo "make mutants            guards taken away in turn: the simulator must miss each"
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven)"
 	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper"
 	@echo "make manual             docs/commands.md and conf/samples anew, after a change of an option or a help text"
@@ -38,6 +40,12 @@ test: $(VENV)/.test
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+simulate: $(VENV)/.test
+	$(BIN)/python -m tests.simulation $(or $(ARGS),--seconds $(or $(SECONDS),600))
+
+mutants: $(VENV)/.test
+	$(BIN)/python -m tests.simulation --mutants
 
 interop: $(VENV)/.test
 	$(BIN)/python -m pytest -m interop $(ARGS)

@@ -62,7 +62,7 @@ MIX = profile("mix", {**USERS, **FAULTS}, always=ALL, kinds=("plain",) * 6 + ("a
 # Profiles made for one danger: small, and full of what brings it about.
 profile(
     "recovery",
-    {"open": 20, "stop_link": 12, "heal": 6, "cut": 6, "slow_host": 6, "look": 4, "poll": 6},
+    {"open": 20, "stop_link": 12, "heal": 6, "cut": 6, "slow_host": 6, "look": 4, "poll": 6, "kill": 5, "start": 5},
     chance_on=1.0, steps=(6, 25), batch=2, shapes=((3, 3, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2), (2, 2, 2)), writers=(1,), gap=0.004,
     jitter=(0.002, 0.01, 0.03), fault_rates=(0.0, 0.0, 0.2),
 )  # fmt: skip
@@ -79,13 +79,13 @@ profile(
 )  # fmt: skip
 profile(
     "limbo",
-    {"amnesia": 10, "start": 16, "open": 8, "stop_link": 8, "heal": 6, "kill": 6},
+    {"amnesia": 10, "wipe": 4, "start": 16, "open": 8, "stop_link": 8, "heal": 6, "kill": 6},
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), writers=(1,), gap=0.01,
 )  # fmt: skip
 profile(
     "tail",
     {"open": 8, "look": 10, "poll": 25, "follow": 6, "peek": 8, "crash_writer": 3, "stop_link": 8, "heal": 5, "slow_host": 6, "crash_opener": 6, "lie": 4},
-    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1)), spares=(0, 1), writers=(1,), gap=0.006, jitter=(0.002, 0.01, 0.03),
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2)), spares=(0, 1), writers=(1,), gap=0.006, jitter=(0.002, 0.01, 0.03),
 )  # fmt: skip
 profile(
     "store",

@@ -9,7 +9,6 @@ under test is asked whether it is right.
 from collections import Counter
 from typing import Any
 
-from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import Versioned
 from quire.protocol.errors import Status
@@ -31,12 +30,13 @@ class LedgerTruth:
 
     def __init__(self, ledger: int, shape: tuple[int, int, int], writer_name: str, deferred: bool) -> None:
         self.id = ledger
-        self.quorums = Quorums(*shape)
+        _ensemble, self.write, self.ack = shape
         self.writer_name = writer_name
         self.deferred = deferred
         self.first = 0  # the first id in use
         self.kept: dict[int, set[str]] = {}  # entry -> bookies that answered for it
         self.payloads: dict[int, bytes] = {}  # entry -> what was first stored under it
+        self.carried: dict[int, int] = {}  # entry -> the LAC that it was first sent with
         self.confirmed = -1  # the writer's last add confirmed
         self.acked: dict[int, bytes] = {}  # what a caller was told
         self.seen = -1  # the highest end that any reader saw
@@ -44,8 +44,12 @@ class LedgerTruth:
         self.fenced: set[str] = set()  # bookies that said so
 
     def holders(self, entry: int, metadata: LedgerMetadata) -> set[str]:
+        return self.write_set(entry, metadata) & self.kept.get(entry, set())
+
+    def write_set(self, entry: int, metadata: LedgerMetadata) -> set[str]:
+        """The schedule of client-protocol.md 1.2, by itself: what is judged must not be the judge."""
         ensemble = metadata.ensemble_at(entry)
-        return {ensemble[index] for index in self.quorums.write_set(entry)} & self.kept.get(entry, set())
+        return {ensemble[(entry + step) % len(ensemble)] for step in range(self.write)}
 
 
 class Truth:
@@ -80,6 +84,7 @@ class Truth:
         payloads = truth.payloads
         for entry, body in enumerate(run.bodies, run.first):
             payload = bytes(body[PAYLOAD_AT:])
+            truth.carried.setdefault(entry, int.from_bytes(body[16:24], "big", signed=True))
             if payloads.setdefault(entry, payload) != payload:
                 self.break_("I4", f"{bookie} got {payload[:20]!r} as entry {entry} of ledger {run.ledger}, which is {payloads[entry][:20]!r}")
 
@@ -162,7 +167,7 @@ class Truth:
             return
         for entry in range(truth.first, truth.confirmed + 1):
             holders = truth.holders(entry, metadata)
-            if len(holders) < truth.quorums.ack:
+            if len(holders) < truth.ack:
                 self.break_(
                     "I2", f"entry {entry} of ledger {truth.id} is confirmed, yet of its ensemble {metadata.ensemble_at(entry)} only {sorted(holders)} have it"
                 )
@@ -178,10 +183,8 @@ class Truth:
         if truth.deferred:
             return
         for entry in range(truth.first, end + 1):
-            if len(truth.holders(entry, metadata)) < truth.quorums.ack:
-                self.break_(
-                    "I3", f"ledger {truth.id} was closed at {end} with entry {entry} on fewer than {truth.quorums.ack} of {metadata.ensemble_at(entry)}"
-                )
+            if len(truth.holders(entry, metadata)) < truth.ack:
+                self.break_("I3", f"ledger {truth.id} was closed at {end} with entry {entry} on fewer than {truth.ack} of {metadata.ensemble_at(entry)}")
                 return
 
     # Writers
@@ -194,7 +197,7 @@ class Truth:
         if metadata is None or truth.deferred:
             return
         for entry in range(max(before + 1, truth.first), lac + 1):
-            if len(truth.holders(entry, metadata)) < truth.quorums.ack and not metadata.is_closed:
+            if len(truth.holders(entry, metadata)) < truth.ack and not metadata.is_closed:
                 self.break_("LAC", f"entry {entry} of ledger {truth.id} is confirmed without an ack quorum: {sorted(truth.holders(entry, metadata))}")
 
     def acknowledged(self, truth: LedgerTruth, ids: range, payloads: list[bytes], metadata: LedgerMetadata | None) -> None:
@@ -208,13 +211,19 @@ class Truth:
     def forced(self, truth: LedgerTruth, last: int, metadata: LedgerMetadata) -> None:
         """A force succeeded: everything up to `last` is durable on every bookie of its write set."""
         for entry in range(truth.first, last + 1):
-            ensemble = metadata.ensemble_at(entry)
-            missing = {ensemble[index] for index in truth.quorums.write_set(entry)} - truth.kept.get(entry, set())
+            missing = truth.write_set(entry, metadata) - truth.kept.get(entry, set())
             if missing:
                 self.break_("D15", f"a force of ledger {truth.id} up to {last} succeeded, but {sorted(missing)} do not have entry {entry}")
                 return
 
     # Readers
+
+    def read_lac(self, truth: LedgerTruth, confirmed: int, lac: int) -> None:
+        """A reader asked the ensemble when `confirmed` was the LAC: somebody it heard has that entry, and knows the LAC in it (1.4)."""
+        if lac < truth.carried.get(confirmed, -1):
+            self.break_(
+                "LAC read", f"entry {confirmed} of ledger {truth.id} was confirmed, it carries the LAC {truth.carried[confirmed]}, and a reader was told {lac}"
+            )
 
     def saw_end(self, truth: LedgerTruth, before: int, end: int, metadata: LedgerMetadata | None) -> None:
         """A reader shows this end of a ledger."""

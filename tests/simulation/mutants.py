@@ -1,0 +1,187 @@
+"""
+Guards taken away, one at a time: does the simulator notice?
+
+A mutant is a change of a few words in the source of a function, made while histories run and taken back afterwards.  It is dead once a
+history breaks a promise, alive after `SEEDS_MAX` seeds of the profile made for its danger, and then the simulator is not worth its
+name.  A guard whose text is no longer found is an error: it moved, and its mutant must move with it.
+
+D2, D4 and D5 have no mutant, for both columns of the specification are safe there; D13 has none, for there is nothing to take away
+(batch reads over V3 are made of single ones).
+"""
+
+import ast
+import importlib
+import inspect
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from tests.simulation.history import replay
+from tests.simulation.plan import PROFILES, draw
+
+SEEDS_MAX = 2000
+
+
+@dataclass(frozen=True)
+class Edit:
+    """In the function `where` (module:name) the text `old`, which stands there once, becomes `new`."""
+
+    where: str
+    old: str
+    new: str
+
+    def function(self) -> FunctionType:
+        module, name = self.where.split(":")
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = inspect.getattr_static(found, part)
+        return found.fget if isinstance(found, property) else found
+
+
+@contextmanager
+def applied_to(function: FunctionType, edits: Sequence[Edit]) -> Iterator[None]:
+    """The function's code after the edits, and after the block what it was."""
+    source = textwrap.dedent(inspect.getsource(function))
+    for edit in edits:
+        assert source.count(edit.old) == 1, f"{edit.where}: {edit.old!r} stands there {source.count(edit.old)} times"
+        source = source.replace(edit.old, edit.new)
+    tree = ast.parse(source)
+    tree.body[0].decorator_list.clear()  # type: ignore[attr-defined]
+    made: dict[str, Any] = {}
+    exec(compile(tree, edits[0].where, "exec"), function.__globals__, made)
+    original = function.__code__
+    function.__code__ = made[function.__name__].__code__
+    try:
+        yield
+    finally:
+        function.__code__ = original
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    guard: str  # where the specification speaks of it
+    profile: str
+    edits: tuple[Edit, ...]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for where in dict.fromkeys(edit.where for edit in self.edits):
+                edits = [edit for edit in self.edits if edit.where == where]
+                stack.enter_context(applied_to(edits[0].function(), edits))
+            yield
+
+
+APPEND, SENDING = "quire.client.core.append:AppendMachine", "quire.client.core.sending:Sending"
+RECOVERY, SHELL = "quire.client.core.recovery:RecoveryMachine", "quire.client.recovery:Recovery"
+QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.reader:Reader", "quire.client.writer:Writer"
+STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage:Storage", "quire.bookie.journal:Journal", "quire.bookie.checkpoint:Checkpoints"
+
+
+def mutant(name: str, guard: str, profile: str, *edits: tuple[str, str, str]) -> Mutant:
+    return Mutant(name, guard, profile, tuple(Edit(*edit) for edit in edits))
+
+
+MUTANTS = (
+    # Recovery
+    mutant("recovery reads do not fence", "R5, S1", "recovery", (f"{SHELL}._read", "effect.entry, self._digest.master_key, PRIORITY", "effect.entry")),
+    mutant("fencing before the metadata says IN_RECOVERY", "R1", "recovery",
+           (f"{SHELL}._marking", "lambda metadata: metadata.state is LedgerState.OPEN", "lambda metadata: False")),
+    mutant("recovery starts at the LAC, not in the last fragment", "R4, S3", "change",
+           (f"{RECOVERY}._fenced", "max(coverage.lac, self._first - 1)", "coverage.lac")),
+    mutant("one 'no' makes an entry absent", "QC, S7", "recovery", (f"{QUORUMS}.absent", "self.write - self.ack + 1", "1")),
+    mutant("a failure counts as a 'no'", "4.3, S8", "recovery", ("quire.client.core.recovery:EntryRead.judge", "code in NEGATIVE", "code != OK")),
+    mutant("answers are counted by QC, not by coverage", "1.4, S29", "tail",
+           (f"{QUORUMS}.covered", "if unheard >= self.ack:", "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
+    mutant("a recovery stores its ensembles early", "4.2, S6", "recovery",
+           (f"{SHELL}._replace", "picked = await self._spares.replace(effect)",
+            "picked = await self._spares.replace(effect)\n"
+            "        await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: m.with_ensemble(effect.first, picked.bookies))")),
+    mutant("a recovery overwrites CLOSED", "D3, R6", "recovery",
+           (f"{SHELL}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED", "lambda metadata: True")),
+    mutant("the length is not read from entry LAC", "D7, S28", "recovery", (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
+    mutant("recovery adds carry a LAC that moves", "D16", "tail", (f"{SENDING}._pump", "self._base if self.recovery else self.lac", "self.lac")),
+    # Writer
+    mutant("the writer closes over IN_RECOVERY", "D1", "store",
+           (f"{WRITER}._close_ledger", "if metadata.state is LedgerState.IN_RECOVERY:", "if False:"),
+           (f"{WRITER}._close_ledger", "return metadata.state is LedgerState.OPEN", "return not metadata.is_closed")),
+    mutant("acknowledged while the ensemble changes", "2.5, S13", "change", (f"{APPEND}._acked", "if self.state is State.OPEN:", "if True:")),
+    mutant("a replaced bookie's acknowledgements still count", "2.5, S12", "change",
+           (f"{APPEND}._ensemble_changed", "self._install(replica.index, bookie).standing = Standing.FRESH",
+            "fresh = self._install(replica.index, bookie)\n"
+            "            fresh.standing, fresh.watermark, fresh.sent = Standing.FRESH, replica.watermark, replica.sent")),
+    mutant("a stale edit of the metadata is written all the same", "2.6", "store",
+           ("quire.client.record:LedgerRecord.edit", "if not needs(current.value):", "if current is self.current and not _ and not needs(current.value):")),
+    mutant("a close that met another end succeeds", "2.8, S19", "store",
+           (f"{WRITER}._close_ledger", "if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):", "if False:")),
+    mutant("nothing is sent again to a replacement", "2.5, D12", "change", (f"{APPEND}._ensemble_changed", "self._resend(replica, effects)", "pass")),
+    mutant("nothing is sent again to a bookie that came back", "D17", "no spare", (f"{APPEND}._return", "self._resend(back, effects)", "pass")),
+    mutant("a taken id is looked for among the confirmed ones only", "D11, S31", "deferred",
+           (f"{SENDING}._append", "entry <= self.head or entry in self._ids", "entry <= self.lac or entry in self._ids")),
+    mutant("replica indexes are computed in 32 bits", "D10, S32", "large ids",
+           (f"{QUORUMS}.write_set", "(entry + step) % size", "((entry + step + (1 << 31)) % (1 << 32) - (1 << 31)) % size")),
+    mutant("a force does not mind a reconnection", "D15", "deferred",
+           (f"{APPEND}._fail", "if self.deferred_sync and not spared:", "if self.deferred_sync and not spared and awaited:"),
+           (f"{WRITER}._force", "(None in before or before != after)", "False")),
+    mutant("late answers of a replaced bookie count for its successor", "2.4, S14", "change",
+           (f"{APPEND}._fail", "del self._channels[replica.channel]", "pass"),
+           (f"{APPEND}._fail", "effects.append(CloseChannel(replica.channel))", "pass"),
+           (f"{SENDING}._install", "self._channels.pop(old.channel, None)", "pass"),
+           (f"{SENDING}._install", "self._replicas[index] = replica", "self._replicas[index] = self._channels[old.channel] = replica")),
+    mutant("a new fragment begins behind what was sent", "2.5", "change",
+           (f"{APPEND}._change", "StoreEnsemble(self.head + 1,", "StoreEnsemble(self._window.sent_last + 1,")),
+    # Reader
+    mutant("entries past the LAC are read", "D8", "tail", (f"{READER}._read", "if not unconfirmed and last > self._lac:", "if False:")),
+    mutant("unconfirmed reads go past the end", "D9", "tail", (f"{READER}._read", "if unconfirmed and self.closed:", "if False:")),
+    mutant("a hint is taken for the LAC", "D14", "tail",
+           (f"{READER}._await_news", "failed = answer.code != OK", "self._lac = max(self._lac, answer.lac or 0)\n    failed = answer.code != OK")),
+    # Bookie
+    mutant("a fence is told before it is durable", "D6, B4, S10", "power",
+           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state)",
+            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state)\n        self.durable([token])")),
+    mutant("a fence is not written to the journal", "B1", "power",
+           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state)", "journal.append((), 0, token, state)")),
+    mutant("a fenced ledger takes plain adds", "B2, S11", "recovery", (f"{STORAGE}.add", "if state.fenced:", "if False:")),
+    mutant("adds are acknowledged before the sync", "B3", "power",
+           (f"{JOURNAL}._commit", "files.datasync(self._handle)", "seal and files.datasync(self._handle)")),
+    mutant("a checkpoint does not sync what it stored", "architecture 3", "power", (f"{CHECKPOINT}._store", "self._in(directory, directory.sync)", "pass")),
+    mutant("a bookie that lost its disk serves", "architecture 3, cookies", "limbo",
+           ("quire.bookie.identity:check", "check_expansion(options, expected, known, bare, full)", "pass")),
+    mutant("a bookie in limbo says no", "B4, S9", "limbo",
+           ("quire.bookie.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY", "Status.ENOENTRY")),
+    mutant("a bookie in limbo takes plain adds", "S9", "limbo",
+           (f"{STORAGE}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
+)  # fmt: skip
+
+
+def hunted(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> tuple[int, str]:
+    """How many seeds it took to catch the mutant, and the promise that it broke; (0, "") if it lives."""
+    profile = PROFILES[mutant.profile]
+    with mutant.applied():
+        for seed in range(seeds_max):
+            _history, violation = replay(draw(profile, seed))
+            if violation is not None:
+                return seed + 1, violation.invariant
+    return 0, ""
+
+
+def hunt(names: Sequence[str]) -> int:
+    """Takes each guard away in turn and prints the table of docs/simulation.md; 1 when a mutant lives."""
+    alive = 0
+    print("| guard taken away | spec | profile | seeds until caught | by |\n|---|---|---|---|---|")
+    for found in MUTANTS:
+        if names and found.name not in names:
+            continue
+        start = time.process_time()
+        seeds, invariant = hunted(found)
+        alive += not seeds
+        seconds = time.process_time() - start
+        print(
+            f"| {found.name} | {found.guard} | {found.profile} | {seeds or 'ALIVE'} | {invariant} |" + (f" {seconds:.0f} s" if seconds > 10 else ""), flush=True
+        )
+    return int(bool(alive))

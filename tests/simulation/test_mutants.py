@@ -1,0 +1,55 @@
+"""Guards taken away: each mutant still finds its guard, the quickest are caught here, all of them by `make mutants`."""
+
+import pytest
+
+from quire.client.core.quorum import Quorums
+from tests.simulation.mutants import MUTANTS, Edit, Mutant, hunted
+from tests.simulation.plan import PROFILES
+
+QUICK = (
+    "a recovery stores its ensembles early",
+    "a stale edit of the metadata is written all the same",
+    "nothing is sent again to a replacement",
+    "a taken id is looked for among the confirmed ones only",
+    "replica indexes are computed in 32 bits",
+    "a fence is not written to the journal",
+    "adds are acknowledged before the sync",
+    "a checkpoint does not sync what it stored",
+    "a bookie in limbo says no",
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_guard_stands_where_its_mutant_takes_it_away(mutant):
+    functions = [edit.function() for edit in mutant.edits]
+    before = [function.__code__ for function in functions]
+    with mutant.applied():
+        assert all(function.__code__ is not code for function, code in zip(functions, before, strict=True))
+    assert [function.__code__ for function in functions] == before
+    assert mutant.profile in PROFILES
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_guard_that_is_taken_away_is_missed(name):
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
+    seeds, _invariant = hunted(mutant, 200)
+    assert seeds
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_caught(mutant):
+    assert hunted(mutant)[0]
+
+
+def test_a_guard_that_moved_is_an_error():
+    moved = Mutant("moved", "", "change", (Edit("quire.client.core.quorum:Quorums.absent", "a text that stands nowhere", ""),))
+    with pytest.raises(AssertionError, match="stands there 0 times"), moved.applied():
+        pass
+
+
+def test_a_mutant_changes_what_the_code_does_and_no_more_afterwards():
+    mutant = next(mutant for mutant in MUTANTS if mutant.guard == "QC, S7")
+    with mutant.applied():
+        assert Quorums(3, 3, 2).absent == 1
+    assert Quorums(3, 3, 2).absent == 2
