@@ -166,24 +166,26 @@ class Checkpoints:
             again.addErrback(lambda failure: None)  # each waiter was told
         self.finished()
 
-    def alone(self, job: Callable[..., T], *args: Any) -> "Deferred[T]":
-        """Does a short job on the storage pool between two checkpoints.  Fails as it does; `SyncFailed` is final for the checkpoints too."""
+    def alone(self, directory: LedgerDirectory, job: Callable[..., T], *args: Any) -> "Deferred[T]":
+        """Does a short job in one directory on the storage pool, between two checkpoints.  Fails as it does; `SyncFailed` is final for the directory."""
         turn: Deferred[None] = Deferred()
         if self.running:
             self._turns.append(turn)
         else:
             self.running = True
             turn.callback(None)
-        return Deferred.fromCoroutine(self._alone(turn, job, args))
+        return Deferred.fromCoroutine(self._alone(turn, directory, job, args))
 
-    async def _alone(self, turn: "Deferred[None]", job: Callable[..., T], args: tuple[Any, ...]) -> T:
+    async def _alone(self, turn: "Deferred[None]", directory: LedgerDirectory, job: Callable[..., T], args: tuple[Any, ...]) -> T:
         await turn
         try:
-            if self.failure is not None:
-                raise StorageError(self.failure)
+            fault = self.failure or directory.fault
+            if fault is not None:
+                raise StorageError(fault)
             return await self._workers.run(job, *args)
         except SyncFailed as error:
-            self.failure = str(error)
+            if not self.give_up(directory, str(error)):
+                self.failure = str(error)
             raise
         finally:
             self._over()

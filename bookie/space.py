@@ -101,6 +101,8 @@ class Space:
     async def _reclaim(self, threshold: Threshold, seconds_max: float) -> None:
         end = self._clock.seconds() + seconds_max if seconds_max > 0 else None
         for directory in list(self._directories):
+            if directory.fault is not None:
+                continue
             space = self._spaces.setdefault(directory.path, DirectorySpace(directory.path))
             try:
                 await self._pass(directory, space, threshold(directory.path), end)
@@ -144,7 +146,7 @@ class Space:
 
     async def _remove(self, directory: LedgerDirectory, space: DirectorySpace, logs: list[int]) -> None:
         if logs:
-            freed = await self._checkpoints.alone(remove_logs, directory, logs)
+            freed = await self._checkpoints.alone(directory, remove_logs, directory, logs)
             self._counters.gc_logs_removed += len(logs)
             self._counters.gc_bytes_removed += freed
             space.logs -= len(logs)
@@ -166,7 +168,7 @@ class Space:
                     break
                 await self._rest(done, began)
         except SyncFailed as error:
-            await self._checkpoints.alone(_fail, error)
+            await self._checkpoints.alone(directory, _fail, error)
             raise
         finally:
             steps.close()

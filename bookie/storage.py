@@ -311,14 +311,14 @@ class Storage:
         if kind in (FRAMES, BODIES):
             bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
             if state is None and kind == FRAMES and bodies:
-                state = self._create(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
+                state = self._replayed(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
                 state.key_logged = True
             if state is not None and bodies:
                 self._insert(state, int.from_bytes(bodies[0][8:16], "big", signed=True), bodies, end - begin + FRAME_EXTRA * count)
                 self.counters.replayed_entries += count
         elif kind == KEY:
             if state is None:
-                state = self._create(ledger, data[begin:end])
+                state = self._replayed(ledger, data[begin:end])
             elif state.key in (b"", UNSET_KEY):
                 state.key = data[begin:end]
                 self._ledgers.dirty[ledger] = state
@@ -413,6 +413,12 @@ class Storage:
         self._deleted.forget(ledger)
         state = self._ledgers.create(ledger, key)
         state.index_stale = self._checkpoints.deleting(ledger)
+        return state
+
+    def _replayed(self, ledger: int, key: bytes) -> LedgerState:
+        """A ledger that only the journal knows; a crash may have left rows in the index that the journal, with sync off, does not reach up to."""
+        state = self._create(ledger, key)
+        state.surveyed = state.index_stale
         return state
 
     def _adopt_key(self, state: LedgerState, key: bytes) -> bool:
