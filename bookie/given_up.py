@@ -1,7 +1,8 @@
 """
 Ledger directories that failed while others went on: written down where the others are, before the journal forgets what was meant for them.
 
-File `quire.lost` in the `current/` of every living ledger directory: the paths of the directories that were given up, a line each.  At the next
+File `quire.lost` in the `current/` of every living ledger directory: the paths of the directories that were given up, a line each, and a last line with
+the CRC32C of those before it in hex.  At the next
 start the ledgers of such a directory are put in limbo, whether the directory is back as it was or an empty one took its place (`restoring`).
 
 Knows: that file.  Does not know: why a directory is given up.
@@ -10,7 +11,9 @@ Knows: that file.  Does not know: why a directory is given up.
 import os
 from collections.abc import Iterable, Sequence
 
-from quire.bookie.files import Files
+from crc32c import crc32c
+
+from quire.bookie.files import Files, StorageError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -20,17 +23,21 @@ LOST = "quire.lost"
 def note(files: Files, living: Iterable[str], lost: Sequence[str]) -> None:
     """`living`, `lost`: paths as they are configured.  Durable on return; `OSError`."""
     text = "".join(f"{path}\n" for path in lost).encode("utf-8", "surrogateescape")
+    text += b"%08x\n" % crc32c(text)
     for directory in living:
         files.replace(_path(directory), text)
 
 
 def noted(files: Files, directories: Sequence[str]) -> list[str]:
-    """Those of the configured ledger directories that were given up.  `OSError`."""
+    """Those of the configured ledger directories that were given up.  `StorageError` that names a damaged file, `OSError`."""
     named: set[str] = set()
     for directory in directories:
         text = files.read_file(_path(directory))
         if text is not None:
-            named.update(text.decode("utf-8", "surrogateescape").splitlines())
+            lines, check = text[:-9], text[-9:]
+            if check != b"%08x\n" % crc32c(lines):
+                raise StorageError(f"{_path(directory)} at offset {len(lines)}: damaged (its checksum is wrong)")
+            named.update(lines.decode("utf-8", "surrogateescape").splitlines())
     return [directory for directory in directories if directory in named]
 
 

@@ -1,8 +1,6 @@
 """The checkpoint: its order, its mark, and that a crash at any call of it costs nothing."""
 
 import errno
-import random
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from quire.bookie.files import StorageError, Usage
 from quire.bookie.journal_format import Place
 from quire.bookie.ledger_table import LedgerRow
 from quire.protocol.errors import Status
-from tests.bookie.disk import DIGEST, KEY, Bookie, Disk, HeldWorkers, body_of, run_of
+from tests.bookie.disk import KEY, Bookie, HeldWorkers, body_of, run_of
 
 MARK = "/disk/ledgers0/current/quire.mark"
 
@@ -180,93 +178,6 @@ def test_a_directory_without_mark_begins_at_the_start() -> None:
     broken.flip(MARK, 20)
     with pytest.raises(StorageError, match=r"quire\.mark"):
         Bookie(broken, ledgers=2)
-
-
-class Power(BaseException):
-    """The lights go out."""
-
-
-def story(bookie: Bookie) -> None:
-    """A bit of everything, over two checkpoints and a rotation."""
-    storage = bookie.storage
-    for number in range(4):
-        storage.add(run_of(1, number * 5, 5, size=3000), ("add", 1, number * 5, 5, 3000))
-        storage.add(run_of(2, number * 3, 3, v3=True), ("add", 2, number * 3, 3, 20))
-        bookie.commit()
-    for number in range(4):  # through several segments
-        storage.add(run_of(5, number, size=400_000), ("add", 5, number, 1, 400_000))
-        bookie.commit()
-    storage.fence(2, KEY, ("fence", 2))
-    storage.write_lac(3, KEY, DIGEST.lac_body(3, 7), ("lac", 3))
-    bookie.commit()
-    storage.flush().addErrback(lambda failure: failure.trap(Power))
-    storage.add(run_of(1, 8, 4, size=50, recovery=True), ("add", 1, 8, 4, 50))
-    storage.add(run_of(4, 0, 2), ("add", 4, 0, 2, 20))
-    bookie.commit()
-    storage.delete_ledger(4)
-    storage.force(4, ("deleted", 4))
-    bookie.commit()
-    bookie.clock.advance(0.02)
-    storage.flush().addErrback(lambda failure: failure.trap(Power))
-    storage.add(run_of(1, 20, 2), ("add", 1, 20, 2, 20))
-    bookie.commit()
-
-
-def promised(tokens: list[object]) -> tuple[dict[tuple[int, int], bytes], set[int], bool]:
-    entries: dict[tuple[int, int], bytes] = {}
-    fenced: set[int] = set()
-    deleted = False
-    for token in tokens:
-        match token:
-            case ("add", int(ledger), int(first), int(count), int(size)):
-                entries.update({(ledger, entry): body_of(ledger, entry, size) for entry in range(first, first + count)})
-            case ("fence", int(ledger)):
-                fenced.add(ledger)
-            case ("deleted", int(ledger)):
-                deleted = True
-    return entries, fenced, deleted
-
-
-def test_a_crash_at_every_single_call_keeps_every_promise() -> None:
-    """The power goes before the n-th call of the story, for every n, with nothing, everything or any part of the unsynced kept."""
-    counting = Bookie(entry_log_bytes_max=1 << 20)
-    start = len(counting.disk.calls)
-    story(counting)
-    total = len(counting.disk.calls) - start
-    assert total > 60
-    for crash_at in range(total + 1):
-        bookie = Bookie(Disk(), entry_log_bytes_max=1 << 20)
-        left = crash_at
-
-        def before(call: str, path: str) -> None:
-            nonlocal left
-            if left == 0:
-                raise Power
-            left -= 1
-
-        bookie.disk.before = before
-        with suppress(Power):
-            story(bookie)
-        entries, fenced, deleted = promised(bookie.tokens)
-        for after in (bookie.disk.crashed(None), bookie.disk.killed(), bookie.disk.crashed(random.Random(crash_at))):
-            again = Bookie(after, entry_log_bytes_max=1 << 20)
-            for (ledger, entry), body in entries.items():
-                if ledger == 4:
-                    continue  # deleted at some time
-                found = again.read(ledger, entry)
-                assert found in (body, body_of(ledger, entry, 50)), (crash_at, ledger, entry, found)
-            for ledger in fenced:
-                assert again.storage.add(run_of(ledger, 100), "x") is Status.EFENCED, crash_at
-            if ("lac", 3) in bookie.tokens:
-                assert again.storage.explicit_lac(3) == DIGEST.lac_body(3, 7)
-            if deleted:
-                assert again.read(4, 0) is Status.ENOLEDGER
-            again.storage.add(run_of(1, 40), "more")
-            again.commit()
-            again.close()
-            third = Bookie(after.crashed(None), entry_log_bytes_max=1 << 20)
-            assert third.read(1, 40) == body_of(1, 40)
-            assert third.storage.counters.replayed_groups == 0
 
 
 def failing(bookie: Bookie, number: int, call: str = "sync") -> None:

@@ -59,7 +59,7 @@ class RecordingDisk(Disk):
     def __init__(self, left: Disk | None = None) -> None:
         super().__init__()
         self.events: list[Event] = []
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[Inode, int] = {}  # keeps them, so that no other is taken for one that is gone
         if left is not None:
             self.inodes, self.rows, self.salts = dict(left.inodes), dict(left.rows), left.salts
         self.start = Ground(self)
@@ -69,7 +69,7 @@ class RecordingDisk(Disk):
 
     def number(self, inode: Inode) -> int:
         """A file's number; it keeps it through renames."""
-        return self._numbers.setdefault(id(inode), len(self._numbers))
+        return self._numbers.setdefault(inode, len(self._numbers))
 
     def open(self, path: str, create: bool = False) -> int:
         new = path not in self.inodes
@@ -138,6 +138,15 @@ class Ground:
                 self.rows[event.subject] = {}
             case _:
                 self.loose.append(event)
+
+    def name_of(self, number: int) -> str:
+        """One that the file had or may have had; empty for none."""
+        for loose in reversed(self.loose):
+            if loose.kind == "rename" and loose.detail[1] == number:
+                return str(loose.detail[0])
+            if loose.kind == "create" and loose.detail == number:
+                return str(loose.subject)
+        return next((path for path, found in self.names.items() if found == number), "")
 
     def _settle(self, settled: Callable[[Event], bool]) -> None:
         now = [event for event in self.loose if settled(event)]
