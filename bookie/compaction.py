@@ -138,7 +138,7 @@ class Compaction:
 
     def __init__(self, directory: LedgerDirectory, victims: Collection[int], log_bytes_max: int, pause: Pause) -> None:
         self.kept: dict[int, str] = {}  # victims that can't go, and why
-        self.made: list[int] = []  # the new logs
+        self.made: dict[int, int] = {}  # the new logs, and the bytes of the records in each
         self._directory = directory
         self._victims = frozenset(victims)
         self._log_bytes_max = log_bytes_max
@@ -203,7 +203,7 @@ class Compaction:
         log, handle, moves, self._log, self._handle, self._moves = self._log, self._handle, self._moves, -1, -1, []
         ledgers, self._map = self._map, {}
         self._directory.finish_whole(log, handle, self._at, ledgers)
-        self.made.append(log)
+        self.made[log] = self._at - HEADER_BYTES
         for start in range(0, len(moves), MOVES_AT_ONCE):
             index.move(moves[start : start + MOVES_AT_ONCE])
             self._pause()

@@ -174,7 +174,7 @@ class Garbage:
             "directories": [
                 {
                     "path": space.path,
-                    "logs": space.logs,
+                    "logs": len(space.uses),
                     "bytes": space.total,
                     "living_bytes": space.live,
                     "left_alone": len(space.doubtful),
@@ -188,7 +188,7 @@ class Garbage:
         """Name, meaning and value of what /metrics shows beside the counters; as the last pass over the logs saw it."""
         spaces = self._storage.space.directories
         return [
-            ("entry_logs", "finished entry logs", sum(space.logs for space in spaces)),
+            ("entry_logs", "finished entry logs", sum(len(space.uses) for space in spaces)),
             ("entry_log_bytes", "bytes of entries in finished entry logs", sum(space.total for space in spaces)),
             ("entry_log_living_bytes", "those of them that are needed", sum(space.live for space in spaces)),
             ("entry_logs_left_alone", "entry logs that are not touched because something is wrong", sum(len(space.doubtful) for space in spaces)),

@@ -33,13 +33,23 @@ Threshold = Callable[[str], float]  # of a ledger directory: logs of which a sma
 class DirectorySpace:
     """What the last pass saw of one directory, and what it left alone."""
 
-    __slots__ = ("doubtful", "live", "logs", "path", "problem", "total")
+    __slots__ = ("doubtful", "path", "problem", "uses")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.logs = self.total = self.live = 0  # finished logs, their bytes and the living ones
+        self.uses: dict[int, LogUse] = {}  # the finished logs
         self.problem: str | None = None
         self.doubtful: dict[int, str] = {}  # logs that are left alone until the bookie is started again
+
+    @property
+    def total(self) -> int:
+        """Bytes of the records in finished logs."""
+        return sum(use.total for use in self.uses.values())
+
+    @property
+    def live(self) -> int:
+        """Those of them that are needed."""
+        return sum(use.live for use in self.uses.values())
 
 
 class Space:
@@ -115,7 +125,7 @@ class Space:
 
     async def _pass(self, directory: LedgerDirectory, space: DirectorySpace, threshold: float, end: float | None) -> None:
         uses: list[LogUse] = await self._workers.run(log_uses, directory, threshold, self._workers.pause)
-        space.logs, space.total, space.live = len(uses), sum(use.total for use in uses), sum(use.live for use in uses)
+        space.uses = {use.log: use for use in uses}
         if self._stopped:
             return
         await self._remove_unneeded(directory, space, [use.log for use in uses if not use.rows and use.log not in space.doubtful])
@@ -149,8 +159,8 @@ class Space:
             freed = await self._checkpoints.alone(directory, remove_logs, directory, logs)
             self._counters.gc_logs_removed += len(logs)
             self._counters.gc_bytes_removed += freed
-            space.logs -= len(logs)
-            space.total -= freed
+            for number in logs:
+                space.uses.pop(number, None)
 
     async def _compact(self, directory: LedgerDirectory, space: DirectorySpace, group: list[LogUse]) -> None:
         compaction = Compaction(directory, [use.log for use in group], self._log_bytes_max, self._workers.pause)
@@ -178,6 +188,8 @@ class Space:
         for number, why in compaction.kept.items():
             space.doubtful[number] = why
             log.error("log {log:x} of {directory} can't be compacted: {why}", log=number, directory=directory.path, why=why)
+        for number, size in compaction.made.items():
+            space.uses[number] = LogUse(number, size, size, 0)
         counters.gc_compactions += 1
         await self._remove(directory, space, compaction.emptied())
 

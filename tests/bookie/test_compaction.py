@@ -17,12 +17,15 @@ from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.write_cache import WriteCache
 from quire.protocol.errors import Status
 from tests.bookie.disk import Bookie, Disk, body_of, run_of
-from tests.bookie.test_checkpoint import Power
 
 # SPDX-License-Identifier: Apache-2.0
 
 PATH = "/disk/ledgers0/current"
 LOG_BYTES = 4096
+
+
+class Power(BaseException):
+    """The lights go out."""
 
 
 def no_pause() -> None:

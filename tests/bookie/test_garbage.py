@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
+from quire.bookie.compaction import LogUse
 from quire.bookie.counters import Counters
 from quire.bookie.files import Files, Usage
 from quire.bookie.garbage import LISTING_S, PAGE, Garbage
@@ -316,7 +317,7 @@ def test_a_stop_ends_a_round_and_waits_for_it() -> None:
 def test_the_status_shows_directories() -> None:
     scene = Scene([1], 1)
     space = DirectorySpace("/ledgers")
-    space.logs, space.total, space.live = 3, 1000, 250
+    space.uses = {1: LogUse(1, 600, 150, 2), 2: LogUse(2, 300, 100, 2), 3: LogUse(3, 100, 0, 0)}
     space.doubtful[7] = "why"
     scene.storage.space.directories.append(space)
     assert scene.garbage.status()["directories"] == [{"path": "/ledgers", "logs": 3, "bytes": 1000, "living_bytes": 250, "left_alone": 1, "problem": None}]
