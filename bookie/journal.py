@@ -28,6 +28,7 @@ from quire.bookie.journal_format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP
 SEAL_SECONDS = 0.010  # an idle journal is sealed after this time
 SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs while there is traffic
 FIRST_SEGMENT_BYTES = 4 << 20  # segments double from here to the configured size, so that a small bookie starts fast
+RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
 SPARES_MAX = 2  # freed segments kept for reuse; more are removed
 ZEROS = bytes(ALIGNMENT)
 ZERO_CHUNK = bytes(1 << 20)
@@ -133,6 +134,11 @@ class Journal:
     def full(self) -> bool:
         """No more should be appended until groups came back."""
         return self.queued_bytes >= self._queue_bytes_max
+
+    @property
+    def brimful(self) -> bool:
+        """Not even what recovers ledgers should be appended."""
+        return self.queued_bytes >= self._queue_bytes_max + self._queue_bytes_max // RESERVE_PART
 
     @property
     def relaxed(self) -> bool:

@@ -340,7 +340,8 @@ class Storage:
 
     def add(self, run: AddRun, token: object) -> Status | None:
         """
-        EOK: taken, `token` comes back by `durable` after the sync.  None: no room now, nothing was taken, try again after `relieved`.
+        EOK: taken, `token` comes back by `durable` after the sync.  None: no room now, nothing was taken, try again after `relieved`; what recovers
+        ledgers has a reserve.
         Otherwise refused: EUA for a wrong key, EREADONLY for a ledger in limbo or a full disk, EFENCED, EBADREQ for bodies under 24 bytes.
         """
         ledger = run.ledger
@@ -359,7 +360,7 @@ class Storage:
         journals = self._journals
         journal = journals[ledger % len(journals)]
         cache = self._cache
-        if cache.full or journal.full:
+        if (cache.full or journal.full) and (cache.brimful or journal.brimful or not (run.recovery or run.priority)):
             self._parked = True
             self.counters.parked += 1
             return None

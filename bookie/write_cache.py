@@ -21,6 +21,7 @@ RUN_BYTES_MAX = 1 << 20
 ENTRY_OVERHEAD = 48  # bytes that one entry takes in memory beside its own: object header, list slot
 LEDGER_OVERHEAD = 400  # the same for a ledger's first run
 WINDOWS_PER_LEDGER = 4
+RESERVE_PART = 8  # this part of a half is kept for what ledger recovery and repair write
 
 
 class Runs:
@@ -145,12 +146,18 @@ class WriteCache:
 
     def __init__(self, bytes_max: int) -> None:
         self._half_bytes_max = max(bytes_max // 2, 1)
+        self._full_at = self._half_bytes_max - self._half_bytes_max // RESERVE_PART
         self.active = Half()
         self.flushing: Half | None = None
 
     @property
     def full(self) -> bool:
-        """No more may be put until the halves were swapped."""
+        """No more may be put until the halves were swapped, save what recovers ledgers."""
+        return self.active.bytes >= self._full_at
+
+    @property
+    def brimful(self) -> bool:
+        """The reserve is used up too."""
         return self.active.bytes >= self._half_bytes_max
 
     def put(self, ledger: int, first: int, bodies: list[bytes], size: int) -> None:
