@@ -117,7 +117,8 @@ class Sending(ABC):
         payloads = given.payloads
         count = len(payloads)
         assert count, "an append of nothing"
-        if self._window.overfull:
+        # A recovery bounds by itself what it reads ahead; the id that all others wait for can't be sent later.
+        if self._window.overfull and not self.recovery and not (self.advanced and given.first == self.head + 1):
             waiting = self._window.waiting_bytes
             effects.append(Refuse(given.token, TooManyRequests.code, f"{waiting} bytes wait for the window: wait for ready() before appending more"))
             return
@@ -148,8 +149,8 @@ class Sending(ABC):
         window = self._window
         if window.waiting and len(self._channels) != len(self._replicas):
             self._rouse(effects)
-        while window.waiting and not self._stalled and window.has_room(self.head):
-            if self._held_up(window.waiting[0].size, effects):
+        while window.waiting and (not self._stalled or window.fills_gap(self.head)) and window.has_room(self.head):
+            if not window.fills_gap(self.head) and self._held_up(window.waiting[0].size, effects):
                 break
             first, payloads, size, _length = window.following()
             batch = AddBatch(

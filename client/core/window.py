@@ -51,23 +51,37 @@ class Window:
         size = sum(map(len, payloads))
         self.waiting_bytes += size
         if len(payloads) <= limits.batch_entries_max and size <= limits.batch_bytes_max:
-            self.waiting.append(Waiting(first, payloads, size, length))
+            self._wait(Waiting(first, payloads, size, length))
             return
         start = taken = 0
         for place, payload in enumerate(payloads):
             if place > start and (place - start >= limits.batch_entries_max or taken + len(payload) > limits.batch_bytes_max):
-                self.waiting.append(Waiting(first + start, payloads[start:place], taken, length))
+                self._wait(Waiting(first + start, payloads[start:place], taken, length))
                 length = None if length is None else length + taken
                 start, taken = place, 0
             taken += len(payload)
-        self.waiting.append(Waiting(first + start, payloads[start:], taken, length))
+        self._wait(Waiting(first + start, payloads[start:], taken, length))
+
+    def _wait(self, waiting: Waiting) -> None:
+        if not self.waiting or waiting.first > self.waiting[-1].first:
+            self.waiting.append(waiting)
+        else:  # advanced mode: the lowest goes first, for what lies above a gap can't be settled
+            insort(self.waiting, waiting, key=lambda other: other.first)
+
+    def fills_gap(self, head: int) -> bool:
+        """Whether all that is under way waits for the next one (advanced mode), which then must not wait for it."""
+        return bool(self.pending) and self.waiting[0].first == head + 1
 
     def has_room(self, head: int) -> bool:
         """Whether the next one that waits may be sent.  When nothing is under way anything may."""
         following = self.waiting[0]
-        return not self.pending or (
-            self.flying_bytes + following.size <= self.limits.window_bytes_max
-            and self.sent_last - head + len(following.payloads) <= self.limits.window_entries_max
+        return (
+            not self.pending
+            or following.first == head + 1
+            or (
+                self.flying_bytes + following.size <= self.limits.window_bytes_max
+                and following.first + len(following.payloads) - 1 - head <= self.limits.window_entries_max
+            )
         )
 
     def following(self) -> Waiting:
