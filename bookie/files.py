@@ -12,6 +12,7 @@ for after it nobody knows what the pages hold.
 
 import fcntl
 import os
+import shutil
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -103,6 +104,17 @@ class Files:
             os.unlink(path)
         except FileNotFoundError:
             return
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a directory with all that is in it; a missing one is fine."""
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+
+    def rename_aside(self, path: str, aside: str) -> None:
+        """Gives a directory another name, under which an older one goes; a missing one is fine."""
+        if os.path.isdir(path):
+            self.remove_tree(aside)
+            os.rename(path, aside)
 
     def lock(self, path: str) -> int:
         """Takes the lock file `path` until the handle is closed or the process ends; `BlockingIOError` when another process has it."""

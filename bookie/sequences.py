@@ -56,7 +56,7 @@ class Sequences:
             if found < known:
                 raise StorageError(
                     f"{path}: damaged: {known - found} writes that were durable are gone (the last one found is {found} of {known}); "
-                    "its log of writes (*.log in it) holds a bad record"
+                    "its log of writes (*.log in it) holds a bad record, or it was removed; put it back, or run `quire bookie rebuild-index --conf FILE`"
                 )
 
     def write(self, index: int, table: int) -> None:

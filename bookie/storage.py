@@ -163,7 +163,10 @@ class Storage:
             opened = LedgerDirectory(files, self._open_rows, ledger_path, index_path, options.entry_log_bytes_max, self._workers.pause)
             self._directories.append(opened)
             if mark is not None and opened.new_rows:
-                raise StorageError(f"{opened.new_rows[0]} is gone, yet {opened.path} has a mark: entries, keys and fences would seem never to have been here")
+                raise StorageError(
+                    f"{opened.new_rows[0]} is gone, yet {opened.path} has a mark: entries, keys and fences would seem never to have been here; "
+                    "put it back, or run `quire bookie rebuild-index --conf FILE`"
+                )
         moving.begin(self._directories)
         behind = given_up.noted(files, options.ledger_directories)  # they failed in an earlier run; their ledgers are put in limbo after the start
         lowest = self._lowest([(path, mark) for path, mark in zip(options.ledger_directories, marks, strict=True) if path not in behind])

@@ -6,7 +6,8 @@ Knows: what an operator asks of a stopped bookie.  Does not know: formats; `book
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -90,7 +91,40 @@ def export_to_apache(conf: Conf, json_wanted: Json = False) -> None:
     output.document(json_wanted, done._asdict(), text)
 
 
+def rebuild_index(
+    conf: Conf,
+    ledgers: Annotated[bool, typer.Option("--ledgers", help="the ledger table too: every ledger fenced, its key to be given by the next caller")] = False,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Makes a stopped bookie's index anew from its entry logs, when it was lost or damaged. Logs that Apache wrote are read too.
+
+    The ledger table is kept if it is there. What a damaged log may have held is put in limbo, so that it is never denied. The old index
+    stays beside the new one as runs.old until the next rebuild. Exit status 1: done, but a log could not be read to its end.
+
+    \b
+    Example:
+      quire bookie rebuild-index --conf /etc/quire/bookie.conf
+    """
+    from quire.bookie.rebuild import rebuild
+
+    with stopped_bookie(conf) as stopped:
+        found = rebuild(stopped, new_table=ledgers)
+    problems = [problem for each in found for problem in each.problems]
+    lines = [
+        f"{each.directory}: {each.entries} entries of {each.ledgers} ledgers from {each.logs} logs"
+        + (f"; {each.passed_over} of deleted ledgers passed over" if each.passed_over else "")
+        + (f"; {each.limbo} ledgers put in limbo" if each.limbo else "")
+        + ("; the ledger table was made anew" if each.new_table else "")
+        for each in found
+    ]
+    output.document(json_wanted, {"directories": [asdict(each) for each in found]}, "\n".join([*lines, *problems]))
+    if problems:
+        raise typer.Exit(1)
+
+
 def add_to(app: typer.Typer) -> None:
     """The commands, under `quire bookie`."""
     app.command("export-check")(export_check)
     app.command("export")(export_to_apache)
+    app.command("rebuild-index")(rebuild_index)

@@ -1,0 +1,188 @@
+"""
+The index made anew from the entry logs, for a stopped bookie whose own was lost or damaged; also from logs that Apache wrote.
+
+Every record of every log becomes part of a run, in the order of logs and offsets: of copies of one entry the later counts, as in Apache's rebuild.  Records of
+ledgers that the ledger table does not know are passed over: those ledgers were deleted.  Without a table all ledgers are taken, each fenced and without
+a key (the next caller gives it).  The new index is built beside the old one, synced, and takes its place by a rename; the old one is kept as `runs.old`.
+
+Knows: how to read records that no index vouches for.  Does not know: deletions that only the metadata store knows (garbage collection finds them).
+Safety: a log that can't be read to its end may have held entries: the ledgers that it concerns are put in limbo, so that nothing of them is denied.
+The sums are those of what the logs hold now: damage done before a rebuild is found by the entries' own digests only.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, EntryLogs, log_name, read_map
+from quire.bookie.files import Files
+from quire.bookie.index import RunIndex, encode_run
+from quire.bookie.ledger_table import LedgerRow, LedgerTable
+from quire.bookie.moving import KEPT, LEDGERS, ROCKSDB_FILE, RUNS, has_idx, has_locations, kind_of
+from quire.bookie.rows import OpenRows, RocksRows
+from quire.bookie.sequences import forget
+from quire.bookie.stopped import Pair, Stopped
+
+# SPDX-License-Identifier: Apache-2.0
+
+NEW, OLD = RUNS + ".new", RUNS + ".old"
+RUN_ENTRIES_MAX = 256
+RUN_BYTES_MAX = 1 << 20
+BLOCK_BYTES = 1 << 20
+ROWS_AT_ONCE = 1000
+
+
+@dataclass
+class Rebuilt:
+    """What was found in one ledger directory."""
+
+    directory: str
+    logs: int = 0
+    entries: int = 0  # records taken, copies of one entry each counted
+    ledgers: int = 0
+    passed_over: int = 0  # records of ledgers that are not known
+    new_table: bool = False
+    problems: list[str] = field(default_factory=list)
+    limbo: int = 0
+
+
+class LogWalk:
+    """The records of one log.  After `records` is exhausted, `end` is where reading stopped and `problem` why, if it was too early."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int, path: str, body_bytes_max: int) -> None:
+        self.end = HEADER_BYTES
+        self.problem: str | None = None
+        self._read = read
+        self._size = size
+        self._path = path
+        self._body_bytes_max = body_bytes_max
+        self._block = b""
+        self._at = 0
+
+    def _bytes(self, offset: int, count: int) -> bytes:
+        start = offset - self._at
+        if start < 0 or start + count > len(self._block):
+            self._block = self._read(offset, max(count, BLOCK_BYTES))
+            self._at, start = offset, 0
+        return self._block[start : start + count]
+
+    def records(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """(ledger, entry, offset of the record, body).  Zeros are passed over, as Apache does.  Raises `OSError`."""
+        at = HEADER_BYTES
+        while at + SIZE.size <= self._size:
+            (size,) = SIZE.unpack(self._bytes(at, SIZE.size))
+            if size == 0:
+                at += 1
+                continue
+            head = self._bytes(at + SIZE.size, IDS.size)
+            ledger, entry = IDS.unpack(head) if len(head) == IDS.size else (-2, -2)
+            if size < IDS.size or ledger < MAP_LEDGER or (ledger != MAP_LEDGER and (entry < 0 or size > self._body_bytes_max)):
+                self.problem = f"{self._path} at offset {at}: no record of an entry begins here, and {self._size - at} bytes follow"
+                break
+            if ledger != MAP_LEDGER:
+                body = self._bytes(at + SIZE.size, size)
+                if len(body) < size:
+                    self.problem = f"{self._path} at offset {at}: the record of entry {entry} of ledger {ledger} is cut off"
+                    break
+                yield ledger, entry, at, body
+            at += SIZE.size + size
+        self.end = min(at, self._size)
+
+
+def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: bool = False) -> list[Rebuilt]:
+    """Rebuilds the index of every ledger directory; with `new_table` also the ledger table, which is made anyway where it is missing.  Raises `OSError`."""
+    return [_rebuild_one(stopped.files, pair, open_rows, stopped.options.frame_bytes_max, new_table) for pair in stopped.pairs]
+
+
+def _rebuild_one(files: Files, pair: Pair, open_rows: OpenRows, body_bytes_max: int, new_table: bool) -> Rebuilt:
+    done = Rebuilt(pair.logs)
+    forget(files, pair.rows)
+    table_path = os.path.join(pair.rows, LEDGERS)
+    done.new_table = new_table or not files.exists(os.path.join(table_path, ROCKSDB_FILE))
+    if done.new_table:
+        files.rename_aside(table_path, table_path + ".old")
+    files.remove_tree(os.path.join(pair.rows, NEW))
+    logs = EntryLogs(files, pair.logs, 1 << 30)
+    table = LedgerTable(open_rows(table_path))
+    index = RunIndex(open_rows(os.path.join(pair.rows, NEW)))
+    try:
+        known: set[int] | None = None if done.new_table else set(table.ids())
+        seen: set[int] = set()
+        doubtful: set[int] = set()
+        for log in logs.ids():
+            done.logs += 1
+            doubtful |= _take_log(logs, log, index, done, known, seen, body_bytes_max, os.path.join(pair.logs, log_name(log)))
+        index.sync()
+        if done.new_table:
+            _store(table, {ledger: LedgerRow(b"", fenced=True) for ledger in seen})
+        limbo = {}
+        for ledger in doubtful if -1 not in doubtful else set(table.ids()):
+            row = table.get(ledger)
+            if row is not None:
+                limbo[ledger] = row._replace(limbo=True)
+        _store(table, limbo)
+        table.sync()
+        done.ledgers, done.limbo = len(seen), len(limbo)
+    finally:
+        index.close()
+        table.close()
+        logs.close()
+    files.rename_aside(os.path.join(pair.rows, RUNS), os.path.join(pair.rows, OLD))
+    files.rename(os.path.join(pair.rows, NEW), os.path.join(pair.rows, RUNS))
+    if not kind_of(has_locations(files, pair.rows), has_idx(files, pair.rows)):
+        files.unlink(os.path.join(pair.rows, KEPT))  # Apache's index is gone, and ours has what it had
+    files.sync_directory(pair.rows)
+    return done
+
+
+def _store(table: LedgerTable, rows: dict[int, LedgerRow]) -> None:
+    items = list(rows.items())
+    for start in range(0, len(items), ROWS_AT_ONCE):
+        table.write(dict(items[start : start + ROWS_AT_ONCE]))
+
+
+def _take_log(logs: EntryLogs, log: int, index: RunIndex, done: Rebuilt, known: set[int] | None, seen: set[int], body_bytes_max: int, path: str) -> set[int]:
+    """Puts the records of one log into the index; the ledgers of which it may have held more: -1 stands for all."""
+    size = logs.size(log)
+    walk = LogWalk(lambda offset, count: logs.read(log, offset, count), size, path, body_bytes_max)
+    found: dict[int, int] = {}
+    index.begin()
+    ledger = following = -1
+    first = start = total = 0
+    sizes: list[int] = []
+    sums: list[int] = []
+
+    def put() -> None:
+        if sizes:
+            index.put(ledger, first, len(sizes), encode_run(log, start, sizes, sums))
+
+    next_at = -1
+    for of, entry, at, body in walk.records():
+        found[of] = found.get(of, 0) + SIZE.size + len(body)
+        if known is not None and of not in known:
+            done.passed_over += 1
+            continue
+        if of != ledger or entry != following or at != next_at or len(sizes) >= RUN_ENTRIES_MAX or total >= RUN_BYTES_MAX:
+            put()
+            ledger, first, start, total, sizes, sums = of, entry, at, 0, [], []
+            seen.add(of)
+        sizes.append(len(body))
+        sums.append(crc32c(body))
+        total += len(body)
+        following = entry + 1
+        next_at = at + SIZE.size + len(body)
+        done.entries += 1
+    put()
+    index.commit()
+    mapped = read_map(lambda offset, count: logs.read(log, offset, count))
+    if mapped is not None:
+        short = {of for of, wanted in mapped.items() if found.get(of, 0) < wanted}
+        if short:
+            done.problems.append(walk.problem or f"{path}: it holds less of {len(short)} ledgers than its ledgers map says")
+        return short
+    if walk.problem is not None:
+        done.problems.append(walk.problem)
+        return {-1}
+    return set()
