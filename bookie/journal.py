@@ -14,6 +14,7 @@ Safety:
 * any failed write or sync is final: nothing is handed back any more, nothing is tried again.
 """
 
+import errno
 import os
 import threading
 from collections import deque
@@ -28,6 +29,7 @@ from quire.bookie.journal_format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP
 SEAL_SECONDS = 0.010  # an idle journal is sealed after this time
 SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs while there is traffic
 FIRST_SEGMENT_BYTES = 4 << 20  # segments double from here to the configured size, so that a small bookie starts fast
+FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
 SPARES_MAX = 2  # freed segments kept for reuse; more are removed
 ZEROS = bytes(ALIGNMENT)
@@ -98,7 +100,9 @@ class Journal:
         self.queued_bytes = 0  # reactor only: appended and not yet handed back
         self.groups = self.seals = self.syncs = self.bytes_written = 0
         self.failure: str | None = None
+        self.crowded: str | None = None  # the disk is full: what is left is the current segment
         # The reactor side, set by the owner before `start`.
+        self.crowding: Callable[[], None] = lambda: None  # `crowded` has changed
         self.durable: Callable[[Group], None] = lambda group: None
         self.failed: Callable[[str], None] = lambda reason: None
         self._files = files
@@ -378,16 +382,31 @@ class Journal:
                 self._segments.append(segment)
             self.place = Place(self.place.sequence, segment.start)
             self._asked_for_next = False
+            self._set_crowded(None)
 
     def _prepare(self) -> None:
         """Has the next segment ready before it is needed (storage pool)."""
         with self._growing:
             if self._next is None and self._handle >= 0:
+                crowded = None
                 try:
                     self._next = self._make_next()
-                except OSError:
+                except OSError as error:
                     # Not yet a fault: there is room in the current segment.  When that is used up the roll tries again, and its failure is final.
                     self._next = None
+                    if error.errno in FULL:
+                        crowded = f"no room for the next segment of the journal {self.directory} ({error.strerror})"
+                self._set_crowded(crowded)
+
+    def _set_crowded(self, reason: str | None) -> None:
+        if reason != self.crowded:
+            self.crowded = reason
+            self._hop(self.crowding)
+
+    def make_room(self) -> None:
+        """Tries again to have the next segment, where that failed for want of room (reactor)."""
+        if self.crowded is not None and self.failure is None and self._spawn is not None:
+            self._spawn(self._prepare)
 
     def _make_next(self) -> Segment:
         last = self._segments[-1]
@@ -408,7 +427,11 @@ class Journal:
         else:
             old = path + TEMPORARY
             files.unlink(old)
-            segment = empty_segment(files, old, start, size)
+            try:
+                segment = empty_segment(files, old, start, size)
+            except OSError:
+                files.unlink(old)  # on a full disk half a segment takes what others could use
+                raise
             segment.path = path
         files.rename(old, path)
         files.sync_directory(self.directory)

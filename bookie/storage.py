@@ -88,7 +88,8 @@ class Storage:
         self.relieved: Callable[[], None] = lambda: None
         self.failed: Callable[[str], None] = lambda reason: None  # a fault that ends the bookie
         self.read_only_changed: Callable[[str | None], None] = lambda reason: None
-        self.read_only: str | None = None  # why plain and recovery adds are refused: a ledger directory can't take more
+        self.read_only: str | None = None  # why plain adds are refused: a ledger directory or a journal can't take more
+        self._blocked: str | None = None  # why recovery adds are refused as well: what is taken can't be flushed
         self.fault: str | None = None  # why this storage is dead
         self.counters = Counters()
         self._options = options
@@ -306,6 +307,7 @@ class Storage:
         )
         journal.durable = self._on_group
         journal.failed = self._on_journal_failed
+        journal.crowding = self._judge_read_only
         self._journals.append(journal)
 
     def _apply(self, data: bytes, kind: int, count: int, ledger: int, begin: int, end: int) -> None:
@@ -358,7 +360,7 @@ class Storage:
                 return Status.EREADONLY
             if state.fenced:
                 return Status.EFENCED
-        if self.read_only is not None or self.fault is not None or self._closing:
+        if self.fault is not None or self._closing or (self.read_only is not None and not (self._blocked is None and (run.recovery or run.priority))):
             return Status.EREADONLY
         journals = self._journals
         journal = journals[ledger % len(journals)]
@@ -634,7 +636,7 @@ class Storage:
     # Checkpoints
 
     def _checkpoint_soon(self) -> None:
-        if not self._checkpoints.running and self.read_only is None:
+        if not self._checkpoints.running and self._blocked is None:
             self._checkpoints.run().addErrback(lambda failure: None)  # `_on_checkpoint` sees and says it
 
     def _on_timer(self) -> None:
@@ -648,18 +650,27 @@ class Storage:
         counters = self.counters
         counters.checkpoints = counters.flushes = done.done
         counters.flushed_bytes, counters.flushed_entries = done.bytes_written, done.entries
-        reason = done.failure or done.blocked
-        if reason != self.read_only:
+        self._blocked = done.failure or done.blocked
+        self._judge_read_only()
+        for journal in self._journals:
+            journal.make_room()  # segments may have been given back
+        if self._cache.full and self._blocked is None and not self._closing:
+            self._checkpoint_soon()
+        if self._parked and not self._closing:
+            self._relieve()
+
+    def _judge_read_only(self) -> None:
+        """A ledger directory that takes no more, or a journal that can't grow: what is left of that is for fences and recovery."""
+        reason = self._blocked or next((journal.crowded for journal in self._journals if journal.crowded is not None), None)
+        if reason != self.read_only and not self._closing:
             self.read_only = reason
             if reason is None:
                 log.info("storage: writable again")
             else:
                 log.error("storage: read-only: {reason}; the journal keeps what was acknowledged", reason=reason)
             self.read_only_changed(reason)
-        if self._cache.full and reason is None and not self._closing:
-            self._checkpoint_soon()
-        if self._parked and not self._closing:
-            self._relieve()
+            if self._parked:
+                self._relieve()
 
     def flush(self) -> "Deferred[None]":
         """A checkpoint that covers all that came before.  Fails with `StorageError` or `OSError`."""

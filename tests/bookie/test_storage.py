@@ -412,6 +412,45 @@ def test_journal_sync_failure_is_final() -> None:
     assert bookie.tokens == ["a"]
 
 
+def test_a_journal_that_cannot_grow_makes_read_only_and_comes_back() -> None:
+    """
+    The disk is full when the next segment is wanted: plain adds are refused while there is still room for fences and recovery; half a segment does not
+    stay behind; when a checkpoint has given segments back, or others have made room, all is well again.
+    """
+    bookie = Bookie(write_cache_bytes_max=64 << 20)
+    reasons: list[str | None] = []
+    bookie.storage.read_only_changed = reasons.append
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".qj.tmp"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    bookie.disk.before = before
+    entry = 0
+    while bookie.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK:
+        entry += 1
+        bookie.commit()
+    assert len(reasons) == 1
+    assert "no room for the next segment" in str(reasons[0])
+    assert bookie.tokens == list(range(entry))
+    assert bookie.disk.find(".tmp") == []
+    assert bookie.storage.add(run_of(1, entry), "no") is Status.EREADONLY
+    assert bookie.storage.fence(1, KEY, "f") is Status.EOK
+    assert bookie.storage.add(run_of(1, entry, recovery=True), "r") is Status.EOK
+    bookie.commit()
+    assert bookie.tokens[-2:] == ["f", "r"]
+    bookie.clock.advance(10)
+    assert len(reasons) == 1, "one checkpoint alone gives nothing back: it is the segment in use"
+    bookie.disk.before = lambda call, path: None
+    bookie.clock.advance(10)
+    assert reasons[1:] == [None]
+    assert bookie.storage.add(run_of(2, 0), "b") is Status.EOK
+    bookie.commit()
+    after = Bookie(bookie.disk.crashed(None))
+    assert after.read(1, entry - 1) == body_of(1, entry - 1, 100_000)
+    assert after.read(2, 0) == body_of(2, 0)
+
+
 def test_no_space_for_the_journal_stops_the_bookie() -> None:
     """ENOSPC at a journal write ends the storage; what was acknowledged before is there after a restart."""
     bookie = Bookie()
