@@ -87,7 +87,7 @@ class Shell:
         self._alarms: dict[a.Alarm, Timer] = {}
         self._effects: deque[Any] = deque()
         self._performing = False
-        self._dead = False
+        self.dead = False  # the machine failed: nothing is fed or performed any more
         self._log = Logger()
         self._perform: dict[type, Callable[[Any], None]] = {
             a.OpenChannel: self._open,
@@ -100,7 +100,7 @@ class Shell:
 
     def feed(self, given: Any) -> None:
         """One input; its effects are performed before this returns, unless it came from inside an effect: then right after that."""
-        if self._dead:
+        if self.dead:
             return
         try:
             self._effects += self._machine.handle(given)
@@ -124,7 +124,7 @@ class Shell:
             self._performing = False
 
     def _poison(self, error: Exception) -> None:
-        self._dead = True
+        self.dead = True
         self._effects.clear()
         self._log.failure("the machine of ledger {ledger} failed", ledger=self._ledger)
         self.release()

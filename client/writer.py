@@ -169,7 +169,7 @@ class Writer:
     @property
     def closed(self) -> bool:
         """Whether nothing can be appended any more."""
-        return self._machine.state not in (State.OPEN, State.CHANGING)
+        return self._end is not None or self._machine.state not in (State.OPEN, State.CHANGING)
 
     def append(self, payload: bytes) -> Deferred[int]:
         """Appends one entry; its id, once it is acknowledged."""
@@ -207,12 +207,12 @@ class Writer:
         done: Deferred[int] = Deferred()
         waiter = Waiter(entry_id, done, entry_id)
         insort(self._waiters, waiter, key=lambda other: other.last)
-        self._shell.feed(a.Append([data], entry_id, [waiter]))
+        self._feed_append(a.Append([data], entry_id, [waiter]))
         return done
 
     def ready(self) -> Deferred[None]:
         """Fires when an append would be sent at once instead of waiting for the window."""
-        if not self._machine.crowded and not self._gathered:
+        if self._shell.dead or (not self._machine.crowded and not self._gathered):
             return succeed(None)
         done: Deferred[None] = Deferred()
         self._ready.append(done)
@@ -284,7 +284,13 @@ class Writer:
             waiters.append(Waiter(last, done, last if one else range(entry, last + 1)))
             entry = last + 1
         self._waiters += waiters
-        self._shell.feed(a.Append(payloads, None, waiters))
+        self._feed_append(a.Append(payloads, None, waiters))
+
+    def _feed_append(self, given: a.Append) -> None:
+        if self._shell.dead:  # a machine that failed answers nothing
+            self._refused(a.Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log"))
+        else:
+            self._shell.feed(given)
 
     def check_size(self, size: int) -> None:
         """`ValueError` for an entry of so many bytes that no frame holds it."""

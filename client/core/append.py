@@ -205,8 +205,8 @@ class AppendMachine(Sending):
 
     def _spared(self, replica: Replica, code: int) -> bool:
         """Whether a bookie that failed keeps its place, and the ledger goes on without it until it is back (spec 2.5, modes)."""
-        if self.limits.keep_ensemble:
-            return not self.deferred_sync
+        if self.limits.keep_ensemble:  # a recovery doesn't wait for those that it can't do without
+            return not self.deferred_sync and (not self.recovery or self.quorums.writable_without(self._without((replica,))))
         return self.limits.delay_change and code != WriteOnReadOnlyBookie.code and self.quorums.writable_without(self._without((replica,)))
 
     def _set_aside(self, replica: Replica, effects: list[Effect]) -> None:
@@ -222,6 +222,10 @@ class AppendMachine(Sending):
         if 0 <= self.limits.changes_max <= self.changes and not self.recovery:
             failed_now = ", ".join(replica.bookie for replica in self._replicas if replica.standing is Standing.FAILED)
             self._end(Write.code, f"{failed_now} failed, and the ensemble was changed {self.changes} times already, which is the maximum", effects)
+            return
+        if self.limits.keep_ensemble:
+            lost = ", ".join(replica.bookie for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT))
+            self._end(NotEnoughBookies.code, f"{lost} failed, without them the ack quorum is out of reach, and ensemble changes are disabled", effects)
             return
         self.state = State.CHANGING
         self._round = tuple(replica for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT))

@@ -7,6 +7,7 @@ import pytest
 
 from quire.client.core import adds as a
 from quire.metadata.ledger import LedgerState
+from quire.protocol.errors import LedgerRecovery
 from tests.client.cluster import READ_ONLY, FakeCluster
 from tests.client.test_append import Story
 
@@ -237,6 +238,21 @@ def test_with_changes_disabled_appends_wait_for_the_same_bookies():
     cluster.spin(30)
     assert done.value == 1
     assert len(cluster.writes) == 0
+
+
+def test_with_changes_disabled_a_recovery_fails_instead_of_waiting_for_ever():
+    """Nobody would ever try the bookies again for it; a later recovery does."""
+    cluster = FakeCluster(5)
+    ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
+    cluster.put(ledger, 0, b"x", -1, 1, "b0", "b1")
+    cluster.judge = lambda request: -12 if request.op == "recovery add" and request.bookie != "b2" else "pass"
+    client = cluster.client(disable_ensemble_change=True)
+    error = cluster.fails(client.open_ledger(ledger))
+    assert isinstance(error, LedgerRecovery)
+    assert "disabled" in str(error)
+    cluster.judge = lambda request: -12 if request.op == "recovery add" and request.bookie == "b1" else "pass"
+    assert cluster.succeed(client.open_ledger(ledger)).last_entry_id == 0
+    assert cluster.metadata(ledger).last_fragment.bookies == ("b0", "b1", "b2")
 
 
 def test_disabled_changes_are_never_stored():

@@ -18,6 +18,7 @@ from quire.protocol.errors import (
     NotEnoughBookies,
     Timeout,
     TooManyRequests,
+    UnexpectedCondition,
     Write,
 )
 from tests.client.cluster import FENCED, FakeCluster
@@ -641,3 +642,20 @@ def test_force_and_explicit_lac_on_a_closed_writer():
     cluster.succeed(writer.close())
     assert isinstance(cluster.fails(writer.force()), LedgerClosed)
     assert isinstance(cluster.fails(writer.write_lac()), LedgerClosed)
+
+
+def test_a_writer_whose_machine_failed_answers_whoever_comes_later(monkeypatch):
+    cluster = FakeCluster()
+    writer = created(cluster, options={"window_entries_max": 1, "batch_entries_max": 1})
+    cluster.succeed(writer.append(b"a"))
+    monkeypatch.setattr(AppendMachine, "_walk", lambda _self, _effects: 1 / 0)
+    first = cluster.outcome(writer.append_many([b"b", b"c"]))
+    gathered = cluster.outcome(writer.append(b"d"))
+    cluster.spin(1)
+    assert isinstance(first.error, UnexpectedCondition)
+    assert gathered.done
+    assert writer.closed
+    for late in (writer.append(b"e"), writer.append_many([b"f"]), writer.append_at(9, b"g"), writer.force(), writer.write_lac()):
+        assert isinstance(cluster.fails(late), LedgerClosed)
+    assert cluster.outcome(writer.ready()).done
+    assert isinstance(cluster.fails(writer.close()), UnexpectedCondition)
