@@ -1,12 +1,17 @@
 """Passes over the entry logs: what is taken, in which order and at what rate, what a failure leaves, how a stop ends them."""
 
+import random
+from pathlib import Path
+
 from twisted.internet.defer import Deferred
 
 from quire.bookie.compaction import MOVES_MAX, LogUse
 from quire.bookie.space import groups
+from quire.bookie.storage import Storage
 from quire.protocol.errors import Status
-from tests.bookie.disk import Bookie, HeldWorkers, body_of, run_of
+from tests.bookie.disk import Bookie, HeldWorkers, body_of, options_of, run_of
 from tests.bookie.test_compaction import LOG_BYTES, Roomy, reclaimed
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -182,3 +187,78 @@ def test_a_stop_ends_a_pass_at_its_next_step() -> None:
         assert not bookie.disk.find(".compacting")
         again = Bookie(bookie.disk, entry_log_bytes_max=LOG_BYTES)
         check(again)
+
+
+def test_beside_everything_else(tmp_path: Path) -> None:
+    """RocksDB, threads and a real reactor: ledgers come and go, some entries are written again, all is read, while passes are made without a pause."""
+    options = options_of(str(tmp_path), flush_interval_ms=20, entry_log_bytes_max=64 << 10, compaction_bytes_per_second=0, journal_sync_data=False)
+
+    async def told(storage: Storage, waiting: list[Deferred[None]]) -> None:
+        waiter: Deferred[None] = Deferred()
+        waiting.append(waiter)
+        await waiter
+
+    async def story() -> None:
+        storage = Storage(options, reactor)
+        waiting: list[Deferred[None]] = []
+        tokens: list[object] = []
+
+        def durable(group: list[object]) -> None:
+            tokens.extend(group)
+            waiters, waiting[:] = waiting[:], []
+            for waiter in waiters:
+                waiter.callback(None)
+
+        storage.durable = durable
+        storage.relieved = lambda: durable([])
+        storage.start()
+        rng = random.Random(7)
+        sizes: dict[int, dict[int, int]] = {}  # ledger -> entry -> size of its payload
+        over = False
+
+        async def passes() -> None:
+            while not over:
+                await storage.space.reclaim(lambda path: 0.9)
+
+        collecting = Deferred.fromCoroutine(passes())
+        for turn in range(120):
+            ledger = turn if turn % 3 else rng.randrange(turn + 1)
+            entries = sizes.setdefault(ledger, {})
+            first = rng.randrange(len(entries) + 1) if turn % 4 == 0 else len(entries)
+            size = 200 + turn
+            while storage.add(run_of(ledger, first, 40, size=size), turn) is None:
+                await told(storage, waiting)
+            entries.update(dict.fromkeys(range(first, first + 40), size))
+            while turn not in tokens:
+                await told(storage, waiting)
+            if turn % 5 == 4:
+                gone = rng.choice(sorted(sizes))
+                storage.delete_ledger(gone, remembered=False)
+                del sizes[gone]
+            for known in rng.sample(sorted(sizes), min(3, len(sizes))):
+                entry = rng.randrange(len(sizes[known]))
+                found = storage.read(known, entry)
+                body = await found if isinstance(found, Deferred) else found
+                assert body == body_of(known, entry, sizes[known][entry]), (turn, known, entry, body)
+        over = True
+        await collecting
+        await storage.flush()
+        await storage.space.reclaim(lambda path: 0.9)
+        (space,) = storage.space.directories
+        assert space.problem is None
+        assert storage.counters.gc_compactions > 0
+        assert storage.counters.gc_logs_removed > 0
+        assert space.live >= 0.9 * space.total
+        for again in (False, True):
+            if again:
+                await storage.close()
+                storage = Storage(options, reactor)
+                storage.start()
+            for known, entries in sizes.items():
+                for entry, size in entries.items():
+                    found = storage.read(known, entry)
+                    body = await found if isinstance(found, Deferred) else found
+                    assert body == body_of(known, entry, size), (again, known, entry, body)
+        await storage.close()
+
+    run(story)
