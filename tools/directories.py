@@ -7,7 +7,7 @@ Knows: what an operator asks of a stopped bookie.  Does not know: formats; `book
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -121,6 +121,25 @@ def rebuild_index(
     output.document(json_wanted, {"directories": [asdict(each) for each in found]}, "\n".join([*lines, *problems]))
     if problems:
         raise typer.Exit(1)
+
+
+def report_of(conf: Conf) -> dict[str, Any]:
+    """What a verification of a stopped bookie's files found."""
+    from quire.bookie.verify import verify
+
+    with stopped_bookie(conf) as stopped:
+        return asdict(verify(stopped))
+
+
+def report_text(report: dict[str, Any]) -> str:
+    """A report for people: what was verified, then a line for each problem and note."""
+    counts = ("journal_groups", "entry_logs", "ledgers", "entries")
+    lines = ["verified " + ", ".join(f"{report[name]} {name.replace('_', ' ')}" for name in counts)]
+    lines += [f"  {problem}" for problem in report["problems"]]
+    if report["problems_left_out"]:
+        lines.append(f"  and {report['problems_left_out']} more")
+    lines += [f"  note: {note}" for note in report["notes"]]
+    return "\n".join([*lines, "problems: " + str(len(report["problems"]) + report["problems_left_out"])])
 
 
 def add_to(app: typer.Typer) -> None:
