@@ -13,18 +13,22 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
+from quire.client.health import Health, HealthLimits
 from quire.client.network import Reactor
-from quire.client.placement import RandomPlacement
+from quire.client.placement import Placement, Wish
+from quire.client.policies import policy, source
 from quire.client.pool import BookiePool
 from quire.client.range_reader import read_body
 from quire.client.reader import Entry, Reader
 from quire.client.record import LedgerRecord
 from quire.client.recovery import Recovery
-from quire.client.spares import Placement, Spares
+from quire.client.spares import Spares
+from quire.client.topology import Topology, nearness
+from quire.client.weights import Weights
 from quire.client.writer import Writer, limits_of
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import MetadataStore, Versioned, Watch
+from quire.metadata.store import BookieList, MetadataStore, Versioned, Watch
 from quire.metadata.uri import open_store
 from quire.protocol.digest import Digest, DigestType, check_ledger_id
 from quire.protocol.errors import (
@@ -90,7 +94,16 @@ class Client:
         self.pool = pool or BookiePool(reactor, store, self.options)
         self._reactor = reactor
         self.random = random or SystemRandom()
-        self.spares = Spares(reactor, store, placement or RandomPlacement(self.random))
+        chosen = self.options
+        limits = HealthLimits(
+            chosen.failure_memory_ms, chosen.quarantine, chosen.quarantine_interval_ms, chosen.quarantine_errors, chosen.quarantine_ms, chosen.quarantine_ratio
+        )
+        self.health = Health(reactor.seconds, limits, self.random)
+        self.topology = Topology(reactor.seconds, source(reactor, store, chosen))
+        weights = Weights(reactor.seconds, self.pool.info, chosen.weight_multiple_max, chosen.disk_info_interval_ms) if chosen.weigh_disks else None
+        policy_now = placement or policy(self.random, chosen, self.topology.place_of, weights.weigh if weights else lambda _bookies: None)
+        self.spares = Spares(reactor, store, policy_now, self.health, self.topology, weights)
+        self._bookies_watch: Watch | None = None
         self.handles: set[Writer | Reader] = set()
         self.recoveries: set[Recovery] = set()
         self._closed = False
@@ -196,7 +209,7 @@ class Client:
         kind = DigestType.named(digest)
         while True:
             try:
-                bookies = await self.spares.ensemble(ensemble_size)
+                bookies = await self.spares.ensemble(ensemble_size, Wish(write_quorum, ack_quorum, dict(custom or {})))
                 break
             except NotEnoughBookies:
                 if not self.options.opportunistic_striping or ensemble_size == write_quorum:
@@ -251,7 +264,9 @@ class Client:
         if recover and not found.value.is_closed:
             await self._recover(record, digest)
         self._check_open()
-        reader = Reader(self._reactor, self.pool, record, digest, self.options, on_end=self.handles.discard)
+        if self.options.reorder_reads and self._bookies_watch is None:
+            self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
+        reader = Reader(self._reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks)
         self.handles.add(reader)
         if not record.metadata.is_closed:
             reader.watch()
@@ -263,6 +278,21 @@ class Client:
                     raise
                 raise Read(f"ledger {ledger} can't be opened: {error}") from error
         return reader
+
+    def _bookies_seen(self, bookies: BookieList) -> None:
+        self.health.registered = bookies
+        if self.options.topology != "none":
+            Deferred.fromCoroutine(self.topology.learn({**bookies.writable, **bookies.read_only}))
+
+    def _ranks(self, bookies: set[str]) -> Mapping[str, tuple[float, ...]]:
+        """Near and healthy ones first; empty while all are the same."""
+        ranks = self.health.ranks(bookies) if self.options.reorder_reads else {}
+        local = self.options.local_place
+        if not local or not self.options.reorder_reads:
+            return ranks
+        return {
+            bookie: (*ranks.get(bookie, (0, 0.0))[:1], nearness(local, self.topology.place_of(bookie)), *ranks.get(bookie, (0, 0.0))[1:]) for bookie in bookies
+        }
 
     async def _recover(self, record: LedgerRecord, digest: Digest) -> LedgerMetadata:
         metadata = record.metadata
@@ -312,5 +342,7 @@ class Client:
                 handle.shut_down()
             else:
                 handle.end("the client was closed")
+        if self._bookies_watch is not None:
+            self._bookies_watch.cancel()
         await self.pool.close()
         await self.store.close()

@@ -6,7 +6,7 @@ Does not know: which range may be read (`reader`).
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -45,8 +45,21 @@ class Speculation(NamedTuple):
     growth: float
 
 
+class Notes:
+    """What becomes known of bookies while a range is read; for others to override."""
+
+    def damaged(self, bookie: str, entry: int) -> None:
+        """Its copy is not what was written."""
+
+    def late(self, bookie: str) -> None:
+        """Another one was asked in its place."""
+
+    def failed(self, bookie: str, code: int) -> None:
+        """It answered with this code."""
+
+
 class RangeReader:
-    """`following()` gives the next run of the range, None after the last.  `damaged` is told of each bookie with a bad copy."""
+    """`following()` gives the next run of the range, None after the last."""
 
     def __init__(
         self,
@@ -55,7 +68,7 @@ class RangeReader:
         ledger: int,
         machine: r.RangeRead,
         speculation: Speculation,
-        damaged: Callable[[str, int], None] = lambda _bookie, _entry: None,
+        notes: Notes | None = None,
     ) -> None:
         self._clock = clock
         self._pool = pool
@@ -63,7 +76,7 @@ class RangeReader:
         self._machine = machine
         self._speculation = speculation
         self._wait_ms = float(speculation.ms)
-        self._damaged = damaged
+        self._notes = notes or Notes()
         self._runs: deque[Run] = deque()
         self._waiter: Deferred[Run | None] | None = None
         self._failure: LedgerError | None = None
@@ -116,7 +129,9 @@ class RangeReader:
                 self._wait_ms = self._speculation.ms
                 self._watch_time()
             elif isinstance(effect, r.Damaged):
-                self._damaged(effect.bookie, effect.entry)
+                self._notes.damaged(effect.bookie, effect.entry)
+            elif isinstance(effect, r.Late):
+                self._notes.late(effect.bookie)
             elif isinstance(effect, r.Failed):
                 self._failure = error_of(effect.code, effect.reason)
         if self._machine.state is not r.State.READING:
@@ -144,16 +159,20 @@ class RangeReader:
 
     def _ask(self, ask: r.Ask) -> None:
         if ask.single:
-            self._pool.read(ask.bookie, self._ledger, ask.first).addCallback(self._read, ask.ask)
+            self._pool.read(ask.bookie, self._ledger, ask.first).addCallback(self._read, ask)
         else:
-            self._pool.batch_read(ask.bookie, self._ledger, ask.first, ask.count, ask.bytes_max).addCallback(self._batch, ask.ask)
+            self._pool.batch_read(ask.bookie, self._ledger, ask.first, ask.count, ask.bytes_max).addCallback(self._batch, ask)
 
-    def _read(self, answer: Answer, ask: int) -> None:
+    def _read(self, answer: Answer, ask: r.Ask) -> None:
+        if answer.code != OK:
+            self._notes.failed(ask.bookie, answer.code)
         bodies = [] if answer.body is None else [answer.body]
-        self._feed(r.Answered(ask, answer.code, bodies))
+        self._feed(r.Answered(ask.ask, answer.code, bodies))
 
-    def _batch(self, answer: BatchAnswer, ask: int) -> None:
-        self._feed(r.Answered(ask, answer.code, answer.bodies if answer.code == OK else []))
+    def _batch(self, answer: BatchAnswer, ask: r.Ask) -> None:
+        if answer.code != OK:
+            self._notes.failed(ask.bookie, answer.code)
+        self._feed(r.Answered(ask.ask, answer.code, answer.bodies if answer.code == OK else []))
 
     def _watch_time(self) -> None:
         """From each delivery on, the next one has so long."""

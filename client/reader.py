@@ -9,7 +9,7 @@ Safety: nothing here fences.  The end that a reader shows never shrinks, and it 
 metadata; a bookie's unsigned hint only makes it ask again (D14).
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
@@ -18,16 +18,17 @@ from twisted.logger import Logger
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.client.core.read import RangeRead, ReadLimits
+from quire.client.health import Health
 from quire.client.network import Clock
 from quire.client.pool import Answer, LacAnswer
-from quire.client.range_reader import RangeReader, ReadPool, Run, Speculation
+from quire.client.range_reader import Notes, RangeReader, ReadPool, Run, Speculation
 from quire.client.record import LedgerRecord
 from quire.client.spares import SUSPECT_SECONDS_MAX
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, ClientClosed, LedgerError, Read, Timeout, UnauthorizedAccess
+from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, Read, Timeout, UnauthorizedAccess
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -53,6 +54,31 @@ def entries_of(ledger: int, run: Run) -> list[Entry]:
     return [Entry(ledger, entry, payload) for entry, payload in enumerate(run.payloads, run.first)]
 
 
+class ReaderNotes(Notes):
+    """Tells the client's health of bookies, and the log of damage."""
+
+    def __init__(self, ledger: int, health: Health | None) -> None:
+        self._ledger = ledger
+        self._health = health
+        self._log = Logger()
+        self.bad: set[tuple[str, int]] = set()
+
+    def damaged(self, bookie: str, entry: int) -> None:
+        if (bookie, entry) not in self.bad and len(self.bad) < DAMAGED_MAX:
+            self.bad.add((bookie, entry))
+            text = "bookie {bookie} has a damaged copy of entry {entry} of ledger {ledger}: `quire ledger check {ledger}` tells how much is bad"
+            self._log.error(text, bookie=bookie, entry=entry, ledger=self._ledger)
+        self.failed(bookie, DigestMatch.code)
+
+    def late(self, bookie: str) -> None:
+        if self._health is not None:
+            self._health.slow(bookie)
+
+    def failed(self, bookie: str, code: int) -> None:
+        if self._health is not None:
+            self._health.answered(bookie, code)
+
+
 class Reader:
     """One ledger, open for reading.  Made by `Client.open_ledger`."""
 
@@ -64,8 +90,11 @@ class Reader:
         digest: Digest,
         options: ClientOptions,
         on_end: Callable[["Reader"], None] = lambda _reader: None,
+        health: Health | None = None,
+        ranks: Callable[[set[str]], Mapping[str, tuple[float, ...]]] = lambda _bookies: {},
     ) -> None:
         metadata = record.metadata
+        self._ranks = ranks
         self.id = record.ledger
         self._clock = clock
         self._pool = pool
@@ -78,7 +107,7 @@ class Reader:
             options.read_ahead_bytes_max, options.read_ahead_entries_max, options.read_ahead_batches, options.batch_read, options.sticky_reads
         )
         self._speculation = Speculation(options.speculative_read_ms, options.speculative_read_ms_max, options.speculative_read_growth)
-        self.damaged: set[tuple[str, int]] = set()  # (bookie, entry): copies that were read and are not what was written
+        self._notes = ReaderNotes(record.ledger, health)
         self._prefer = record.ledger % metadata.ensemble_size
         self._suspects: set[str] = set()
         self._suspects_since = clock.seconds()
@@ -102,6 +131,11 @@ class Reader:
     def closed(self) -> bool:
         """Whether the ledger is closed, as far as is known here."""
         return self._record.metadata.is_closed
+
+    @property
+    def damaged(self) -> set[tuple[str, int]]:
+        """(bookie, entry) of copies that were read here and are not what was written."""
+        return self._notes.bad
 
     @property
     def last_entry_id(self) -> int:
@@ -286,12 +320,6 @@ class Reader:
 
     # Reading.
 
-    def _found_damaged(self, bookie: str, entry: int) -> None:
-        if (bookie, entry) not in self.damaged and len(self.damaged) < DAMAGED_MAX:
-            self.damaged.add((bookie, entry))
-            self._log.error("bookie {bookie} has a damaged copy of entry {entry} of ledger {ledger}: `quire ledger check {ledger}` tells how much is bad",
-                            bookie=bookie, entry=entry, ledger=self.id)  # fmt: skip
-
     def _check_open(self) -> None:
         if self._ended:
             raise ClientClosed(f"ledger {self.id}: {self._ended}")
@@ -349,8 +377,9 @@ class Reader:
         if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
             self._suspects_since = self._clock.seconds()
             self._suspects.clear()
-        machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, self._limits, self._prefer, self._suspects)
-        reading = RangeReader(self._clock, self._pool, self.id, machine, self._speculation, self._found_damaged)
+        ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
+        machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, self._limits, self._prefer, self._suspects, ranks)
+        reading = RangeReader(self._clock, self._pool, self.id, machine, self._speculation, self._notes)
         self._reads.add(reading)
         try:
             while (run := await reading.following()) is not None:

@@ -21,7 +21,7 @@ from quire.client.core.quorum import Quorums
 from quire.client.network import Clock
 from quire.client.pool import Answer
 from quire.client.record import LedgerRecord
-from quire.client.spares import Spares
+from quire.client.spares import Spares, wish_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import HEADER, Digest
 from quire.protocol.errors import LedgerError, UnexpectedCondition, error_of
@@ -120,7 +120,7 @@ class Recovery:
 
     def _replace(self, effect: a.StoreEnsemble) -> None:
         async def replacing() -> a.EnsembleChanged:
-            picked = await self._spares.replace(effect)
+            picked = await self._spares.replace(effect, wish_of(self._record.metadata))
             return a.EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
 
         self._later(Deferred.fromCoroutine(replacing()), self._shell.feed)

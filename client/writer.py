@@ -23,7 +23,7 @@ from quire.client.core.append import AppendMachine
 from quire.client.core.quorum import Quorums
 from quire.client.network import Clock, Timer
 from quire.client.record import LedgerRecord
-from quire.client.spares import Spares
+from quire.client.spares import Spares, wish_of
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import BookieList, Watch
@@ -332,7 +332,7 @@ class Writer:
 
     async def _change_ensemble(self, wanted: a.StoreEnsemble) -> a.EnsembleChanged | a.ChangeRefused:
         failed = dict(wanted.failed)
-        picked = await self._spares.replace(wanted)
+        picked = await self._spares.replace(wanted, wish_of(self.metadata))
         if picked.bookies == wanted.bookies:
             self._log.warn("ledger {ledger} goes on without {failed}: {why}", ledger=self.id, failed=list(failed.values()), why=picked.shortage)
             return a.EnsembleChanged(picked.bookies, picked.shortage, picked.seen)

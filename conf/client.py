@@ -16,6 +16,14 @@ from quire.conf.options import option
 # SPDX-License-Identifier: Apache-2.0
 
 MIB = 1 << 20
+CLASSES = {
+    "DefaultEnsemblePlacementPolicy": "random",
+    "RackawareEnsemblePlacementPolicy": "rack-aware",
+    "RegionAwareEnsemblePlacementPolicy": "region-aware",
+    "ScriptBasedMapping": "script",
+    "TableMapping": "file",
+    "BookieRackAffinityMapping": "metadata",
+}
 
 
 class ClientOptions(BaseModel):
@@ -115,6 +123,49 @@ class ClientOptions(BaseModel):
     read_ahead_batches: int = option(2, ge=1, le=64, key="readAheadBatches", description="batch reads that one streaming reader has under way")
     batch_read: bool = option(True, key="batchReadEnabled", description="use V2's batch read where ensemble size = write quorum; bookies before 4.17 lack it")
 
+    # which bookies
+    placement: str = option(
+        "rack-aware",
+        key="ensemblePlacementPolicy",
+        description="random, rack-aware, region-aware, or the name of an entry point of the group quire.placement; BookKeeper's class names mean the same",
+    )
+    topology: Literal["none", "script", "file", "metadata"] = option(
+        "none",
+        key="reppDnsResolverClass",
+        description="who tells bookies' places (/rack or /region/rack): a script, a file, or the metadata store as Pulsar keeps it",
+    )
+    topology_script: str = option("", key="networkTopologyScriptFileName", description="gets hosts as arguments, prints one place for each")
+    topology_script_hosts_max: int = option(100, ge=1, key="networkTopologyScriptNumberArgs", description="hosts that the script is given at a time")
+    topology_file: str = option("", key="networkTopologyFileName", description="lines `host place`, or JSON as Pulsar keeps it; read again once a minute")
+    local_place: str = option("", key="localPlace", description="where this client is, /rack or /region/rack; empty: nowhere near any bookie")
+    racks_min: int = option(2, ge=1, key="minNumRacksPerWriteQuorum", description="racks that the copies of an entry should lie in")
+    enforce_racks: bool = option(False, key="enforceMinNumRacksPerWriteQuorum", description="rather create no ledger than put an entry into fewer racks")
+    regions: str = option("", key="reppRegionsToWrite", description="regions to write to, parted by `;`; empty: all")
+    regions_min: int = option(
+        2, ge=1, key="reppMinimumRegionsForDurability", description="region-aware: no smaller number of regions may hold an ack quorum of an entry"
+    )
+    enforce_regions: bool = option(True, key="reppEnableDurabilityEnforcementInReplace", description="rather fail than let them")
+    weigh_disks: bool = option(False, key="diskWeightBasedPlacementEnabled", description="prefer bookies with more free disk")
+    weight_multiple_max: int = option(
+        3, ge=0, key="bookieMaxMultipleForWeightBasedPlacement", description="a bookie counts for at most so many times the median; 0: any"
+    )
+    disk_info_interval_ms: int = option(
+        86_400_000, ge=1000, scale=1000, key="getBookieInfoIntervalSeconds", unit="s", description="how long a bookie's free disk is believed"
+    )
+    failure_memory_ms: int = option(
+        60_000,
+        ge=0,
+        key="bookieFailureHistoryExpirationMSec",
+        unit="ms",
+        description="a bookie that failed or was slow is asked last, and chosen last, so long",
+    )
+    reorder_reads: bool = option(True, key="reorderReadSequenceEnabled", description="ask near and healthy replicas first, slow and unregistered ones last")
+    quarantine: bool = option(False, key="bookieHealthCheckEnabled", description="choose no bookie for a while that answered with many errors")
+    quarantine_interval_ms: int = option(60_000, ge=1, scale=1000, key="bookieHealthCheckIntervalSeconds", unit="s", description="errors are counted over this")
+    quarantine_errors: int = option(100, ge=1, key="bookieErrorThresholdPerInterval", description="errors in it that lead to quarantine")
+    quarantine_ms: int = option(1_800_000, ge=1, scale=1000, key="bookieQuarantineTimeSeconds", unit="s", description="how long quarantine lasts")
+    quarantine_ratio: float = option(1.0, ge=0, le=1, key="bookieQuarantineRatio", description="the share of those bookies that is put there")
+
     # metadata
     session_timeout_ms: int = option(10_000, ge=1000, key="zkTimeout", unit="ms", description="metadata session, and how long an unreachable store is tried")
 
@@ -124,6 +175,12 @@ class ClientOptions(BaseModel):
         """BookKeeper's key is a truth value."""
         named: dict[object, str] = {True: "v2", False: "v3", "true": "v2", "false": "v3"}
         return named.get(value.lower() if isinstance(value, str) else value, value) if isinstance(value, bool | str) else value
+
+    @field_validator("placement", "topology", mode="before")
+    @classmethod
+    def _class_names(cls, value: object) -> object:
+        """BookKeeper and Pulsar name Java classes."""
+        return CLASSES.get(value.rpartition(".")[2], value) if isinstance(value, str) else value
 
     @field_validator("add_quorum_timeout_ms", "ensemble_changes_max", mode="before")
     @classmethod
@@ -135,6 +192,9 @@ class ClientOptions(BaseModel):
     def _relations(self) -> Self:
         if self.long_poll_ms >= self.read_timeout_ms:
             raise ValueError(f"long_poll_ms ({self.long_poll_ms}) must be below read_timeout_ms ({self.read_timeout_ms}): each poll would time out")
+        for kind, path in (("script", self.topology_script), ("file", self.topology_file)):
+            if self.topology == kind and not path:
+                raise ValueError(f"topology is {kind!r}, but topology_{kind} names none")
         if self.speculative_read_ms > self.speculative_read_ms_max:
             raise ValueError(f"speculative_read_ms ({self.speculative_read_ms}) is above speculative_read_ms_max ({self.speculative_read_ms_max})")
         if self.reconnect_wait_ms_min > self.reconnect_wait_ms_max:

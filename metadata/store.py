@@ -308,6 +308,10 @@ class MetadataStore(ABC):
     def service_info(self, bookie: str) -> Deferred[ServiceInfo | None]:
         """What a registered bookie announced; None when it is not registered."""
 
+    def places(self) -> Deferred[bytes | None]:
+        """The mapping of bookies to racks that Pulsar's tools keep beside the ledgers, as it is stored; None where there is none."""
+        return succeed(None)
+
     @abstractmethod
     def on_session_lost(self, fn: Callable[[], None]) -> None:
         """Calls `fn` after the session expired: registrations made through this handle are gone, and a new session is there to make them again."""

@@ -64,6 +64,7 @@ T = TypeVar("T")
 log = Logger()
 
 RETRY_S = 0.2
+PLACES = "/bookies"  # Pulsar's
 
 
 def open_zookeeper(reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> "Deferred[MetadataStore]":
@@ -100,6 +101,15 @@ class ZooKeeperStore(MetadataStore):
         self._registry.end()
         self._wake_watches()
         return self.session.close()
+
+    def places(self) -> "Deferred[bytes | None]":
+        async def read() -> bytes | None:
+            try:
+                return (await self.session.get(PLACES))[0]
+            except NoNode:
+                return None
+
+        return _run(read())
 
     def on_session_lost(self, fn: Callable[[], None]) -> None:
         self._lost.append(fn)

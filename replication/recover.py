@@ -20,9 +20,8 @@ from dataclasses import dataclass, field, replace
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
-from quire.client.placement import RandomPlacement
 from quire.client.record import LedgerRecord
-from quire.client.spares import Placement
+from quire.client.spares import wish_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import CookieNotFound, MetadataStore
 from quire.protocol.errors import (
@@ -91,7 +90,6 @@ class Run:
     lost: frozenset[str]
     dry_run: bool
     verify: bool
-    placement: Placement
     report: Report | None
     progress: Progress = field(default_factory=Progress)
     failed: list[Failed] = field(default_factory=list)
@@ -129,7 +127,7 @@ def recover_bookies(
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't there.  What
     could not be done is in the result's `failed`.
     """
-    run = Run(client, frozenset(lost), dry_run, verify, RandomPlacement(client.random), progress)
+    run = Run(client, frozenset(lost), dry_run, verify, progress)
     return Deferred.fromCoroutine(_recover(run, ledger, even_if_registered))
 
 
@@ -229,8 +227,9 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment) -> None:
     for index in fragment.indexes:
         failed: list[str] = []
         while True:
-            available = sorted((await run.client.store.bookies()).writable)
-            bookie = run.placement.replacement(available, [*fragment.bookies, *replacements.values()], sorted({*run.lost, *failed}))
+            spares = run.client.spares
+            ensemble = [replacements.get(at, each) for at, each in enumerate(fragment.bookies)]
+            bookie = spares.placement.replacement(await spares.available(), ensemble, sorted({*run.lost, *failed}), index=index, wish=wish_of(metadata))
             try:
                 await copier.copy(index, bookie)
                 if run.verify:

@@ -10,7 +10,7 @@ request to the next one, never a missing entry: what can't be had from anybody f
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -106,6 +106,13 @@ class Damaged:
 
 
 @dataclass(slots=True)
+class Late:
+    """A bookie was too slow: another one is asked."""
+
+    bookie: str
+
+
+@dataclass(slots=True)
 class Finished:
     pass
 
@@ -116,7 +123,7 @@ class Failed:
     reason: str
 
 
-Effect = Ask | Deliver | Damaged | Finished | Failed
+Effect = Ask | Deliver | Damaged | Late | Finished | Failed
 
 
 class Piece:
@@ -150,6 +157,7 @@ class RangeRead:
         limits: ReadLimits,
         prefer: int = 0,
         suspects: set[str] | None = None,
+        ranks: Mapping[str, tuple[float, ...]] | None = None,
     ) -> None:
         assert 0 <= first <= last
         self.ledger = ledger
@@ -161,6 +169,7 @@ class RangeRead:
         self.prefer = prefer  # the index that is asked first where all hold everything
         self.last = last
         self.suspects = set() if suspects is None else suspects  # bookies that failed or were slow: asked last
+        self._ranks = ranks or {}  # the others: those with the lowest rank first; one without a rank is as good as any
         self._fragments = fragments
         self._fragment = 0
         self._next = first
@@ -233,9 +242,9 @@ class RangeRead:
             size = quorums.ensemble
             start = self.prefer if self.limits.sticky else first
             order = [(start + step) % size for step in range(size)]
-        if not self.suspects:
+        if not self.suspects and not self._ranks:
             return order
-        return sorted(order, key=lambda index: bookies[index] in self.suspects)
+        return sorted(order, key=lambda index: (bookies[index] in self.suspects, self._ranks.get(bookies[index], ())))
 
     def _ask(self, piece: Piece, effects: list[Effect]) -> None:
         index = piece.order.pop(0)
@@ -354,6 +363,7 @@ class RangeRead:
         slow = {front.bookies[index] for index in front.asked}
         for index in front.asked:
             self._suspect(front, index)
+            effects.append(Late(front.bookies[index]))
         for piece in list(self._pieces):
             if piece.payloads is None and piece.order and slow.issuperset(piece.bookies[index] for index in piece.asked):
                 self._ask(piece, effects)

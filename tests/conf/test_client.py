@@ -11,7 +11,7 @@ from quire.conf.properties import options as read_options
 
 OURS = {
     "reconnectWaitMillisMin", "reconnectWaitMillisMax", "longPollMillis", "writerWindowEntries", "writerWindowBytes", "replicaBacklogBytes",
-    "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange",
+    "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange", "networkTopologyFileName", "localPlace",
 }  # fmt: skip
 
 

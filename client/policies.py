@@ -1,0 +1,50 @@
+"""
+Which placement policy the options name, with what it needs to know.
+
+Knows: our own policies, and that others come by entry point.  Does not know: how any of them chooses.
+"""
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from random import Random
+from typing import cast
+
+from quire.client.network import Reactor
+from quire.client.placement import Placement, PlaceOf, RandomPlacement, Weigh
+from quire.client.rack_placement import RackAware
+from quire.client.region_placement import RegionAware
+from quire.client.topology import Source, from_file, from_script, from_store
+from quire.conf.client import ClientOptions
+from quire.metadata.store import MetadataStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+GROUP = "quire.placement"
+
+Policy = Callable[[Random, ClientOptions, PlaceOf, Weigh], Placement]
+
+
+def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Weigh) -> Placement:
+    """`ValueError` for a name that is neither ours nor an entry point's."""
+    if options.placement == "random":
+        return RandomPlacement(random, weigh)
+    if options.placement == "rack-aware":
+        return RackAware(random, place_of, local=options.local_place, racks_min=options.racks_min, enforce=options.enforce_racks, weigh=weigh)
+    if options.placement == "region-aware":
+        regions = [region for region in options.regions.split(";") if region]
+        enforce, least = options.enforce_regions, options.regions_min
+        return RegionAware(random, place_of, local=options.local_place, regions=regions, regions_min=least, enforce=enforce, weigh=weigh)
+    found = list(entry_points(group=GROUP, name=options.placement))
+    if not found:
+        others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none is installed"
+        raise ValueError(f"no placement policy is named {options.placement!r}: there are random, rack-aware, region-aware, and by entry point {others}")
+    return cast(Policy, found[0].load())(random, options, place_of, weigh)
+
+
+def source(reactor: Reactor, store: MetadataStore, options: ClientOptions) -> Source | None:
+    """Who tells bookies' places."""
+    if options.topology == "script":
+        return from_script(reactor, options.topology_script, options.topology_script_hosts_max)
+    if options.topology == "file":
+        return from_file(options.topology_file)
+    return from_store(store) if options.topology == "metadata" else None
