@@ -62,6 +62,7 @@ class SimDisk(Files):
         self.inodes: dict[str, Inode] = {}
         self.durable: dict[str, Inode] = {}
         self.rows: dict[str, DictRows] = {}
+        self.boots = 1  # of its machine
         self.before: Callable[[str, str], None] | None = None
         self._handles: dict[int, tuple[str, Inode]] = {}
         self._next = 3
@@ -125,9 +126,13 @@ class SimDisk(Files):
         self.durable.update({name: inode for name, inode in self.inodes.items() if os.path.dirname(name) == path})
 
     def rename(self, old: str, new: str) -> None:
+        if self.before is not None:
+            self.before("rename", new)
         self.inodes[new] = self.inodes.pop(old)
 
     def unlink(self, path: str) -> None:
+        if self.before is not None:
+            self.before("unlink", path)
         self.inodes.pop(path, None)
 
     def lock(self, path: str) -> int:
@@ -139,6 +144,9 @@ class SimDisk(Files):
 
     def salt(self) -> int:
         return self._salts.getrandbits(64)
+
+    def boot_id(self) -> bytes:
+        return b"boot %d" % self.boots
 
     def usage(self, path: str) -> Usage:
         return Usage(1, 1 << 30, 1 << 29)
@@ -161,6 +169,7 @@ class SimDisk(Files):
     def power_lost(self, rng: Random) -> bool:
         """What was not synced may be gone; whether something was torn in the middle."""
         self.process_ended()
+        self.boots += 1
         torn = False
         for name in {**self.durable, **self.inodes}:
             inode = self.durable.get(name)

@@ -33,6 +33,7 @@ OPEN_TRIES = 12
 COLLECT_EVERY = 20  # histories
 UNEXPECTED = -999
 FENCED = -101
+RECOVERY_REFUSED = -10
 
 
 class Outcome:
@@ -104,8 +105,10 @@ class History:
             world.trace = [str(plan)]
         world.network.fragmenting = plan.fragmenting
         self.truth: Truth = world.truth
-        self.options = ClientOptions(protocol=plan.protocol, **OPTIONS)
-        self.bookies = [SimBookie(world, f"b{number}", journal_sync_data=plan.profile.sync) for number in range(plan.bookies)]
+        self.options = ClientOptions(protocol=plan.protocol, **{**OPTIONS, **dict(plan.modes)})
+        self.bookies: list[SimBookie] = []
+        for _ in range(plan.bookies):
+            self._new_bookie()
         self.clients: list[SimClient] = []
         self.lines: list[Line] = []
         self.destroyed = 0  # disks; at most AQ - 1 may be
@@ -196,6 +199,18 @@ class History:
     def _client(self, name: str) -> SimClient:
         made = SimClient(self.world, name, self.options, self.plan.seed * 100 + len(self.clients))
         self.clients.append(made)
+        return made
+
+    def _new_bookie(self) -> SimBookie:
+        journals, ledgers = self.plan.directories
+        made = SimBookie(
+            self.world,
+            f"b{len(self.bookies)}",
+            journal_sync_data=self.plan.profile.sync,
+            journal_directories=tuple(f"/journal{number}" for number in range(journals)),
+            ledger_directories=tuple(f"/ledgers{number}" for number in range(ledgers)),
+        )
+        self.bookies.append(made)
         return made
 
     def _line(self, rng: Random) -> Line:
@@ -415,8 +430,14 @@ class History:
 
     def _do_flush_fault(self, rng: Random) -> None:
         bookie = self._bookie(rng)
-        if bookie is not None:
-            bookie.fail_next_sync("/ledgers", None)
+        if bookie is None:
+            return
+        if self.plan.directories[1] > 1:  # that directory is given up, and what is in it
+            if self.destroyed >= self.plan.shape[2] - 1:
+                return
+            self.destroyed += 1
+            bookie.doubtful = True
+        bookie.fail_next_sync("/ledgers", None)
 
     def _do_flush(self, rng: Random) -> None:
         bookie = self._bookie(rng)
@@ -514,9 +535,7 @@ class History:
     def _do_spare(self, rng: Random) -> None:
         if len(self.bookies) < self.plan.shape[0] + 6:
             self.seen["bookie joined"] += 1
-            made = SimBookie(self.world, f"b{len(self.bookies)}", journal_sync_data=self.plan.profile.sync)
-            self.bookies.append(made)
-            made.start()
+            self._new_bookie().start()
 
     def _do_lie(self, rng: Random) -> None:
         """A bookie's memory holds a LAC that nobody wrote: in answers it is a hint, and no more (D14)."""
@@ -573,6 +592,10 @@ class History:
                 bookie.start()
         assert opened is not None
         if not opened.done or opened.error is not None:
+            doubts = sum(bookie.doubtful or bookie.amnesia or bookie.gone for bookie in self.bookies)
+            if doubts >= self.plan.shape[2] and opened.code == RECOVERY_REFUSED:  # more than a ledger need bear: it is not closed on a guess
+                self.seen["recovery refused: too many bookies in doubt"] += 1
+                return
             raise Violation("I7", f"faults are over, yet ledger {line.truth.id} can't be opened: {opened.error!r}")
         metadata = self.world.metadata(line.truth.id)
         if metadata is None or metadata.state is not LedgerState.CLOSED:
@@ -592,7 +615,7 @@ class History:
         truth, first, end = line.truth, line.truth.first, metadata.last_entry
         if line.client.alive:
             hanging = [payloads[0][:20] for payloads, outcome in line.appends if not outcome.done]
-            if hanging:
+            if hanging and not (self.destroyed and self.options.disable_ensemble_change):  # such a writer waits for the lost bookie
                 raise Violation("ends once", f"appends hang: {hanging[:3]}")
         if any(client.alive and not outcome.done for client, outcome in line.opens):
             raise Violation("ends once", "an open hangs")

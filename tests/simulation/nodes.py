@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from quire.bookie import identity
+from quire.bookie import identity, restoring
 from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
@@ -22,7 +22,6 @@ from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import ServiceInfo, Versioned
-from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import MetadataVersion, MetaStore, Status
 from quire.protocol.messages import AddRun, Read
 from tests.simulation.disk import SimDisk
@@ -32,7 +31,6 @@ from tests.simulation.truth import Truth
 
 T = TypeVar("T")
 PORT = 3181
-DIGEST = Digest(DigestType.CRC32C, b"")
 KIB = 1 << 10
 
 BASE = BookieOptions(metadata_uri="memory://simulation", journal_directories=("/journal",), ledger_directories=("/ledgers",), allow_loopback=True)
@@ -145,7 +143,8 @@ class SimBookie:
         self.sync_seconds = 0.0005
         self.up = False
         self.gone = False  # its disk was destroyed: it must never serve again
-        self.amnesia = False  # it lost its disk and came back in limbo
+        self.amnesia = False  # it lost its disk, and may come back in limbo
+        self.doubtful = False  # it went down without having synced, and doubts itself
         self.lives = 0
         self.process: Process | None = None
         self.storage: Any = None
@@ -162,15 +161,19 @@ class SimBookie:
     async def _start(self, process: Process) -> None:
         world, options = self.world, self.options
         self.store = store = NamedStore(world, process)
-        if not self.amnesia:
-            try:
-                await identity.check(store, options, self.id, world.shared.instance_id, self.disk)
-            except identity.IdentityError:
-                if not self.gone:
-                    raise
-                world.truth.seen["bookie refused to serve without its disk"] += 1
-                self.die()
-                return
+        instance_id = world.shared.instance_id
+        try:
+            lost = await identity.lost_directories(store, options, self.id, instance_id, self.disk) if self.amnesia else []
+            if lost:
+                restoring.begin(self.disk, options, lost)
+            else:
+                await identity.check(store, options, self.id, instance_id, self.disk)
+        except identity.IdentityError:
+            if not self.gone:
+                raise
+            world.truth.seen["bookie refused to serve without its disk"] += 1
+            self.die()
+            return
         clock = DiskClock(process, lambda: self.sync_seconds)
         storage: Any = Storage(options, clock, self.disk, open_rows=self.disk.open_rows, workers=SimWorkers(clock))
         self.storage = storage
@@ -181,10 +184,19 @@ class SimBookie:
         storage.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
-        if self.amnesia:
-            self._doubt(storage)
-        elif self.lives > 1:
-            self._look_back(storage)
+        if lost:
+            await self._doubt(storage, restoring.Lost.of(options, lost))
+            identity.stamp(self.disk, options, identity.Cookie.expected(options, self.id, instance_id))
+            restoring.end(self.disk, lost)
+            world.truth.seen["bookie restored in limbo"] += 1
+        else:
+            if restoring.unclean(self.disk, options, self.disk.boot_id()):
+                await self._doubt(storage, restoring.Lost.all_of(options))
+                self.doubtful = True
+                world.truth.seen["bookie without sync doubts itself"] += 1
+            if self.lives > 1 and not self.amnesia:
+                self._look_back(storage)
+        restoring.note_running(self.disk, options, self.disk.boot_id())
         listener = Listener(process, options, self.service)
         listener.startFactory()
         world.network.listeners[self.name, PORT] = (process, lambda: listener.buildProtocol(None))
@@ -248,19 +260,21 @@ class SimBookie:
             state = storage.ledger(ledger)
             promised = {entry for entry, kept in truth.kept.items() if self.id in kept}
             fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
+            if state is not None and state.limbo:  # it gave up a directory, and says so
+                self.world.truth.seen["a directory given up"] += 1
+                continue
 
             def compare(ranges: Any, ledger: int = ledger, promised: set[int] = promised, fence_lost: bool = fence_lost) -> None:
                 stored = {entry for first, count in ranges for entry in range(first, first + count)} if isinstance(ranges, list) else set()
                 self.world.truth.came_back(self.id, ledger, promised - stored, fence_lost, synced)
 
-            maybeDeferred(storage.entries, ledger).addCallback(compare)
+            maybeDeferred(storage.held, ledger).addCallback(compare)
 
-    def _doubt(self, storage: Any) -> None:
-        """Its disk is new: of every ledger that names it, it may have lost entries and fences."""
-        for ledger, found in list(self.world.shared.ledgers.items()):
-            if any(self.id in fragment.bookies for fragment in found.value.fragments):
-                storage.fence(ledger, DIGEST.master_key, None)
-                storage.set_limbo(ledger, True)
+    async def _doubt(self, storage: Any, lost: restoring.Lost) -> None:
+        """Of every ledger that the metadata gives it and that lay on what is lost, it may have lost entries and fences."""
+        async for rows in restoring.suspects(self.store, self.id, lost):
+            await storage.mark_limbo(rows)
+        await storage.mark_limbo({})
 
     def read_only(self, on: bool) -> None:
         if self.up and hasattr(self, "registration"):
@@ -299,10 +313,13 @@ class SimBookie:
     def fail_next_sync(self, prefix: str, power: Random | None) -> None:
         """The next sync below `prefix` fails, once; with `power` the power goes in that very moment."""
 
+        def dark(call: str, path: str) -> None:
+            raise OSError(5, "simulated power loss", path)
+
         def before(call: str, path: str) -> None:
             if call == "sync" and path.startswith(prefix):
-                self.disk.before = None
                 self.world.truth.seen["sync failed" if power is None else "power lost inside a write"] += 1
+                self.disk.before = None if power is None else dark  # without power nothing works, until the machine is up again
                 if power is not None:
                     self.world.timeline.at(0, lambda: self.lose_power(power))
                 raise OSError(5, "simulated I/O error", path)

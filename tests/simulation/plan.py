@@ -38,6 +38,14 @@ class Profile:
     sync: bool = True
     first_id: int = 0
     protocols: tuple[str, ...] = ("v2", "v2", "v3")
+    modes: tuple[tuple[tuple[str, Any], ...], ...] = ((),)  # more options of the clients
+
+
+MODES: tuple[tuple[tuple[str, Any], ...], ...] = (
+    (), (), (), (), (("delay_ensemble_change", True),), (("explicit_lac_interval_ms", 40),), (("add_quorum_timeout_ms", 400),), (("ensemble_changes_max", 2),),
+    (("speculative_read_ms", 0), ("batch_read", False)), (("delay_ensemble_change", True), ("explicit_lac_interval_ms", 40)), (("sticky_reads", False),),
+    (("disable_ensemble_change", True),),
+)  # fmt: skip
 
 
 WORK = {"append": 40.0, "wait": 8.0}
@@ -57,7 +65,7 @@ def profile(name: str, weights: dict[str, float], **changes: Any) -> Profile:
 
 
 ALL = frozenset({*WORK, *USERS})
-MIX = profile("mix", {**USERS, **FAULTS}, always=ALL, kinds=("plain",) * 6 + ("advanced",))
+MIX = profile("mix", {**USERS, **FAULTS}, always=ALL, kinds=("plain",) * 6 + ("advanced",), modes=MODES)
 
 # Profiles made for one danger: small, and full of what brings it about.
 profile(
@@ -124,6 +132,8 @@ class Plan:
     fragmenting: float = 0.0
     fault_rate: float = 0.0
     protocol: str = "v2"
+    modes: tuple[tuple[str, Any], ...] = ()
+    directories: tuple[int, int] = (1, 1)  # of journals and of ledgers, of each bookie
     steps: tuple[Step, ...] = field(default=())
 
     def with_steps(self, steps: tuple[Step, ...]) -> "Plan":
@@ -132,9 +142,11 @@ class Plan:
     def __str__(self) -> str:
         e, w, a = self.shape
         kinds = ", ".join(self.ledgers)
+        modes = "".join(f", {name}={value}" for name, value in self.modes)
         return (
             f"profile {self.profile.name!r} seed {self.seed}: E={e} WQ={w} AQ={a}, {self.bookies} bookies, ledgers: {kinds}, {self.protocol}, "
-            f"latency {self.latency * 1000:g} ms + {self.jitter * 1000:g} ms, metadata faults {self.fault_rate:g}, {len(self.steps)} steps"
+            f"latency {self.latency * 1000:g} ms + {self.jitter * 1000:g} ms, metadata faults {self.fault_rate:g}, "
+            f"{self.directories[0]} journals, {self.directories[1]} ledger directories{modes}, {len(self.steps)} steps"
         )
 
 
@@ -158,5 +170,7 @@ def draw(profile: Profile, seed: int) -> Plan:
         rng.choice((0.0, 0.0, 0.1)),
         rng.choice(profile.fault_rates),
         rng.choice(profile.protocols),
+        rng.choice(profile.modes),
+        rng.choice(((1, 1), (1, 1), (1, 1), (1, 2), (2, 2))),
         tuple(steps),
     )

@@ -22,13 +22,14 @@ ENOUGH = 3000  # histories after which every rare case must have been met
 # What must have happened at least once in a sweep of `ENOUGH` histories.
 RARE = (
     "add parked", "add refused as read-only", "an id was given twice", "bookie gave up", "bookie joined", "bookie refused to serve without its disk",
-    "change during recovery", "change replaces an empty fragment", "checkpoint", "clock jumped", "closed by a recovery", "closed by the writer",
-    "conflict on IN_RECOVERY", "conflict on OPEN", "conflict on close", "connection cut", "disk destroyed", "empty last fragment at close", "ensemble change",
-    "force refused", "forced", "journal replayed", "limbo answer", "metadata answer lost", "metadata failed", "metadata slow", "partition",
-    "power lost inside a write", "process paused", "read past what is confirmed", "read-only bookie", "recoverer against writer", "recoverer crashed",
-    "recovery failed", "session expired", "several replaced in one change", "sync failed", "tail followed to the close",
-    "tail recovered beyond what was confirmed", "torn write", "two recoverers", "unacknowledged tail dropped", "unsynced entries lost",
-    "went on without a spare", "writer crashed", "writer told that it is fenced", "wrong LAC hint",
+    "bookie restored in limbo", "bookie without sync doubts itself", "change during recovery", "change replaces an empty fragment", "checkpoint",
+    "clock jumped", "closed by a recovery", "closed by the writer", "conflict on IN_RECOVERY", "conflict on OPEN", "conflict on close", "connection cut",
+    "disk destroyed", "empty last fragment at close", "ensemble change", "force refused", "forced", "journal replayed", "limbo answer",
+    "metadata answer lost", "metadata failed", "metadata slow", "partition", "power lost inside a write", "process paused", "read past what is confirmed",
+    "read-only bookie", "recoverer against writer", "recoverer crashed", "recovery failed", "recovery refused: too many bookies in doubt",
+    "session expired", "several replaced in one change", "sync failed", "tail followed to the close", "tail recovered beyond what was confirmed",
+    "torn write", "two recoverers", "unacknowledged tail dropped", "unsynced entries lost", "went on without a spare", "writer crashed",
+    "writer told that it is fenced", "wrong LAC hint",
 )  # fmt: skip
 
 
