@@ -436,24 +436,32 @@ class Writer:
         if head < 0:
             return
         bookies = machine.bookies
-        if machine.deferred_sync and machine.out:
-            gone = ", ".join(machine.out)
-            raise error_of(BookieHandleNotAvailable.code, f"ledger {self.id}: entries up to {head} could not be forced: {gone} failed and missed some of them")
-        before = [self._pool.connection_of(bookie) for bookie in bookies]
+        self._check_none_is_out(head)
+        # A channel that loses its connection ends this handle, so one without a connection is only being connected to for the first time.
+        before = [self._pool.connection_of(bookie) if carrying else None for bookie, carrying in zip(bookies, machine.carrying, strict=True)]
         codes = await gatherResults([self._pool.force(bookie, self.id) for bookie in bookies])
         after = [self._pool.connection_of(bookie) for bookie in bookies]
         failed = [f"{bookie} (code {code})" for bookie, code in zip(bookies, codes, strict=True) if code != OK]
-        if machine.deferred_sync and not self.closed and (None in before or before != after):
-            moved = ", ".join(bookie for bookie, old, new in zip(bookies, before, after, strict=True) if old is None or old != new)
-            reason = f"{moved} was connected to again since its last adds, so entries that it acknowledged may be gone"
+        if (
+            machine.deferred_sync
+            and not self.closed
+            and (moved := [name for name, old, new in zip(bookies, before, after, strict=True) if old not in (None, new)])
+        ):
+            reason = f"{', '.join(moved)} was connected to again since its last adds, so entries that it acknowledged may be gone"
             self._shell.feed(a.Fatal(Write.code, reason))
             raise Write(f"ledger {self.id}: {reason}")
+        self._check_none_is_out(head)
         if failed:
             code = next(code for code in codes if code != OK)
             raise error_of(code, f"ledger {self.id}: entries up to {head} could not be forced on {', '.join(failed)}; all {len(bookies)} bookies must answer")
         if self.closed:
             raise LedgerClosed(f"ledger {self.id} was closed while it was being forced")
         self._shell.feed(a.Forced(head, length))
+
+    def _check_none_is_out(self, head: int) -> None:
+        if self._machine.deferred_sync and self._machine.out:
+            gone = ", ".join(self._machine.out)
+            raise error_of(BookieHandleNotAvailable.code, f"ledger {self.id}: entries up to {head} could not be forced: {gone} failed and missed some of them")
 
     def _time_lac(self) -> None:
         if self._options.explicit_lac_interval_ms and self._end is None:

@@ -88,6 +88,11 @@ class Sending(ABC):
         return tuple(replica.bookie for replica in self._replicas)
 
     @property
+    def carrying(self) -> tuple[bool, ...]:
+        """By ensemble index: whether adds went out to the bookie on the channel that it has now."""
+        return tuple(replica.opened for replica in self._replicas)
+
+    @property
     def out(self) -> tuple[str, ...]:
         """Bookies of the ensemble that the ledger goes on without."""
         return tuple(replica.bookie for replica in self._replicas if replica.standing is Standing.OUT)

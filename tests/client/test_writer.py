@@ -596,6 +596,32 @@ def test_d15_a_force_over_another_connection_ends_the_writer():
     assert isinstance(cluster.fails(writer.append(b"y")), LedgerClosed)
 
 
+def test_a_force_connects_to_a_bookie_that_had_no_add_yet():
+    """A striped ledger's first entries are not on every bookie; one that carried nothing can't have lost anything (D15)."""
+    cluster = FakeCluster()
+    client = cluster.client()
+    pool = client.pool
+
+    def connected(name):
+        return any(each.bookie.name == name for each in pool.channels) or any(each.bookie == name for each in pool.asked)
+
+    pool.connection_of = lambda name: cluster.bookies[name].starts if connected(name) else None
+    writer = cluster.succeed(client.create_ledger(ensemble_size=3, write_quorum=2, ack_quorum=2, write_flags="DEFERRED_SYNC"))
+    cluster.succeed(writer.append(b"x"))
+    idle = next(name for name in ensemble(cluster, writer) if not connected(name))
+    cluster.succeed(writer.force())
+    assert writer.last_add_confirmed == 0
+    cluster.bookies[idle].starts += 1
+    cluster.judge = lambda request: "hold" if request.op == "force" and request.bookie == idle else "pass"
+    force = cluster.outcome(writer.force())
+    cluster.spin(0.1)
+    cluster.bookies[idle].starts += 1
+    cluster.let_go()
+    cluster.spin(1)
+    assert force.code == 0
+    assert cluster.succeed(writer.append(b"y")) == 1
+
+
 def test_a_force_with_a_bookie_down_fails_and_names_it():
     cluster = FakeCluster()
     writer = created(cluster)
