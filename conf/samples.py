@@ -7,6 +7,7 @@ Write them anew after a change of an option: `python -m quire.conf.samples`.
 from pathlib import Path
 
 from quire.conf.bookie import BookieOptions
+from quire.conf.client import ClientOptions
 from quire.conf.properties import sample
 
 # SPDX-License-Identifier: Apache-2.0
@@ -19,8 +20,14 @@ def bookie_conf() -> str:
     return sample(BookieOptions, "A bookie: quire bookie start --conf FILE")
 
 
+def client_conf() -> str:
+    """The text of `samples/client.conf`."""
+    return sample(ClientOptions, "A client: quire.client.ClientOptions, in the order of its fields")
+
+
 def write_all(directory: Path = DIRECTORY) -> None:
     (directory / "bookie.conf").write_text(bookie_conf(), encoding="utf-8")
+    (directory / "client.conf").write_text(client_conf(), encoding="utf-8")
 
 
 if __name__ == "__main__":
