@@ -31,6 +31,7 @@ COMMANDS: dict[str, Command] = {
     "metadata": Command("quire.tools.metadata", "app", "create, show, destroy the cluster's metadata"),
     "bookie": Command("quire.tools.bookie", "app", "start and stop a bookie; list bookies"),
     "cookie": Command("quire.tools.cookie", "app", "a bookie's cookie"),
+    "inspect": Command("quire.tools.inspect", "app", "print a stopped bookie's journal, entry log or index"),
     "ledger": Command("quire.tools.ledger", "app", "write, read, follow, show, list, delete, recover, check ledgers"),
     "recover": Command("quire.tools.recover", "recover_app", "copy what a lost bookie held to others"),
     "decommission": Command("quire.tools.recover", "decommission_app", "drain a bookie that is down, for good"),
