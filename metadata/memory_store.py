@@ -100,6 +100,7 @@ class MemoryCluster:
     read_only: dict[str, Registration] = field(default_factory=dict)
     next_ledger: int = 0
     deletions: int = 0
+    repairs: dict[int, int] = field(default_factory=dict)  # ledger -> session that repairs it
     next_session: int = 0
     listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
     random: Random = field(init=False)
@@ -117,6 +118,7 @@ class MemoryCluster:
         )
 
     def end_session(self, session: int) -> None:
+        self.repairs = {ledger: owner for ledger, owner in self.repairs.items() if owner != session}
         for held in (self.writable, self.read_only):
             for bookie in [bookie for bookie, registration in held.items() if registration.session == session]:
                 del held[bookie]
@@ -322,6 +324,22 @@ class MemoryStore(MetadataStore):
         if self.shared.ledgers.pop(ledger, None) is not None:
             self.shared.deletions += 1
             self.shared.changed()
+
+    def lock_repair(self, ledger: int) -> Deferred[Callable[[], Deferred[None]] | None]:
+        return self._run("lock_repair", self._lock_repair, ledger)
+
+    def _lock_repair(self, ledger: int) -> Callable[[], Deferred[None]] | None:
+        check_ledger_id(ledger)
+        if ledger in self.shared.repairs:
+            return None
+        owner = self.shared.repairs[ledger] = self._session
+
+        def release() -> Deferred[None]:
+            if self.shared.repairs.get(ledger) == owner:
+                del self.shared.repairs[ledger]
+            return succeed(None)
+
+        return release
 
     def ledger_deletions(self) -> Deferred[int | None]:
         return self._run("ledger_deletions", lambda: self.shared.deletions)

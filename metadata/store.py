@@ -275,6 +275,13 @@ class MetadataStore(ABC):
         """How many ledgers were ever deleted, so that who saw the same number twice need list nothing; None: this store doesn't count them."""
         return succeed(None)
 
+    def lock_repair(self, ledger: int) -> Deferred[Callable[[], Deferred[None]] | None]:
+        """
+        Takes the lock under which one process at a time repairs a ledger: gives what releases it, or None: another one has it, or this store has no such
+        locks.  It goes with the session.
+        """
+        return succeed(None)
+
     @abstractmethod
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
         """

@@ -7,7 +7,9 @@ Does not know: kazoo (`zk_session`), the names of ledgers' znodes (`layout`), by
 Safety: ledger metadata changes only with the version that was read; a create is told from a foreign one by its creation token.
 """
 
+import socket
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -94,6 +96,7 @@ class ZooKeeperStore(MetadataStore):
         self._registry = BookieRegistry(reactor, self.session, self._root)
         self._wakenings: set[Deferred[None]] = set()  # of the ledger watches
         self._lost: list[Callable[[], None]] = []
+        self._repairs: set[int] = set()  # ledgers whose repair lock this session has
         self._closed = False
 
     def close(self) -> "Deferred[None]":
@@ -115,6 +118,7 @@ class ZooKeeperStore(MetadataStore):
         self._lost.append(fn)
 
     def _expired(self) -> None:
+        self._repairs.clear()
         for fn in list(self._lost):
             tell(fn)
 
@@ -347,6 +351,33 @@ class ZooKeeperStore(MetadataStore):
         check_page(after, limit)
         paths, _ = await self._layout()
         return await LedgerScan(self.session, paths, after, limit).run()
+
+    def lock_repair(self, ledger: int) -> "Deferred[Callable[[], Deferred[None]] | None]":
+        return _run(self._lock_repair(ledger))
+
+    async def _lock_repair(self, ledger: int) -> "Callable[[], Deferred[None]] | None":
+        check_ledger_id(ledger)
+        if ledger in self._repairs:
+            return None
+        base = f"{self._root}/underreplication"
+        for parent in (base, f"{base}/locks"):
+            with suppress(NodeExists):
+                await self.session.create(parent)
+        path = f"{base}/locks/urL{ledger:010d}"
+        try:
+            await self.session.create(path, f'bookieId: "{socket.gethostname()}"\n'.encode(), ephemeral=True)
+        except NodeExists:
+            found = await self.session.exists(path)  # a create whose answer was lost finds what it made itself
+            if found is None or found.ephemeralOwner != self.session.id:
+                return None
+        self._repairs.add(ledger)
+
+        async def release() -> None:
+            self._repairs.discard(ledger)
+            with suppress(NoNode):
+                await self.session.delete(path)
+
+        return lambda: _run(release())
 
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
         watch = Watch(self._wake_watches)

@@ -616,3 +616,27 @@ def test_deletions_are_counted_or_not_told(place):
         assert (after is None) == (place.kind == "zookeeper")
 
     run(story)
+
+
+def test_one_at_a_time_repairs_a_ledger(place):
+    """The lock excludes everybody else, is free after its release and after its session; a store without such locks never gives one."""
+
+    async def story():
+        store, other = await place.open(), await place.open()
+        await store.init_cluster()
+        release = await store.lock_repair(7)
+        if place.kind == "sqlite":
+            assert release is None
+            return
+        assert await other.lock_repair(7) is None
+        assert await store.lock_repair(7) is None
+        assert await other.lock_repair(8) is not None
+        await release()
+        await release()
+        again = await other.lock_repair(7)
+        assert again is not None
+        assert await store.lock_repair(7) is None
+        await other.close()
+        assert await store.lock_repair(7) is not None
+
+    run(story)
