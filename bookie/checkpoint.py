@@ -211,6 +211,9 @@ class Checkpoints:
                 else:
                     self.failure = f"flush failed: {error}"
                 raise
+            except Exception as error:  # a bug: trying again would meet it again, for ever and unsaid
+                self.failure = f"flush failed: {error!r}"
+                raise
             self.done += 1
         self._settled(work)
 

@@ -465,8 +465,7 @@ class Storage:
             return Status.EIO
         if self._is_lost(ledger):
             return Status.EUNKNOWNLEDGERSTATE
-        if self._is_gone(ledger):
-            return Status.ENOLEDGER
+        # Also one that was deleted here: a "no" counts as fenced for who recovers the ledger, and the memory of a deletion is neither durable nor for ever.
         state = self._open_with_key(ledger, master_key)
         if state is None:
             return Status.EUA

@@ -162,6 +162,24 @@ def test_a_failed_sync_is_never_tried_again() -> None:
     assert [again.read(1, entry) for entry in range(5)] == [body_of(1, entry) for entry in range(5)]
 
 
+def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_nobody_for_ever() -> None:
+    bookie = Bookie(write_cache_bytes_max=2 << 20)
+
+    def before(call: str, path: str) -> None:
+        if call == "sync rows":
+            raise RuntimeError("injected")
+
+    bookie.disk.before = before
+    for number in range(3):
+        status = bookie.storage.add(run_of(1, number, size=600_000), number)
+        bookie.commit()
+    assert status is Status.EREADONLY
+    assert "injected" in str(bookie.storage.read_only)
+    assert bookie.tokens == [0, 1], "what the journal has is acknowledged and kept"
+    bookie.disk.before = lambda call, path: None
+    assert [Bookie(bookie.disk.crashed(None)).read(1, entry) for entry in range(2)] == [body_of(1, entry, size=600_000) for entry in range(2)]
+
+
 def test_a_directory_without_mark_begins_at_the_start() -> None:
     """One of two marks is gone: everything that the journal still has is replayed for both; a damaged mark stops the start."""
     bookie = Bookie(ledgers=2)

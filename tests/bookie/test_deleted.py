@@ -35,7 +35,7 @@ def test_the_memory_is_bounded() -> None:
 
 
 def test_a_late_writer_does_not_bring_a_ledger_back() -> None:
-    """Its adds are refused as fenced, also after a restart that replays the deletion; repair, a fence and a LAC hear that there is no such ledger."""
+    """Its adds are refused as fenced, also after a restart that replays the deletion; repair and a LAC hear that there is no such ledger."""
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 3), "a")
     bookie.storage.add(run_of(2, 0, 3), "a")
@@ -46,7 +46,6 @@ def test_a_late_writer_does_not_bring_a_ledger_back() -> None:
         storage = one.storage
         assert storage.add(run_of(1, 3), "b") is Status.EFENCED
         assert storage.add(run_of(1, 3, recovery=True), "b") is Status.ENOLEDGER
-        assert storage.fence(1, KEY, "f") is Status.ENOLEDGER
         assert storage.write_lac(1, KEY, bytes(16), "f") is Status.ENOLEDGER
         assert storage.ledger(1) is None
         assert one.read(2, 1) == body_of(2, 1)
@@ -77,3 +76,19 @@ def test_only_a_copy_that_goes_is_not_remembered() -> None:
     Deferred.fromCoroutine(bookie.storage.mark_limbo({1: LedgerRow(KEY)}))
     bookie.commit()
     assert bookie.storage.add(run_of(1, 0, recovery=True), "b") is Status.EOK
+
+
+def test_a_fence_of_a_deleted_ledger_is_kept_longer_than_the_memory_of_the_deletion() -> None:
+    """Whoever recovers a ledger that has the id of a deleted one takes a "no" for a fenced bookie: it must be one, also after the next start."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    bookie.storage.delete_ledger(1)
+    bookie.commit()
+    assert bookie.storage.fence(1, KEY, "f") is Status.EOK
+    bookie.commit()
+    assert bookie.read(1, 0) is Status.ENOENTRY
+    bookie.clock.advance(UNFENCED_S + 1)
+    for one in (bookie, Bookie(bookie.disk.killed())):
+        assert one.storage.add(run_of(1, 0), "b") is Status.EFENCED
+        assert one.storage.add(run_of(1, 0, recovery=True), "b") is Status.EOK
