@@ -67,6 +67,9 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
 
     def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> Coroutine[Any, Any, None]: ...
 
+    @property
+    def replay_found_limbo(self) -> bool: ...
+
     def give_up(self, path: str, reason: str) -> bool:
         """A ledger directory's disk has failed; False when nothing can go on without it."""
         ...
@@ -191,6 +194,8 @@ class Bookie:
         elif restoring.unclean(self._files, options, boot):
             self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
             await self._mark(storage, restoring.Lost.all_of(options))
+        elif storage.replay_found_limbo and restoring.noted_limbo(self._files, options) is None:
+            restoring.note_limbo(self._files, options, restoring.COPYING)
         restoring.note_running(self._files, options, boot)
         self._running_noted = True
 

@@ -40,10 +40,13 @@ class Copies:
     def __init__(self, clock: Any, storage: CopyStorage) -> None:
         self._clock = clock
         self._storage = storage
+        self._limbo: set[int] | None = None
 
     def limbo(self) -> list[int]:
-        """The ledgers that may lack something here, ascending."""
-        return self._storage.limbo_ledgers()
+        """The ledgers that may lack something here, ascending.  The tables are read once: no ledger comes to be in limbo while a bookie runs."""
+        if self._limbo is None:
+            self._limbo = set(self._storage.limbo_ledgers())
+        return sorted(self._limbo)
 
     def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
         """What is here of a ledger, as ascending (first, count).  Fails with `StorageError` or `OSError`."""
@@ -61,10 +64,15 @@ class Copies:
     async def _settle(self, ledger: int, master_key: bytes, fenced: bool) -> int:
         if fenced and (code := await self._taken(lambda own: self._storage.fence(ledger, master_key, own))):
             return code
-        return await self._taken(lambda own: self._storage.set_limbo(ledger, False, own))
+        code = await self._taken(lambda own: self._storage.set_limbo(ledger, False, own))
+        if not code and self._limbo is not None:
+            self._limbo.discard(ledger)
+        return code
 
     def drop(self, ledger: int) -> None:
         """Forgets a ledger that the metadata does not know any more."""
+        if self._limbo is not None:
+            self._limbo.discard(ledger)
         self._storage.delete_ledger(ledger)
 
     def _taken(self, hand_over: Callable[[tuple[Own, Own]], Status | None]) -> Deferred[int]:

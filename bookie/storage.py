@@ -549,7 +549,12 @@ class Storage:
         states = self._ledgers.states
         living = [directory for directory in self._directories if directory.fault is None]
         found = {ledger for directory in living for ledger, row in directory.table.rows() if row.limbo and ledger not in states}
-        return sorted(found | {ledger for ledger, state in states.items() if state.limbo})
+        return sorted(found | {ledger for ledger, state in states.items() if state.limbo and not self._is_lost(ledger)})
+
+    @property
+    def replay_found_limbo(self) -> bool:
+        """Right after the start: whether the journal says of a ledger that it may lack something."""
+        return any(state.limbo for state in self._ledgers.states.values())
 
     def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
         """What is stored of a ledger, as ascending (first, count), whether or not something is missing.  Fails with `StorageError` or `OSError`."""

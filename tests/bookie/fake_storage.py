@@ -81,6 +81,7 @@ class FakeStorage:
         self.kept: dict[int, FakeLedger] = {}
         self.taken: list[tuple[int, int, int]] = []  # (ledger, first, count) of each run in the order it was taken
         self.counters = FakeCounters()
+        self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
         self.space = FakeSpace()
         self.started = self.closed = False
@@ -181,7 +182,10 @@ class FakeStorage:
     def flush(self) -> Deferred[None]:
         return succeed(None)
 
-    def delete_ledger(self, ledger: int) -> None:
+    def idle_seconds(self, ledger: int) -> int:
+        return 0
+
+    def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
         if ledger in self.kept:
             self.delete(ledger)
 

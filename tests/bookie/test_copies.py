@@ -68,11 +68,12 @@ def test_limbo_ends_after_the_fence_is_on_disk() -> None:
     scene.copies.settle(7, KEY, fenced=True).addCallback(scene.codes.append)
     assert scene.copies.limbo() == [7]
     assert scene.storage.kept[7].fenced
+    assert scene.storage.kept[7].limbo
     scene.storage.sync()
-    assert scene.copies.limbo() == []
     assert scene.codes == []
     scene.storage.sync()
     assert scene.codes == [0]
+    assert scene.copies.limbo() == []
 
 
 def test_a_ledger_that_is_gone_is_dropped() -> None:

@@ -1,5 +1,6 @@
 """Coming back after a loss: what is marked, in which order, and that nothing is denied meanwhile."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,14 +10,17 @@ from twisted.internet.task import Clock
 
 from quire.bookie import given_up, restoring
 from quire.bookie.bookie import Bookie
+from quire.bookie.contract import Own
 from quire.bookie.files import Files, StorageError
 from quire.bookie.restoring import Lost, suspects
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import MemoryCluster, MemoryStore
 from quire.metadata.store import MetadataStore
 from quire.protocol.digest import Digest, DigestType
+from quire.protocol.errors import Status
 from tests.bookie.disk import options_of
-from tests.bookie.raw import new_store, options_in
+from tests.bookie.raw import connect, new_store, options_in
+from tests.bookie.wires import LEDGER, adds
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -169,6 +173,35 @@ def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path) -> None:
         assert [found.parent.parent.name for found in tmp_path.rglob("DIRTY")] == ["ledgers"]
         await bookie.stop()
         assert not list(tmp_path.rglob("DIRTY"))
+        await store.close()
+
+    run(story)
+
+
+def test_limbo_that_the_journal_tells_of_is_looked_after(tmp_path: Path) -> None:
+    """It was journaled and not yet in the table when the process was killed: the start finds it, and says that somebody should copy."""
+
+    async def story() -> None:
+        store = await new_store()
+        options = options_in(tmp_path, store.uri, flush_interval_ms=600_000)
+        first = Bookie(reactor, options, store)
+        await first.start()
+        raw = await connect(first)
+        await raw.ask(adds(b"a"))
+        done: Deferred[None] = Deferred()
+        own = Own()
+        own.done.addCallback(lambda code: done.callback(None))
+        assert first.service.storage.set_limbo(LEDGER, True, (own, own)) is Status.EOK  # type: ignore[attr-defined]
+        await done
+        shutil.copytree(tmp_path, tmp_path.parent / "killed")
+        await first.stop()
+        moved = Path(shutil.move(tmp_path, tmp_path.parent / "aside"))
+        shutil.move(tmp_path.parent / "killed", tmp_path)
+        again = Bookie(reactor, options, store)
+        await again.start()
+        assert (again.incomplete, again.restoring, again.copies.limbo()) == (True, True, [LEDGER])
+        await again.stop()
+        shutil.rmtree(moved)
         await store.close()
 
     run(story)
