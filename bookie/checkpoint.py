@@ -108,6 +108,7 @@ class Checkpoints:
         self.failure: str | None = None  # final: no checkpoint can be made any more
         self.blocked: str | None = None  # a directory is full; the next try may succeed
         self.running = False
+        self.taken = 0  # checkpoints begun
         self.done = self.bytes_written = self.entries = 0
         self.finished: Callable[[], None] = lambda: None  # after each one, made or failed
         self._files = files
@@ -192,6 +193,7 @@ class Checkpoints:
 
     def _take(self) -> Work:
         """In one turn: places first, for whatever is synced now is in the half taken next."""
+        self.taken += 1
         places = [journal.synced for journal in self._journals]
         half = self._cache.swap()
         changes = self._ledgers.take_dirty()

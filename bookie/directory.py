@@ -12,6 +12,7 @@ a body that differs from its sum is never given out.
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 
 from crc32c import crc32c
 
@@ -70,12 +71,16 @@ class LedgerDirectory:
         self.logs = EntryLogs(files, self.path, log_bytes_max)
         runs, ledgers = os.path.join(current(index_path), RUNS), os.path.join(current(index_path), LEDGERS)
         self.new_rows = [path for path in (runs, ledgers) if not files.exists(os.path.join(path, CURRENT_FILE))]  # which of the two were not here before
-        self.table = LedgerTable(open_rows(ledgers))
-        self.index = open_index(files, open_rows, current(index_path), self.logs, self.table)
-        self._sequences = Sequences(files, current(index_path))
-        self._sequences.check(self.index.sequence, self.table.sequence, runs, ledgers)
-        files.sync_directory(current(index_path))  # RocksDB syncs what is in its directory, not the directory's own name
         self._pause = pause
+        with ExitStack() as opened:  # what is open is closed again when the rest can't be had
+            self.table = LedgerTable(open_rows(ledgers))
+            opened.callback(self.table.close)
+            self.index = open_index(files, open_rows, current(index_path), self.logs, self.table)
+            opened.callback(self.index.close)
+            self._sequences = Sequences(files, current(index_path))
+            self._sequences.check(self.index.sequence, self.table.sequence, runs, ledgers)
+            files.sync_directory(current(index_path))  # RocksDB syncs what is in its directory, not the directory's own name
+            opened.pop_all()
 
     def flush(self, ledgers: Iterable[int], half: Half) -> int:
         """

@@ -22,7 +22,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from quire.bookie.files import TEMPORARY, Files
-from quire.bookie.journal_format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP, SPARE, SUFFIX, Place, group_header, padded, segment_foot, segment_name
+from quire.bookie.journal_format import (
+    ALIGNMENT,
+    BLOCK,
+    END,
+    FOOT_BYTES,
+    GROUP,
+    SPARE,
+    SUFFIX,
+    Place,
+    group_header,
+    padded,
+    segment_foot,
+    segment_name,
+    segment_start,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,6 +45,7 @@ SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs 
 FIRST_SEGMENT_BYTES = 4 << 20  # segments double from here to the configured size, so that a small bookie starts fast
 FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
+SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole segments only
 SPARES_MAX = 2  # freed segments kept for reuse; more are removed
 ZEROS = bytes(ALIGNMENT)
 ZERO_CHUNK = bytes(1 << 20)
@@ -89,6 +104,7 @@ class Journal:
         segment_bytes: int,
         group_bytes_max: int,
         queue_bytes_max: int,
+        backlog_bytes_max: int = 1 << 62,
         group_wait: float = 0.0,
         sync: bool = True,
         threaded: bool = True,
@@ -113,6 +129,8 @@ class Journal:
         self._segment_bytes = padded(segment_bytes)
         self._group_bytes_max = group_bytes_max
         self._queue_bytes_max = queue_bytes_max
+        self._backlog_bytes_max = max(backlog_bytes_max, SEGMENTS_MIN * self._segment_bytes)
+        self._oldest = segments[0].start if segments else place.position  # where the oldest segment begins
         self._group_wait = group_wait
         self._sync = sync
         self._threaded = threaded
@@ -120,6 +138,7 @@ class Journal:
         self._lock = threading.Lock()
         self._full: deque[Group] = deque()
         self._open = Group()
+        self._filled = threading.Event()  # a group has all that it may hold
         self._waiting = False  # the journal thread sleeps on _wake
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -137,17 +156,28 @@ class Journal:
     @property
     def full(self) -> bool:
         """No more should be appended until groups came back."""
-        return self.queued_bytes >= self._queue_bytes_max
+        return self.queued_bytes >= self._queue_bytes_max or self.backlog_full
+
+    @property
+    def backlog(self) -> int:
+        """Bytes from the oldest segment that is kept to the next group: what a start would have to read."""
+        return self.place.position - self._oldest
+
+    @property
+    def backlog_full(self) -> bool:
+        """Nothing more should be appended before a checkpoint has freed segments."""
+        return self.backlog >= self._backlog_bytes_max
 
     @property
     def brimful(self) -> bool:
         """Not even what recovers ledgers should be appended."""
-        return self.queued_bytes >= self._queue_bytes_max + self._queue_bytes_max // RESERVE_PART
+        part = self._queue_bytes_max // RESERVE_PART
+        return self.queued_bytes >= self._queue_bytes_max + part or self.backlog >= self._backlog_bytes_max + self._backlog_bytes_max // RESERVE_PART
 
     @property
     def relaxed(self) -> bool:
         """At most half full: those who were sent away may try again."""
-        return self.queued_bytes <= self._queue_bytes_max // 2
+        return self.queued_bytes <= self._queue_bytes_max // 2 and not self.backlog_full
 
     # The reactor's side
 
@@ -171,6 +201,7 @@ class Journal:
             group = self._open
             if group.bytes and group.bytes + size > self._group_bytes_max:
                 self._full.append(group)
+                self._filled.set()
                 group = self._open = Group()
             group.blocks += blocks
             group.bytes += size
@@ -228,6 +259,7 @@ class Journal:
             with self._lock:
                 freed = [segment for segment in self._segments[:-1] if segment.stop <= position]
                 self._segments = self._segments[len(freed) :]
+                self._oldest = self._segments[0].start
             for segment in freed:
                 if len(self._spares) >= SPARES_MAX or segment.size < self._segment_bytes:
                     self._files.unlink(segment.path)
@@ -301,7 +333,9 @@ class Journal:
 
     def _gather_longer(self) -> None:
         """Waits once for more to come, at most the configured time or until a whole group is full."""
-        threading.Event().wait(self._group_wait)
+        self._filled.clear()
+        if not self._full:
+            self._filled.wait(self._group_wait)
 
     def _commit_or_fail(self, group: Group) -> None:
         try:
@@ -418,6 +452,10 @@ class Journal:
         path = os.path.join(self.directory, segment_name(start))
         if self._spares:
             old = self._spares.popleft()
+            if segment_start(os.path.basename(old)) is not None:  # under its name its foot may not be torn: the next start would take that for damage
+                files.rename(old, path + TEMPORARY)
+                files.sync_directory(self.directory)
+                old = path + TEMPORARY
             handle = files.open(old)
             try:
                 size = files.size(handle) // ALIGNMENT * ALIGNMENT

@@ -66,6 +66,7 @@ EXPLICIT_LAC = 5  # the LAC body as it was written
 LIMBO = 6  # one byte: 1 on, 0 off
 DELETED = 7  # no data, or a zero byte where only this copy of the ledger went
 END = 8  # clean stop: no data, ledger 0
+UNJOURNALED = 9  # no data: from here to the next checkpoint adds of this ledger are not in the journal
 
 FRAME_BODY = 28  # offset of an entry body in a V2 add frame: length 4, header 4, key 20
 SUFFIX = ".qj"

@@ -15,7 +15,7 @@ from quire.bookie.ledger_table import LedgerRow
 
 # SPDX-License-Identifier: Apache-2.0
 
-STATES_MAX = 200_000  # above this, states that nobody uses are evicted at a checkpoint
+STATES_MAX = 50_000  # above this, states that nobody uses are evicted at a checkpoint, the oldest first, down to half of it
 LAC_AT = struct.Struct(">q")
 
 
@@ -26,6 +26,7 @@ class LedgerState:
         "explicit_lac",
         "fence_durable",
         "fenced",
+        "hour",
         "id",
         "index_stale",
         "key",
@@ -35,6 +36,7 @@ class LedgerState:
         "limbo",
         "read_next",
         "surveyed",
+        "unjournaled",
         "watchers",
     )
 
@@ -48,8 +50,10 @@ class LedgerState:
         self.lac = -1  # the highest LAC seen; what storage holds counts only once `surveyed`
         self.last = -1  # the highest entry, likewise
         self.surveyed = False
+        self.hour = 0  # of the process's life, in which the last add was taken, or a later one
         self.key_logged = False  # the key stands in the journal or in the table
         self.index_stale = False  # the index still holds rows of a deleted ledger with this id
+        self.unjournaled = -1  # the checkpoint since which the journal says that this ledger's adds are not in it
         self.read_next = -1  # the entry that a sequential reader would ask for next
         self.watchers: list[Callable[[], None]] | None = None  # called when LAC rises, an explicit LAC arrives, on fence and delete
 
@@ -95,6 +99,8 @@ class Ledgers:
         self.dirty: dict[int, LedgerState | None] = {}  # None: deleted
         self._settling: Changes = {}  # taken by a checkpoint, perhaps not yet in the table
         self._load = load
+        self.hour = 0  # how many hours the process has lived
+        self._evicted_hour = 0  # no state that was evicted had an add later than that
 
     def get(self, ledger: int) -> LedgerState | None:
         state = self.states.get(ledger)
@@ -102,12 +108,14 @@ class Ledgers:
             row = self._load(ledger)
             if row is not None:
                 state = self.states[ledger] = LedgerState.of_row(ledger, row)
+                state.hour = self._evicted_hour
         return state
 
     def create(self, ledger: int, key: bytes) -> LedgerState:
         """A ledger that `get` does not know; it has no entries."""
         state = self.states[ledger] = self.dirty[ledger] = LedgerState(ledger, key)
         state.surveyed = True
+        state.hour = self.hour
         return state
 
     def delete(self, ledger: int) -> LedgerState | None:
@@ -134,6 +142,9 @@ class Ledgers:
         for ledger, state in list(self.states.items()):
             if state.watchers is None and ledger not in self.dirty and not used(ledger) and not state.index_stale and state.fenced == state.fence_durable:
                 del self.states[ledger]
+                self._evicted_hour = max(self._evicted_hour, state.hour)
+                if len(self.states) <= STATES_MAX // 2:
+                    return
 
     def changed(self) -> frozenset[int]:
         """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""

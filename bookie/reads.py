@@ -101,7 +101,7 @@ class Reads:
         try:
             under_way = self._start[type(request)](peer, request)
         except (StorageError, OSError):  # the ledger's row can't be read
-            self._failed(Failure(), peer, request)
+            self._failed(Failure(), peer, request)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
             return
         self.follow(peer, request, under_way)
 

@@ -43,6 +43,7 @@ from quire.bookie.journal_format import (
     FRAMES,
     KEY,
     LIMBO,
+    UNJOURNALED,
     Place,
     blocks,
     join_bodies,
@@ -71,6 +72,7 @@ FRAME_EXTRA = ENTRY_OVERHEAD - FRAME_BODY  # a frame is its body and FRAME_BODY 
 MASTER_KEY = slice(8, 28)  # where a V2 add frame holds the key
 LOCK = "quire.lock"
 UNSET_KEY = bytes(20)
+HOUR_S = 3600
 COPY_ONLY = b"\0"  # in a block of a deletion: the ledger lives on elsewhere
 
 
@@ -136,6 +138,7 @@ class Storage:
         self._ends: list[Deferred[None]] = []
         self._closing = False
         self._opened = False
+        self._started = 0.0
 
     # Start
 
@@ -147,6 +150,7 @@ class Storage:
             self._release()
             raise
         self._opened = True
+        self._started = self._reactor.seconds()
         self._timer = self._reactor.callLater(self._options.flush_interval_ms / 1000, self._on_timer)
 
     def _start(self) -> None:
@@ -300,6 +304,7 @@ class Storage:
             segment_bytes=options.journal_segment_bytes,
             group_bytes_max=options.journal_group_bytes_max,
             queue_bytes_max=options.journal_queue_bytes_max,
+            backlog_bytes_max=options.journal_backlog_bytes_max,
             group_wait=options.journal_group_wait_ms_max / 1000,
             sync=options.journal_sync_data,
             threaded=self._workers.threaded,
@@ -333,12 +338,15 @@ class Storage:
             self._ledgers.dirty[ledger] = state
         elif kind == EXPLICIT_LAC and state is not None:
             self._keep_explicit_lac(state, data[begin:end])
+        elif kind == UNJOURNALED and state is not None:
+            state.limbo = True
+            self._ledgers.dirty[ledger] = state
         elif kind == LIMBO and state is not None:
             state.limbo = data[begin:end] == b"\1"
             self._ledgers.dirty[ledger] = state
         elif kind == DELETED:
             self._drop(ledger, remembered=data[begin:end] != COPY_ONLY)
-        elif kind not in (KEY, FENCE, EXPLICIT_LAC, LIMBO, DELETED, END):
+        elif kind not in (KEY, FENCE, EXPLICIT_LAC, LIMBO, DELETED, END, UNJOURNALED):
             raise StorageError(f"journal: block of unknown kind {kind} for ledger {ledger}; a newer version wrote it")
 
     # Writing
@@ -368,6 +376,8 @@ class Storage:
         if (cache.full or journal.full) and (cache.brimful or journal.brimful or not (run.recovery or run.priority)):
             self._parked = True
             self.counters.parked += 1
+            if journal.backlog_full:
+                self._checkpoint_soon()
             return None
         bodies = run.bodies
         count = len(bodies)
@@ -378,20 +388,21 @@ class Storage:
                 return Status.ENOLEDGER if run.recovery else Status.EFENCED
             state = self._create(ledger, run.master_key)
         frames = run.frames
-        if frames is not None:
+        if not self._options.journal_write_data:
+            self._add_unjournaled(state, run, journal, token)
+            size = sum(map(len, bodies))
+        elif frames is not None:
             size = len(frames)
-            header = pack_block(FRAMES, count, ledger, size)
-            cached = size + FRAME_EXTRA * count
             state.key_logged = True
+            self._insert(state, run.first, bodies, size + FRAME_EXTRA * count)
+            journal.append((pack_block(FRAMES, count, ledger, size), frames), size + BLOCK.size, token)
         else:
             if not state.key_logged:
                 self._log_key(state, journal)
-            frames = join_bodies(bodies)
-            size = len(frames)
-            header = pack_block(BODIES, count, ledger, size)
-            cached = size + ENTRY_OVERHEAD * count
-        self._insert(state, run.first, bodies, cached)
-        journal.append((header, frames), size + BLOCK.size, token)
+            joined = join_bodies(bodies)
+            size = len(joined)
+            self._insert(state, run.first, bodies, size + ENTRY_OVERHEAD * count)
+            journal.append((pack_block(BODIES, count, ledger, size), joined), size + BLOCK.size, token)
         counters = self.counters
         counters.batches += 1
         counters.adds += count
@@ -400,12 +411,27 @@ class Storage:
             self._checkpoint_soon()
         return Status.EOK
 
+    def _add_unjournaled(self, state: LedgerState, run: AddRun, journal: Journal, token: object) -> None:
+        """
+        Into memory only; the first such add after each checkpoint puts a note into the journal, synced before the token comes back: a start that
+        finds the note takes the ledger for one that may have lost entries.
+        """
+        if not state.key_logged:
+            self._log_key(state, journal)
+        self._insert(state, run.first, run.bodies, sum(map(len, run.bodies)) + ENTRY_OVERHEAD * len(run.bodies))
+        if state.unjournaled == self._checkpoints.taken:
+            journal.append((), 0, token)  # behind the note, if that is still on its way
+        else:
+            state.unjournaled = self._checkpoints.taken
+            journal.append((pack_block(UNJOURNALED, 0, state.id, 0),), BLOCK.size, token)
+
     def _insert(self, state: LedgerState, first: int, bodies: list[bytes], size: int) -> None:
         self._cache.put(state.id, first, bodies, size)
         last = first + len(bodies) - 1
         if first <= state.last or not state.surveyed:
             self._lookup.forget(state.id)  # older copies may have been read ahead
         state.last = max(state.last, last)
+        state.hour = self._ledgers.hour
         # A writer's LAC only rises, so the last body of what came together has the highest.
         body = bodies[-1]
         if len(body) >= LAC_END:
@@ -511,7 +537,10 @@ class Storage:
         """`token` comes back after a sync that covers every add of the ledger that was acknowledged before; never when its directory was given up."""
         if self._is_lost(ledger):
             return
-        self._journal_of(ledger).force(token)
+        if self._options.journal_write_data:
+            self._journal_of(ledger).force(token)
+        else:
+            self._checkpoints.run().addCallbacks(lambda _: self._give_back(token), lambda failure: None)  # `_on_checkpoint` says why none comes
 
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
         """Turns limbo of a known ledger on or off, durably; ENOLEDGER for an unknown one."""
@@ -646,6 +675,7 @@ class Storage:
     def _on_timer(self) -> None:
         self._timer = self._reactor.callLater(self._options.flush_interval_ms / 1000, self._on_timer)
         self._count_journals()
+        self._ledgers.hour = max(self._ledgers.hour, int((self._reactor.seconds() - self._started) // HOUR_S))
         if not self._checkpoints.running and self._checkpoints.failure is None and self.fault is None:
             self._checkpoints.run().addErrback(lambda failure: None)
 
@@ -689,6 +719,11 @@ class Storage:
     def ledgers(self) -> Iterator[int]:
         """The ids of all ledgers, in no order."""
         return self._ledgers.ids(chain.from_iterable(directory.table.ids() for directory in self._directories if directory.fault is None))
+
+    def idle_seconds(self, ledger: int) -> int:
+        """For so long at least no add of the ledger was taken, counted from the start of the process; 0 for an unknown one."""
+        state = self._ledgers.get(ledger)
+        return 0 if state is None else max(0, self._ledgers.hour - state.hour - 1) * HOUR_S
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""

@@ -57,12 +57,26 @@ class BookieOptions(BaseModel):
         64 * MIB, ge=MIB, key="journalSegmentSizeMB", unit="MiB", scale=MIB, description="size of one preallocated journal segment (our own key)"
     )
     journal_sync_data: bool = option(True, key="journalSyncData", description="sync each group before it is acknowledged; false loses data with the power")
+    journal_write_data: bool = option(
+        True,
+        key="journalWriteData",
+        description="entries go to the journal; false: to memory, at the next checkpoint to the disk, and after a kill this bookie doesn't know what it lost "
+        "(its ledgers are in limbo until they are copied from others)",
+    )
     journal_group_wait_ms_max: int = option(
         0, ge=0, le=1000, key="journalMaxGroupWaitMSec", unit="ms", description="how long a group may wait for more; 0: only while the last sync runs"
     )
     journal_group_bytes_max: int = option(4 * MIB, ge=4096, key="journalBufferedWritesThreshold", unit="bytes", description="most bytes in one group")
     journal_queue_bytes_max: int = option(
         64 * MIB, ge=MIB, key="journalMaxMemorySizeMb", unit="MiB", scale=MIB, description="most bytes waiting for a journal; beyond it adds are parked"
+    )
+    journal_backlog_bytes_max: int = option(
+        16384 * MIB,
+        ge=MIB,
+        key="journalBacklogSizeMB",
+        unit="MiB",
+        scale=MIB,
+        description="a journal that checkpoints can't free takes no more than this (at least four segments); beyond it adds are parked (our own key)",
     )
     write_cache_bytes_max: int = option(
         128 * MIB, ge=2 * MIB, key="dbStorage_writeCacheMaxSizeMb", unit="MiB", scale=MIB, description="both halves of the write cache"
@@ -76,6 +90,12 @@ class BookieOptions(BaseModel):
     )
     gc_metadata_reads_per_second: int = option(
         1000, ge=1, key="gcMetadataOpRateLimit", description="most reads of the metadata of ledgers that seem to be deleted, a second"
+    )
+    over_replicated_interval_ms: int = option(
+        86_400_000,
+        key="gcOverreplicatedLedgerWaitTime",
+        unit="ms",
+        description="time between two looks for copies of closed ledgers that do not name this bookie and have all their copies elsewhere; 0 or less: off",
     )
     minor_compaction_threshold: float = option(
         0.2, key="minorCompactionThreshold", description="minor compaction takes entry logs of which a smaller part lives; 0 or less, or above 1: off"

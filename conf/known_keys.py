@@ -97,7 +97,6 @@ SCRIPT_VARIABLES = frozenset(SCRIPT_VARIABLE_NAMES.split())
 ADVICE = {
     "journalMaxSizeMB": "journal segments are reused; their size is journalSegmentSizeMB",
     "journalMaxBackups": "journal segments are reused, none is kept as a backup",
-    "journalWriteData": "every entry is journaled",
     "ledgerStorageClass": "there is one storage; the directories of each of BookKeeper's are read",
     "bookieAuthProviderFactoryClass": "connections are NOT authenticated",
     "tlsProviderFactoryClass": "connections are NOT encrypted",

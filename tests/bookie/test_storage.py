@@ -772,3 +772,75 @@ def test_on_a_real_disk_with_threads(tmp_path: Any) -> None:
 def test_files_default_is_the_real_one(tmp_path: Any) -> None:
     """Without a disk given the storage stands on the real file system."""
     assert Files().names(str(tmp_path / "none")) == []
+
+
+def test_without_journaled_data_a_kill_leaves_limbo() -> None:
+    """Adds come back once the note is synced; after a kill the ledgers that had adds since the checkpoint say "unknown", others still say no."""
+    bookie = Bookie(journal_write_data=False)
+    for ledger in (1, 2):
+        assert bookie.storage.add(run_of(ledger, 0, 5), ledger) is Status.EOK
+    assert bookie.tokens == []
+    bookie.commit()
+    assert bookie.tokens == [1, 2]
+    bookie.storage.fence(3, KEY, "f")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.storage.add(run_of(1, 5, 5, v3=True), "more")
+    bookie.storage.add(run_of(1, 10, 5), "more still")
+    bookie.commit()
+    assert bookie.tokens[-2:] == ["more", "more still"]
+    written = bookie.storage.counters.journal_bytes
+    bookie.storage.add(run_of(1, 15, 5, size=3000), "nothing written")
+    bookie.clock.advance(0)
+    assert bookie.tokens[-1] == "nothing written"
+    assert bookie.storage.counters.journal_bytes - written < 3000
+    for disk in (bookie.disk.killed(), bookie.disk.crashed(None)):
+        again = Bookie(disk, journal_write_data=False)
+        assert again.read(1, 4) == body_of(1, 4)
+        assert again.read(1, 5) is Status.EUNKNOWNLEDGERSTATE
+        assert again.storage.add(run_of(1, 5), "no") is Status.EREADONLY
+        assert again.read(2, 4) == body_of(2, 4)
+        assert again.read(2, 5) is Status.ENOENTRY
+        assert again.storage.add(run_of(3, 0), "no") is Status.EFENCED
+
+
+def test_without_journaled_data_a_clean_stop_loses_nothing() -> None:
+    """The last checkpoint holds it all, and no ledger is in limbo."""
+    bookie = Bookie(journal_write_data=False)
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+    bookie.close()
+    again = Bookie(bookie.disk.crashed(None))
+    assert again.read(1, 4) == body_of(1, 4)
+    assert again.read(1, 5) is Status.ENOENTRY
+
+
+def test_without_journaled_data_a_force_is_a_checkpoint() -> None:
+    """What was acknowledged before it survives a power loss."""
+    bookie = Bookie(journal_write_data=False)
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+    bookie.storage.force(1, "forced")
+    bookie.commit()
+    assert bookie.tokens == ["a", "forced"]
+    again = Bookie(bookie.disk.crashed(None))
+    assert again.read(1, 4) == body_of(1, 4)
+
+
+def test_a_journal_that_is_not_freed_has_a_bound() -> None:
+    """Beyond the backlog adds are parked and a checkpoint is begun, which lets them in again."""
+    workers = HeldWorkers()
+    bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, journal_backlog_bytes_max=4 << 20)
+    entry = 0
+    while bookie.storage.add(run_of(1, entry, size=400_000), entry) is Status.EOK:
+        bookie.commit()
+        entry += 1
+        assert entry < 40
+    assert 4 << 20 <= entry * 400_000 + (1 << 20) < 7 << 20
+    assert bookie.relieved == 0
+    assert workers.held == 1, "a checkpoint"
+    assert bookie.storage.add(run_of(1, entry, size=100, recovery=True), "r") is Status.EOK, "recovery has a reserve"
+    workers.release()
+    bookie.commit()
+    assert bookie.relieved == 1
+    assert bookie.storage.add(run_of(1, entry, size=400_000), "again") is Status.EOK

@@ -293,13 +293,20 @@ class Promises:
             else:
                 self.told.add(note.asked)
 
+    def crashed(self) -> None:
+        """What was only told may be gone, and no later sync brings it back."""
+        self._unsynced = []
+
     def synced(self) -> None:
         """A journal was synced; with sync off that is when what was told before it becomes certain."""
         self.told.update(self._unsynced)
         self._unsynced = []
 
-    def entries(self) -> dict[tuple[int, int], tuple[bool, list[bytes]]]:
-        """(ledger, entry) -> whether it must be there, and which bodies are true: the acknowledged one and those asked for later."""
+    def entries(self, forgetful: bool = False) -> dict[tuple[int, int], tuple[bool, list[bytes]]]:
+        """
+        (ledger, entry) -> whether it must be there, and which bodies are true: the acknowledged one and those asked for later.
+        A bookie that may forget may also serve what was asked for earlier.
+        """
         found: dict[tuple[int, int], tuple[bool, list[bytes]]] = {}
         for asked in self.asked:
             if asked.kind == "add":
@@ -307,7 +314,7 @@ class Promises:
                 for entry in range(first, first + count):
                     must, bodies = found.get((asked.ledger, entry), (False, []))
                     body = body_of(asked.ledger, entry, size)
-                    found[asked.ledger, entry] = (True, [body]) if asked in self.told else (must, [*bodies, body])
+                    found[asked.ledger, entry] = (True, [body]) if asked in self.told and not forgetful else (must or asked in self.told, [*bodies, body])
         return found
 
     def all_of(self, kind: str) -> list[Asked]:
@@ -332,9 +339,10 @@ def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
         deleted |= {asked.ledger for asked in promises.asked if asked.ledger % 2}
     ledgers = {asked.ledger for asked in promises.asked}
     limbo = {ledger: [asked.values[0] for asked in promises.last_told("limbo", ledger)] for ledger in ledgers}
-    maybe_limbo = {asked.ledger for asked in promises.all_of("limbo")}
+    forgetful = not life.options.journal_write_data  # then what was acknowledged may be unknown, never denied
+    maybe_limbo = ledgers if forgetful else {asked.ledger for asked in promises.all_of("limbo")}
     highest: dict[int, int] = {}
-    for (ledger, entry), (must, bodies) in promises.entries().items():
+    for (ledger, entry), (must, bodies) in promises.entries(forgetful).items():
         if ledger in deleted:
             continue
         found = life.now(storage.read(ledger, entry))
@@ -342,7 +350,7 @@ def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
             assert found in bodies, f"ledger {ledger} entry {entry}: false bytes"
             highest[ledger] = max(highest.get(ledger, -1), entry)
         else:
-            assert not must, f"ledger {ledger} entry {entry} was acknowledged and is {found.name}"
+            assert not must or (forgetful and found is Status.EUNKNOWNLEDGERSTATE), f"ledger {ledger} entry {entry} was acknowledged and is {found.name}"
             noes = (Status.ENOENTRY, Status.ENOLEDGER, Status.EUNKNOWNLEDGERSTATE) if ledger in maybe_limbo else (Status.ENOENTRY, Status.ENOLEDGER)
             assert found in noes, f"ledger {ledger} entry {entry}: {found.name}"
             if limbo[ledger] == [1]:

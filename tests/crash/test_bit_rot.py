@@ -212,5 +212,5 @@ def test_a_flipped_bit_is_never_served(left: Left) -> None:
 @pytest.mark.long
 def test_many_flipped_bits_are_never_served(left: Left) -> None:
     """Hundreds of each file."""
-    for path, offset, bit in places(left, each=250, seed=2):
+    for path, offset, bit in places(left, each=150, seed=2):
         flip_and_see(left, path, offset, bit, left.root.with_name("copy"))
