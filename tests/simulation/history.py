@@ -555,6 +555,7 @@ class History:
         for client in self.clients:
             client.fault_rate = 0.0
         world.network.slow.clear()
+        world.network.jitter = min(world.network.jitter, 0.01)
         world.network.unblock(sorted(world.network.blocked))
         for _ in range(self.destroyed):  # who lost disks for good brings new ones
             self._do_spare(self._drawn)

@@ -89,19 +89,19 @@ def mutant(name: str, guard: str, profile: str, *edits: tuple[str, str, str]) ->
 
 MUTANTS = (
     # Recovery
-    mutant("recovery reads do not fence", "R5, S1", "recovery", (f"{SHELL}._read", "effect.entry, self._digest.master_key, PRIORITY", "effect.entry")),
+    mutant("recovery reads do not fence", "R5, S1", "late add", (f"{SHELL}._read", "effect.entry, self._digest.master_key, PRIORITY", "effect.entry")),
     mutant("fencing before the metadata says IN_RECOVERY", "R1", "recovery",
            (f"{SHELL}._marking", "lambda metadata: metadata.state is LedgerState.OPEN", "lambda metadata: False")),
-    mutant("recovery starts at the LAC, not in the last fragment", "R4, S3", "change",
+    mutant("recovery starts at the LAC, not in the last fragment", "R4, S3", "new ensemble",
            (f"{RECOVERY}._fenced", "max(coverage.lac, self._first - 1)", "coverage.lac")),
     mutant("one 'no' makes an entry absent", "QC, S7", "recovery", (f"{QUORUMS}.absent", "self.write - self.ack + 1", "1")),
     mutant("a failure counts as a 'no'", "4.3, S8", "recovery", ("quire.client.core.recovery:EntryRead.judge", "code in NEGATIVE", "code != OK")),
     mutant("answers are counted by QC, not by coverage", "1.4, S29", "tail",
            (f"{QUORUMS}.covered", "if unheard >= self.ack:", "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
     mutant("a recovery stores its ensembles early", "4.2, S6", "recovery",
-           (f"{SHELL}._replace", "picked = await self._spares.replace(effect)",
-            "picked = await self._spares.replace(effect)\n"
-            "        await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: m.with_ensemble(effect.first, picked.bookies))")),
+           (f"{SHELL}._replace", "return a.EnsembleChanged(picked.bookies",
+            "await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: m.with_ensemble(effect.first, picked.bookies))\n"
+            "        return a.EnsembleChanged(picked.bookies")),
     mutant("a recovery overwrites CLOSED", "D3, R6", "recovery",
            (f"{SHELL}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED", "lambda metadata: True")),
     mutant("the length is not read from entry LAC", "D7, S28", "recovery", (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
@@ -127,7 +127,7 @@ MUTANTS = (
            (f"{QUORUMS}.write_set", "(entry + step) % size", "((entry + step + (1 << 31)) % (1 << 32) - (1 << 31)) % size")),
     mutant("a force does not mind a reconnection", "D15", "deferred",
            (f"{APPEND}._fail", "if self.deferred_sync and not spared:", "if self.deferred_sync and not spared and awaited:"),
-           (f"{WRITER}._force", "(None in before or before != after)", "False")),
+           (f"{WRITER}._force", "if old not in (None, new)", "if not name")),
     mutant("late answers of a replaced bookie count for its successor", "2.4, S14", "change",
            (f"{APPEND}._fail", "del self._channels[replica.channel]", "pass"),
            (f"{APPEND}._fail", "effects.append(CloseChannel(replica.channel))", "pass"),

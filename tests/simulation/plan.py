@@ -75,10 +75,20 @@ profile(
     jitter=(0.002, 0.01, 0.03), fault_rates=(0.0, 0.0, 0.2),
 )  # fmt: skip
 profile(
+    "late add",
+    {"open": 25, "slow_host": 6, "stop_link": 6},
+    chance_on=1.0, steps=(3, 8), batch=1, shapes=((3, 2, 2), (2, 2, 2)), spares=(0, 0), writers=(1,), gap=0.01, jitter=(0.03, 0.1), fault_rates=(0.0,),
+)  # fmt: skip
+profile(
     "change",
     {"kill": 10, "start": 8, "stop_link": 8, "heal": 6, "cut": 8, "slow_host": 6, "look": 3, "poll": 5, "open": 1},
     chance_on=1.0, batch=3, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (3, 3, 3)), spares=(1, 3), writers=(1,), gap=0.01,
     jitter=(0.002, 0.01), fault_rates=(0.0, 0.4),
+)  # fmt: skip
+profile(
+    "new ensemble",
+    {"kill": 20, "start": 4, "crash_writer": 6, "open": 4},
+    chance_on=1.0, steps=(6, 20), batch=2, shapes=((2, 2, 2), (2, 2, 1)), spares=(2, 4), writers=(1,), gap=0.01, fault_rates=(0.0,),
 )  # fmt: skip
 profile(
     "power",
