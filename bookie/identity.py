@@ -203,7 +203,10 @@ def read_cookies(files: Files, options: BookieOptions) -> dict[str, Cookie | Non
         try:
             data = files.read_file(path)
         except OSError as failure:
-            raise IdentityError(f"{path}: {failure.strerror or failure}") from failure
+            raise IdentityError(
+                f"{path}: {failure.strerror or failure}.  If its disk is lost, put an empty directory in its place and start with --restore: "
+                "what it held is copied from other bookies"
+            ) from failure
         found[directory] = None if data is None else Cookie.decode(data, path)
     return found
 

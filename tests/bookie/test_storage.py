@@ -140,6 +140,28 @@ def test_fence_of_an_unknown_ledger_survives() -> None:
     assert again.storage.fence(9, KEY, "g") is Status.EOK
 
 
+@pytest.mark.parametrize("journals", [1, 3])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_fences_and_keys_of_empty_ledgers_outlive_the_journal(journals: int, flushed: bool) -> None:
+    """Checkpoints with an empty write cache store them too, so the journal may forget them: after many rounds of both, and crashes between."""
+    bookie = Bookie(journals=journals, ledgers=2)
+    for ledger in range(12):
+        bookie = Bookie(bookie.disk.crashed(random.Random(ledger)), journals=journals, ledgers=2)
+        assert bookie.storage.fence(ledger, KEY, "f") is Status.EOK
+        bookie.commit()
+        assert bookie.tokens == ["f"]
+        if flushed:
+            bookie.now(bookie.storage.flush())
+            bookie.storage.add(run_of(100, ledger, size=500_000), "a")  # the journal moves on
+            bookie.commit()
+            bookie.now(bookie.storage.flush())
+    bookie = Bookie(bookie.disk.crashed(None), journals=journals, ledgers=2)
+    for ledger in range(12):
+        assert bookie.storage.add(run_of(ledger, 0), "a") is Status.EFENCED
+        assert bookie.storage.add(run_of(ledger, 0, recovery=True, key=OTHER_KEY), "a") is Status.EUA
+        assert bookie.storage.add(run_of(ledger, 0, recovery=True), "a") is Status.EOK
+
+
 @pytest.mark.parametrize("flushed", [False, True])
 def test_everything_survives_power_loss(flushed: bool) -> None:
     """Entries, fence, key and explicit LAC are there after a crash, from the journal or from the checkpoint."""
