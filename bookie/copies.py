@@ -8,6 +8,7 @@ Does not know: other bookies, metadata; `replication/restore.py` does, and neith
 Safety: a ledger leaves limbo only by `settle`, after everything stored before it is on disk; a fence is on disk before limbo ends.
 """
 
+from array import array
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -31,7 +32,9 @@ class CopyStorage(Protocol):
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status: ...
     def limbo_ledgers(self) -> list[int]: ...
     def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]: ...
-    def delete_ledger(self, ledger: int) -> None: ...
+    def delete_ledger(self, ledger: int, remembered: bool = True) -> None: ...
+    def stored_ledgers(self) -> "Deferred[array[int]]": ...
+    def idle_seconds(self, ledger: int) -> int: ...
 
 
 class Copies:
@@ -74,6 +77,18 @@ class Copies:
         if self._limbo is not None:
             self._limbo.discard(ledger)
         self._storage.delete_ledger(ledger)
+
+    def stored_ledgers(self) -> "Deferred[array[int]]":
+        """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
+        return self._storage.stored_ledgers()
+
+    def idle_seconds(self, ledger: int) -> int:
+        """For so long at least no add of the ledger was taken here, counted from the start of the process."""
+        return self._storage.idle_seconds(ledger)
+
+    def drop_copy(self, ledger: int) -> None:
+        """Forgets a ledger that lives on elsewhere; it may be copied here again."""
+        self._storage.delete_ledger(ledger, remembered=False)
 
     def _taken(self, hand_over: Callable[[tuple[Own, Own]], Status | None]) -> Deferred[int]:
         """Hands something to the storage until it takes it; the Deferred gives the code."""

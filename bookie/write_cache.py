@@ -19,7 +19,7 @@ from collections.abc import Iterator
 RUN_ENTRIES_MAX = 256
 RUN_BYTES_MAX = 1 << 20
 ENTRY_OVERHEAD = 48  # bytes that one entry takes in memory beside its own: object header, list slot
-LEDGER_OVERHEAD = 400  # the same for a ledger's first run
+LEDGER_OVERHEAD = 2000  # the same for a ledger's first run, its state, and what a flush of it takes; so very many ledgers are flushed in smaller lots
 WINDOWS_PER_LEDGER = 4
 RESERVE_PART = 8  # this part of a half is kept for what ledger recovery and repair write
 

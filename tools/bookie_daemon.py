@@ -155,6 +155,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     from quire.metadata.uri import open_store
     from quire.protocol.errors import LedgerError
     from quire.tools.refill import Refill
+    from quire.tools.surplus import SurplusRuns
 
     reactor: Any = global_reactor
     log = Logger(namespace="quire.bookie")
@@ -184,6 +185,9 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
             refill.start()
             if arguments.restore:
                 await refill.first_round()
+            surplus = SurplusRuns(reactor, bookie)
+            cleanup.append(surplus.stop)
+            surplus.start()
             started.append(bookie)
             settle_memory()
             if not bookie.ended.called:

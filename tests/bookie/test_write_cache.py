@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.bookie.write_cache import ENTRY_OVERHEAD, RUN_BYTES_MAX, RUN_ENTRIES_MAX, ReadAhead, Runs, WriteCache, pieces
+from quire.bookie.write_cache import ENTRY_OVERHEAD, LEDGER_OVERHEAD, RUN_BYTES_MAX, RUN_ENTRIES_MAX, ReadAhead, Runs, WriteCache, pieces
 
 PUTS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=30)
 
@@ -101,12 +101,12 @@ def test_a_half_is_full_at_its_share() -> None:
     """
     Half of the configured bytes but for a reserve, which recovery may use up; the swap makes room; forgetting a ledger takes it from both halves.
     """
-    cache = WriteCache(2000)
-    cache.put(1, 0, [b"x"], 474)
+    cache = WriteCache(2 * (LEDGER_OVERHEAD + 600))
+    cache.put(1, 0, [b"x"], (LEDGER_OVERHEAD + 600) * 7 // 8 - LEDGER_OVERHEAD - 1)
     assert not cache.full
     cache.put(1, 1, [b"y"], 1)
     assert (cache.full, cache.brimful) == (True, False)
-    cache.put(1, 1, [b"y"], 125)
+    cache.put(1, 1, [b"y"], (LEDGER_OVERHEAD + 600) // 8)
     assert cache.brimful
     half = cache.swap()
     assert not cache.full
