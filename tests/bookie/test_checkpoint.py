@@ -317,3 +317,55 @@ def test_a_flush_that_has_no_room_is_not_begun() -> None:
     bookie.clock.advance(10)
     assert bookie.storage.read_only is None
     assert bookie.storage.add(run_of(1, 5), "b") is Status.EOK
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_full_disk_at_any_write_costs_nothing(long: bool) -> None:
+    """
+    ENOSPC at each write, rename and row of a checkpoint of two directories, once or for some rounds: read-only meanwhile, then all is stored, once and
+    right, and no directory is given up.
+    """
+    at = 0
+    while True:
+        bookie = Bookie(ledgers=2)
+        for ledger in range(4):
+            assert bookie.storage.add(run_of(ledger, 0, 5), ledger) is Status.EOK
+        bookie.commit()
+        bookie.now(bookie.storage.flush())
+        for ledger in range(6):
+            assert bookie.storage.add(run_of(ledger, 3, 5), ledger) is Status.EOK  # some again, some new
+        bookie.storage.fence(5, KEY, "f")
+        bookie.storage.delete_ledger(3)
+        bookie.commit()
+        seen = [0]
+        met = [False]
+
+        def before(call: str, path: str, seen: list[int] = seen, met: list[bool] = met, at: int = at) -> None:
+            if "/ledgers" in path and "sync" not in call and call != "unlink":
+                seen[0] += 1
+                if seen[0] == at + 1 or (long and met[0]):
+                    met[0] = True
+                    raise OSError(errno.ENOSPC, "No space left on device", path)
+
+        bookie.disk.before = before
+        failures: list[object] = []
+        for _ in range(3):
+            bookie.storage.flush().addErrback(failures.append)
+        if not met[0]:
+            break
+        assert failures, at
+        assert (bookie.storage.read_only is not None) == long
+        if long:
+            assert bookie.storage.add(run_of(0, 8), "no") is Status.EREADONLY
+        bookie.disk.before = lambda call, path: None
+        bookie.now(bookie.storage.flush())
+        assert bookie.storage.read_only is None
+        assert bookie.storage.counters.directories_lost == 0
+        for storage in (bookie, Bookie(bookie.disk.crashed(None), ledgers=2)):
+            for ledger in (0, 1, 2):
+                assert [storage.read(ledger, entry) for entry in range(9)] == [*(body_of(ledger, entry) for entry in range(8)), Status.ENOENTRY], (at, ledger)
+            assert [storage.read(4, entry) for entry in (3, 7)] == [body_of(4, 3), body_of(4, 7)]
+            assert storage.read(3, 3) is Status.ENOLEDGER
+            assert storage.storage.add(run_of(5, 8), "no") is Status.EFENCED
+        at += 1
+    assert at >= 8, "there were writes to fail"
