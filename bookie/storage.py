@@ -340,9 +340,11 @@ class Storage:
             self._keep_explicit_lac(state, data[begin:end])
         elif kind == UNJOURNALED and state is not None:
             state.limbo = True
+            state.unjournaled = self._checkpoints.taken
             self._ledgers.dirty[ledger] = state
         elif kind == LIMBO and state is not None:
-            state.limbo = data[begin:end] == b"\1"
+            # Limbo may have ended when all was here; what was only in memory since the last checkpoint, copies among it, is not here any more.
+            state.limbo = data[begin:end] == b"\1" or state.unjournaled >= 0
             self._ledgers.dirty[ledger] = state
         elif kind == DELETED:
             self._drop(ledger, remembered=data[begin:end] != COPY_ONLY)

@@ -866,3 +866,23 @@ def test_a_journal_that_is_not_freed_has_a_bound() -> None:
     bookie.commit()
     assert bookie.relieved == 1
     assert bookie.storage.add(run_of(1, entry, size=400_000), "again") is Status.EOK
+
+
+def test_limbo_that_ended_is_back_after_a_crash_that_lost_the_copies() -> None:
+    """What was copied before lay in memory only: the end of limbo that the journal tells of counts no more."""
+    bookie = Bookie(journal_write_data=False)
+    Deferred.fromCoroutine(bookie.storage.mark_limbo({1: LedgerRow(KEY)}))
+    bookie.commit()
+    assert bookie.storage.add(run_of(1, 0, 3, recovery=True), "copy") is Status.EOK
+    assert bookie.storage.set_limbo(1, False, "settled") is Status.EOK
+    bookie.commit()
+    assert bookie.tokens == ["copy", "settled"]
+    again = Bookie(bookie.disk.killed(), journal_write_data=False)
+    assert again.read(1, 0) is Status.EUNKNOWNLEDGERSTATE
+    assert again.storage.add(run_of(1, 0, 3, recovery=True), "copy") is Status.EOK
+    again.storage.set_limbo(1, False, "settled")
+    again.storage.flush()
+    again.commit()
+    third = Bookie(again.disk.killed(), journal_write_data=False)
+    assert third.read(1, 2) == body_of(1, 2)
+    assert third.read(1, 3) is Status.ENOENTRY
