@@ -31,6 +31,7 @@ from quire.bookie.journal_format import (
     KEY,
     LIMBO,
     SUFFIX,
+    UNJOURNALED,
     blocks,
     padded,
     salt_of,
@@ -47,7 +48,17 @@ from quire.bookie.rows import open_read_only
 
 # SPDX-License-Identifier: Apache-2.0
 
-KINDS = {FRAMES: "adds", BODIES: "adds", KEY: "key", FENCE: "fence", EXPLICIT_LAC: "explicit-lac", LIMBO: "limbo", DELETED: "deleted", END: "end"}
+KINDS = {
+    FRAMES: "adds",
+    BODIES: "adds",
+    KEY: "key",
+    FENCE: "fence",
+    EXPLICIT_LAC: "explicit-lac",
+    LIMBO: "limbo",
+    DELETED: "deleted",
+    END: "end",
+    UNJOURNALED: "unjournaled",
+}
 APACHE_KINDS = {APACHE_KEY: "key", APACHE_FENCE: "fence", APACHE_LAC: "explicit-lac"}
 BODY_BYTES_MAX = 64 << 20
 BEHIND_ALL = b"\xff" * 17

@@ -54,6 +54,7 @@ BODY = struct.Struct(">I")  # length in front of each body of kind 2
 FOOT = struct.Struct(">4sIQQ")  # magic, version, start, salt
 FOOT_MAGIC, FOOT_VERSION = b"QJSG", 1
 FOOT_BYTES = ALIGNMENT
+BLANK = bytes(128 << 10)
 assert GROUP.size == 24
 assert BLOCK.size == 17
 assert FOOT.size == 24
@@ -145,10 +146,14 @@ def sequence_at(data: bytes, offset: int) -> int:
 def later_group(data: bytes, offset: int, start: int, salt: int, sequence: int) -> int | None:
     """The offset of the first whole group from `offset` on with at least `sequence`; None when there is none."""
     unpack = GROUP.unpack_from
-    for at in range(offset, len(data) - FOOT_BYTES - GROUP.size + 1, ALIGNMENT):
-        _length, _check, found, position = unpack(data, at)
-        if position == (start + at) ^ salt and found >= sequence and whole(data, at, start, salt, None):
-            return at
+    end = len(data) - FOOT_BYTES
+    for part in range(offset, end, len(BLANK)):
+        if data[part : part + len(BLANK)] == BLANK:  # what was never written: most of a new segment
+            continue
+        for at in range(part, min(part + len(BLANK), end - GROUP.size + 1), ALIGNMENT):
+            _length, _check, found, position = unpack(data, at)
+            if position == (start + at) ^ salt and found >= sequence and whole(data, at, start, salt, None):
+                return at
     return None
 
 

@@ -1,6 +1,7 @@
 """The journal's writer: groups, seals, segments, faults; stepped by a clock, and once with its thread."""
 
 import errno
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -418,9 +419,7 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         files, directory = Files(), str(tmp_path)
         workers = PoolWorkers(reactor)
-        journal = Journal(
-            files, directory, reactor, [], [], START, segment_bytes=MIB, group_bytes_max=MIB, queue_bytes_max=64 * MIB, spawn=workers.spawn
-        )
+        journal = Journal(files, directory, reactor, [], [], START, segment_bytes=MIB, group_bytes_max=MIB, queue_bytes_max=64 * MIB, spawn=workers.spawn)
         failures: list[object] = []
         ended: Deferred[None] = Deferred()
         freed = 0
@@ -499,3 +498,57 @@ def test_the_thread_keeps_the_order_and_rests(tmp_path: Path) -> None:
         assert journal.seals == 1
 
     run(story)
+
+
+@pytest.mark.parametrize("at", [0, 512, 128 << 10, (128 << 10) - 512, (256 << 10) + 512, (512 << 10) - 1024])
+def test_a_later_group_is_found_among_zeros(at: int) -> None:
+    """Wherever it lies; from behind it on there is none, and the foot is not searched."""
+    size, salt = 512 << 10, 77
+    place = Place(9, at)
+    group = form.group_header(form.GROUP.size + 4, place, salt, [b"abcd"]) + b"abcd"
+    data = bytearray(size)
+    data[at : at + len(group)] = group
+    assert form.later_group(bytes(data), 0, 0, salt, 5) == at
+    assert form.later_group(bytes(data), at, 0, salt, 9) == at
+    assert form.later_group(bytes(data), at + 512, 0, salt, 5) is None
+    assert form.later_group(bytes(data), 0, 0, salt, 10) is None
+    assert form.later_group(bytes(data), 0, 0, salt + 1, 5) is None
+
+
+def test_a_spare_is_never_torn_under_its_old_name() -> None:
+    """An unused segment that replay found comes back under another name; wherever the power goes meanwhile, every segment has a whole foot."""
+    before = Story(segment_bytes=MIB)
+    before.append(100, "a")
+    before.commit()
+    before.spawned.clear()
+    old = f"{DIRECTORY}/{form.segment_name(MIB)}"
+    disk = before.disk.crashed(None)
+    disk.close(disk.open(old, create=True))
+    disk.inodes[old].write(0, bytes(MIB - 512) + form.segment_foot(MIB, 5))
+    disk.inodes[old].sync()
+    disk.durable[old] = disk.inodes[old]
+    left: list[Disk] = []
+    disk.before = lambda call, path: left.extend((disk.crashed(None), disk.killed(), disk.crashed(random.Random(len(left)))))
+    replay = Replay(disk, DIRECTORY, None)
+    list(replay.groups())
+    assert replay.spares == [old]
+    journal = Journal(
+        disk,
+        DIRECTORY,
+        Clock(),
+        replay.segments,
+        replay.spares,
+        replay.place,
+        segment_bytes=MIB,
+        group_bytes_max=MIB,
+        queue_bytes_max=MIB,
+        threaded=False,
+    )
+    journal.start()
+    journal.append((bytes(MIB - 1024),), MIB - 1024, "b")
+    journal.step()
+    assert journal.failure is None
+    assert len(left) > 15
+    for after in left:
+        again = Replay(after, DIRECTORY, None)
+        list(again.groups())

@@ -2,10 +2,6 @@
 
 import os
 import random
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -336,98 +332,3 @@ def test_power_loss_at_any_moment_loses_nothing_acknowledged(seed: int) -> None:
                     fenced.add(token[1])
         disk = bookie.disk.crashed(rng)
     assert acknowledged
-
-
-APPENDER = """
-import sys
-from twisted.internet import reactor
-from quire.bookie.storage import Storage
-from quire.protocol.errors import Status
-from tests.bookie.disk import KEY, options_of, run_of
-
-storage = Storage(options_of(sys.argv[1], journals=2, ledgers=2, flush_interval_ms=20), reactor)
-following = [int(text) for text in sys.argv[2].split(",")]
-waiting = []
-
-def durable(tokens):
-    sys.stdout.write("".join(token + "\\n" for token in tokens))
-    sys.stdout.flush()
-    for _ in tokens:
-        push()
-
-def push():
-    ledger = sum(following) % 3
-    first = following[ledger]
-    status = storage.add(run_of(ledger, first, 7, size=300, v3=first % 2 == 1), f"{ledger} {first}")
-    if status is None:
-        waiting.append(1)
-    else:
-        assert status is Status.EOK, status
-        following[ledger] += 7
-
-def relieved():
-    while waiting:
-        waiting.pop()
-        push()
-
-storage.durable, storage.relieved = durable, relieved
-storage.start()
-storage.fence(9, KEY, "fenced 9")
-for _ in range(50):
-    push()
-reactor.run(installSignalHandlers=False)
-"""
-
-
-def test_kill_9_while_appending(tmp_path: Path) -> None:
-    """A real process appends and prints what was acknowledged; after each SIGKILL all of that is there, and the fence holds."""
-    acknowledged: dict[int, int] = {0: 0, 1: 0, 2: 0}
-    for life in range(4):
-        following = ",".join(str(acknowledged[ledger]) for ledger in range(3))
-        process = subprocess.Popen([sys.executable, "-c", APPENDER, str(tmp_path), following], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line.split())
-            if len(lines) >= 300 + 97 * life:
-                break
-        process.send_signal(signal.SIGKILL)
-        lines += [line.split() for line in process.stdout if line.endswith("\n")]
-        process.wait()
-        assert ["fenced", "9"] in lines
-        for ledger, first in (line for line in lines if line[0] != "fenced"):
-            acknowledged[int(ledger)] = max(acknowledged[int(ledger)], int(first) + 7)
-        check = subprocess.run([sys.executable, "-c", CHECKER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2], check=True)
-        *ledgers, fence = check.stdout.split()
-        assert fence == "EFENCED"
-        for ledger, found in enumerate(ledgers):
-            assert int(found) >= acknowledged[ledger], f"life {life}: ledger {ledger} has {found} of {acknowledged[ledger]} acknowledged entries"
-
-
-CHECKER = """
-import sys
-from twisted.internet import reactor
-from twisted.internet.defer import Deferred
-from quire.bookie.storage import Storage
-from tests.bookie.disk import body_of, options_of, run_of
-
-storage = Storage(options_of(sys.argv[1], journals=2, ledgers=2), reactor)
-storage.start()
-
-async def check():
-    for ledger in range(3):
-        entry = 0
-        while True:
-            bodies = storage.read_run(ledger, entry, 500, 1 << 20)
-            bodies = await bodies if isinstance(bodies, Deferred) else bodies
-            if not isinstance(bodies, list):
-                break
-            assert bodies == [body_of(ledger, entry + i, 300) for i in range(len(bodies))]
-            entry += len(bodies)
-        print(entry)
-    print(storage.add(run_of(9, 0), "x").name)
-    await storage.close()
-
-Deferred.fromCoroutine(check()).addErrback(lambda failure: failure.printTraceback()).addBoth(lambda _: reactor.stop())
-reactor.run(installSignalHandlers=False)
-"""
