@@ -66,7 +66,7 @@ T = TypeVar("T")
 log = Logger()
 
 RETRY_S = 0.2
-PLACES = "/bookies"  # Pulsar's
+PLACES = "bookies"  # Pulsar's node, beside the ledgers' root
 
 
 def open_zookeeper(reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> "Deferred[MetadataStore]":
@@ -108,7 +108,7 @@ class ZooKeeperStore(MetadataStore):
     def places(self) -> "Deferred[bytes | None]":
         async def read() -> bytes | None:
             try:
-                return (await self.session.get(PLACES))[0]
+                return (await self.session.get(f"{self._root.rpartition('/')[0]}/{PLACES}"))[0]
             except NoNode:
                 return None
 

@@ -505,3 +505,19 @@ def test_ephemeral_id_nodes_are_removed(zookeeper_place, raw):
             await deferToThread(raw.get, f"{root}/idgen/ID-0000000004")
 
     run(story)
+
+
+def test_the_places_that_pulsar_keeps_are_read_from_beside_the_ledgers(zookeeper_place, raw):
+    """There are none until its tools write some."""
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        store = await open_store(reactor, zookeeper_place.uri)
+        try:
+            assert await store.places() is None
+            await deferToThread(raw.create, f"{root.rpartition('/')[0]}/bookies", b"{}", makepath=True)
+            assert await store.places() == b"{}"
+        finally:
+            await store.close()
+
+    run(story)
