@@ -184,6 +184,7 @@ class AppendMachine(Sending):
         """
         del self._channels[replica.channel]
         self._live = None
+        replica.failure = f"{reason}, code {code}"
         if replica.heard:  # it worked until now, so it may be back soon
             self._retry_ms = self.limits.stall_ms_max
         if replica.opened:
@@ -220,8 +221,10 @@ class AppendMachine(Sending):
 
     def _change(self, effects: list[Effect]) -> None:
         if 0 <= self.limits.changes_max <= self.changes and not self.recovery:
-            failed_now = ", ".join(replica.bookie for replica in self._replicas if replica.standing is Standing.FAILED)
-            self._end(Write.code, f"{failed_now} failed, and the ensemble was changed {self.changes} times already, which is the maximum", effects)
+            lost = "; ".join(f"{replica.bookie} ({replica.failure})" for replica in self._replicas if replica.standing is Standing.FAILED)
+            self._end(
+                Write.code, f"{lost} failed, and the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)", effects
+            )
             return
         if self.limits.keep_ensemble:
             lost = ", ".join(replica.bookie for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT))
@@ -251,10 +254,12 @@ class AppendMachine(Sending):
             return
         out = [replica for replica in self._replicas if replica.standing is Standing.OUT]
         if out and not self.quorums.writable_without({replica.index for replica in out}):
-            lost = ", ".join(replica.bookie for replica in out)
-            self._end(
-                NotEnoughBookies.code, f"{lost} failed and can't be replaced ({given.shortage}), and without them the ack quorum is out of reach", effects
+            lost = "; ".join(f"{replica.bookie} ({replica.failure})" for replica in out)
+            reason = (
+                f"{lost} failed and can't be replaced ({given.shortage}), and without them some entries reach fewer than the {self.quorums.ack} bookies "
+                f"of the ack quorum; start bookies, then open the ledger to see where it ends, and write another one"
             )
+            self._end(NotEnoughBookies.code, reason, effects)
             return
         self.state = State.OPEN
         self._live = None

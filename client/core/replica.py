@@ -29,13 +29,14 @@ class Standing(Enum):
 class Replica:
     """One bookie at one index.  A replacement is a new `Replica`; so is the same bookie after it came back."""
 
-    __slots__ = ("backlog", "bookie", "channel", "heard", "index", "missed", "opened", "sent", "standing", "stragglers", "unanswered", "watermark")
+    __slots__ = ("backlog", "bookie", "channel", "failure", "heard", "index", "missed", "opened", "sent", "standing", "stragglers", "unanswered", "watermark")
 
     def __init__(self, index: int, bookie: str, channel: int, settled: int) -> None:
         self.index = index
         self.bookie = bookie
         self.channel = channel  # a number used once in the life of a writer: late answers of other channels find nobody
         self.opened = False
+        self.failure = ""  # how it failed
         self.heard = False  # whether it answered anything on this channel
         self.standing = Standing.LIVE
         self.missed = False  # whether a lapsed one left adds unanswered

@@ -404,3 +404,13 @@ def test_a_damaged_copy_is_reported_and_another_one_read(batch):
     assert [entry.data for entry in cluster.succeed(reader.read(0, 9))] == [b"%d" % number for number in range(10)]
     assert reader.damaged
     assert reader.damaged <= {("b0", 4), ("b1", 4)}
+
+
+def test_an_error_says_who_failed_how_which_quorum_is_missing_and_what_to_do():
+    cluster = FakeCluster(3)
+    writer = created(cluster)
+    cluster.succeed(writer.append(b"x"))
+    cluster.kill("b0", "b1")
+    text = str(cluster.fails(writer.append(b"y")))
+    for part in ("b0 (the connection to b0 was lost, code -8)", "b1 (", "2 bookies of the ack quorum", "start bookies", "can be used"):
+        assert part in text, text
