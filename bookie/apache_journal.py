@@ -11,7 +11,8 @@ Entry -0x1000: the ledger's key; -0x2000: fence; -0x8000: explicit LAC; both wit
 
 Knows: these bytes.  Does not know: what is done with them.
 Safety: there is no checksum.  From version 5 on every group that Apache acknowledged ends with padding or exactly at a multiple of 512, so records behind
-the last such place were never acknowledged: they are cut off, and a half-written one is never taken for an entry.  A length that can't be is damage.
+the last such place were never acknowledged: they are cut off, and a half-written one is never taken for an entry.
+A length that can't be is damage, and so is a whole group behind what can't be read.
 """
 
 import os
@@ -35,6 +36,7 @@ IDS = struct.Struct(">qq")
 KEY, FENCE, EXPLICIT_LAC = -0x1000, -0x2000, -0x8000
 READ_BYTES = 4 << 20
 RUN_ENTRIES_MAX = 256
+RECORD_BYTES_MAX = 64 << 20  # a larger length can't be one
 
 LAST_MARK = "lastMark"
 MARK = struct.Struct(">qq")
@@ -150,6 +152,35 @@ class JournalFile:
                 group = []
         if group:
             self.cut = f"{self.path} at offset {group[0][0]}: {len(group)} records whose group was never written to its end"
+        later = self._later_group(group[0][0] if group else at) if padded else None
+        if later is not None:
+            raise StorageError(
+                f"{self.path} at offset {group[0][0] if group else at}: no whole group, yet a later one is whole at offset {later}; acknowledged entries "
+                "may be lost here.  Apache gives them up with skipReplayJournalInvalidRecord=true; else remove this bookie's data; the others have copies"
+            )
+
+    def _later_group(self, offset: int) -> int | None:
+        """The offset of a whole group behind a place where reading stopped: a length that was damaged swallows or ends what follows."""
+        at = (offset // ALIGNMENT + 1) * ALIGNMENT
+        while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
+            if any(head) and self._is_group(at):
+                return at
+            at += ALIGNMENT
+        return None
+
+    def _is_group(self, at: int) -> bool:
+        """Whether records lie one behind the other from here to a padding, which ends at a multiple of 512."""
+        records = 0
+        while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
+            (length,) = WIDTH.unpack_from(head)
+            if length == PADDING:
+                (skip,) = WIDTH.unpack_from(head, WIDTH.size)
+                return records > 0 and 0 <= skip < 2 * ALIGNMENT and (at + 2 * WIDTH.size + skip) % ALIGNMENT == 0
+            if not IDS.size <= length <= RECORD_BYTES_MAX or IDS.unpack_from(head, WIDTH.size)[0] < 0:
+                return False
+            records += 1
+            at += WIDTH.size + length
+        return False
 
 
 def blocks(records: Iterator[tuple[int, bytes]], path: str) -> Iterator[Block]:

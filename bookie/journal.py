@@ -259,7 +259,8 @@ class Journal:
             with self._lock:
                 freed = [segment for segment in self._segments[:-1] if segment.stop <= position]
                 self._segments = self._segments[len(freed) :]
-                self._oldest = self._segments[0].start
+                if self._segments:  # none before the first group: a take-over makes its checkpoint then
+                    self._oldest = self._segments[0].start
             for segment in freed:
                 if len(self._spares) >= SPARES_MAX or segment.size < self._segment_bytes:
                     self._files.unlink(segment.path)

@@ -140,3 +140,18 @@ def test_a_version_that_nobody_knows_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "7.txn").write_bytes(header(6).replace(struct.pack(">i", 6), struct.pack(">i", 7)))
     with pytest.raises(StorageError, match=r"7\.txn has version 7"):
         JournalFile(FILES, str(tmp_path), 7)
+
+
+@pytest.mark.parametrize("bit", [0, 3, 6, 9, 15, 18, 21, 24])
+def test_a_damaged_length_never_swallows_groups_in_silence(bit: int, tmp_path: pathlib.Path) -> None:
+    """Larger, smaller or zero: with groups behind it the start stops (but for a length that happens to end just where another record begins)."""
+    data = bytearray(written(6, [[entry(1, 10 * group + number) for number in range(10)] for group in range(40)]))
+    at = data.index(record(entry(1, 100)))
+    data[at : at + 4] = struct.pack(">I", struct.unpack_from(">I", data, at)[0] ^ 1 << bit)
+    (tmp_path / "1.txn").write_bytes(data)
+    found: list[Block] = []
+    with pytest.raises(StorageError, match=r"1\.txn at offset"):
+        found.extend(ApacheJournal(FILES, str(tmp_path), None).blocks())
+    (tmp_path / "1.txn").write_bytes(data[:at] + bytes(4) + data[at + 4 :])
+    with pytest.raises(StorageError, match="a later one is whole"):
+        list(ApacheJournal(FILES, str(tmp_path), None).blocks())
