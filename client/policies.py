@@ -43,7 +43,7 @@ def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Wei
 
 def source(reactor: Reactor, store: MetadataStore, options: ClientOptions) -> Source | None:
     """Who tells bookies' places."""
-    if options.topology == "script":
+    if options.topology == "script" and options.topology_script:
         return from_script(reactor, options.topology_script, options.topology_script_hosts_max)
     if options.topology == "file":
         return from_file(options.topology_file)

@@ -134,7 +134,7 @@ class ClientOptions(BaseModel):
         key="reppDnsResolverClass",
         description="who tells bookies' places (/rack or /region/rack): a script, a file, or the metadata store as Pulsar keeps it",
     )
-    topology_script: str = option("", key="networkTopologyScriptFileName", description="gets hosts as arguments, prints one place for each")
+    topology_script: str = option("", key="networkTopologyScriptFileName", description="gets hosts as arguments, prints one place for each; empty: as none")
     topology_script_hosts_max: int = option(100, ge=1, key="networkTopologyScriptNumberArgs", description="hosts that the script is given at a time")
     topology_file: str = option("", key="networkTopologyFileName", description="lines `host place`, or JSON as Pulsar keeps it; read again once a minute")
     local_place: str = option("", key="localPlace", description="where this client is, /rack or /region/rack; empty: nowhere near any bookie")
@@ -192,9 +192,8 @@ class ClientOptions(BaseModel):
     def _relations(self) -> Self:
         if self.long_poll_ms >= self.read_timeout_ms:
             raise ValueError(f"long_poll_ms ({self.long_poll_ms}) must be below read_timeout_ms ({self.read_timeout_ms}): each poll would time out")
-        for kind, path in (("script", self.topology_script), ("file", self.topology_file)):
-            if self.topology == kind and not path:
-                raise ValueError(f"topology is {kind!r}, but topology_{kind} names none")
+        if self.topology == "file" and not self.topology_file:
+            raise ValueError("topology is 'file', but topology_file (networkTopologyFileName) names none")
         if self.speculative_read_ms > self.speculative_read_ms_max:
             raise ValueError(f"speculative_read_ms ({self.speculative_read_ms}) is above speculative_read_ms_max ({self.speculative_read_ms_max})")
         if self.reconnect_wait_ms_min > self.reconnect_wait_ms_max:

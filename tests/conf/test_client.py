@@ -60,6 +60,17 @@ def test_a_negative_limit_is_none_as_in_bookkeeper():
     assert (options.add_quorum_timeout_ms, options.ensemble_changes_max) == (9000, 0)
 
 
+def test_placement_by_bookkeeper_s_names():
+    options = from_text(
+        "ensemblePlacementPolicy=org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy\n"
+        "reppDnsResolverClass=org.apache.pulsar.bookie.rackawareness.BookieRackAffinityMapping\nminNumRacksPerWriteQuorum=3\n"
+    )
+    assert (options.placement, options.topology, options.racks_min) == ("region-aware", "metadata", 3)
+    assert from_text("reppDnsResolverClass=org.apache.bookkeeper.net.ScriptBasedMapping").topology == "script", "without a script it is as none, as there"
+    with pytest.raises(ConfigurationError, match="networkTopologyFileName"):
+        from_text("reppDnsResolverClass=file")
+
+
 def test_options_do_not_change_and_know_no_other_names():
     options = ClientOptions()
     with pytest.raises(ValidationError):
