@@ -22,6 +22,7 @@ import errno
 import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from crc32c import crc32c
@@ -35,7 +36,7 @@ from quire.bookie.journal import Journal
 from quire.bookie.journal_format import Place
 from quire.bookie.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.workers import Workers
-from quire.bookie.write_cache import Half, WriteCache
+from quire.bookie.write_cache import Half, WriteCache, release
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -232,6 +233,8 @@ class Checkpoints:
         self.marks = work.places
         self._work = None
         self._cache.drop()
+        # Off the reactor thread, in slices; what is read from it meanwhile was taken out before.
+        self._workers.spawn(partial(release, work.half.ledgers, self._workers.pause))
         self._ledgers.settled()
         for ledger in work.deleted:
             state = self._ledgers.states.get(ledger)

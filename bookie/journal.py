@@ -185,6 +185,7 @@ class Journal:
         """Opens the segment at `place`, making the first one if there is none, and begins to write.  Raises `OSError`."""
         while len(self._spares) > SPARES_MAX:
             self._files.unlink(self._spares.pop())
+        self._rename_spares()
         if not self._segments:
             self._segments.append(self._make_segment(self.place.position, min(FIRST_SEGMENT_BYTES, self._segment_bytes)))
         self._handle = self._files.open(self._segments[-1].path)
@@ -453,10 +454,7 @@ class Journal:
         path = os.path.join(self.directory, segment_name(start))
         if self._spares:
             old = self._spares.popleft()
-            if segment_start(os.path.basename(old)) is not None:  # under its name its foot may not be torn: the next start would take that for damage
-                files.rename(old, path + TEMPORARY)
-                files.sync_directory(self.directory)
-                old = path + TEMPORARY
+            files.sync_directory(self.directory)  # it is a spare for good: a foot that is torn under a segment's name would be damage to the next start
             handle = files.open(old)
             try:
                 size = files.size(handle) // ALIGNMENT * ALIGNMENT
@@ -475,6 +473,14 @@ class Journal:
         files.rename(old, path)
         files.sync_directory(self.directory)
         return segment
+
+    def _rename_spares(self) -> None:
+        """What replay found unused has a segment's name yet, perhaps that of a segment which is going to be made: then one file would be two."""
+        for number, path in enumerate(self._spares):
+            if segment_start(os.path.basename(path)) is not None:
+                spare = self._spare_path()
+                self._files.rename(path, spare)
+                self._spares[number] = spare
 
     def _spare_path(self) -> str:
         while True:

@@ -552,3 +552,28 @@ def test_a_spare_is_never_torn_under_its_old_name() -> None:
     for after in left:
         again = Replay(after, DIRECTORY, None)
         list(again.groups())
+
+
+def test_a_spare_with_a_segments_name_is_not_taken_twice() -> None:
+    """Replay gives back a freed file and an unused next segment; the next segment is made of the first, and stays whole when the second is used."""
+    before = Story(segment_bytes=MIB)
+    before.append(100, "a")
+    before.commit()
+    disk = before.disk.crashed(None)
+    for name, start in (("spare-0.qj", 7 * MIB), (form.segment_name(MIB), MIB)):
+        path = f"{DIRECTORY}/{name}"
+        disk.close(disk.open(path, create=True))
+        disk.inodes[path].write(0, bytes(MIB - 512) + form.segment_foot(start, 5))
+    replay = Replay(disk, DIRECTORY, None)
+    list(replay.groups())
+    assert len(replay.spares) == 2
+    options: dict[str, Any] = {"segment_bytes": MIB, "group_bytes_max": MIB, "queue_bytes_max": 64 * MIB, "threaded": False}
+    journal = Journal(disk, DIRECTORY, Clock(), replay.segments, replay.spares, replay.place, **options)
+    journal.start()
+    for number in range(12):
+        journal.append((bytes(MIB // 3),), MIB // 3, number)
+        journal.step()
+    assert journal.failure is None
+    again = Replay(disk.killed(), DIRECTORY, None)
+    assert len(list(again.groups())) == 13
+    assert again.place == journal.place

@@ -260,9 +260,12 @@ def losing_a_directory(life: Life) -> None:
 
 
 def start_only(life: Life) -> None:
-    """A start, one add, a checkpoint, a stop: what a second crash may interrupt."""
+    """A start, some adds, a checkpoint, a stop: what a second crash may interrupt."""
     life.add(1, 100, 2, recovery=True)
     life.commit()
+    for number in range(6):  # through several segments, made of whatever the first life left
+        life.add(5, 100 + number, size=30_000)
+        life.commit()
     life.flush()
     life.close()
 
