@@ -672,6 +672,9 @@ def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:
             history.run()
         except Violation as violation:
             return history, violation
+        except Exception as error:
+            error.add_note(f"in {plan}")
+            raise
         return history, None
     finally:
         gc.enable()
