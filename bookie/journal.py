@@ -11,7 +11,8 @@ Safety:
 * a group is handed back only after the sync that covers it; with `sync` off, after the write, except a forced one;
 * a group is begun only after the sync of the one before it, so at most one group is ever unsynced and a bad group with a good
   later one behind it is damage, never a torn tail.  Hence the seal: an idle journal writes one empty group and syncs it;
-* any failed write or sync is final: nothing is handed back any more, nothing is tried again.
+* any failed write or sync is final: nothing is handed back any more, nothing is tried again.  A full disk where the next segment is to be made is none:
+  nothing was written, so the group waits.
 """
 
 import errno
@@ -43,6 +44,7 @@ from quire.bookie.journal_format import (
 SEAL_SECONDS = 0.010  # an idle journal is sealed after this time
 SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs while there is traffic
 FIRST_SEGMENT_BYTES = 4 << 20  # segments double from here to the configured size, so that a small bookie starts fast
+ROOM_SECONDS = 0.2  # between two tries to have a next segment on a full disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
 SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole segments only
@@ -57,6 +59,10 @@ class Reactor(Protocol):
     def seconds(self) -> float: ...
     def callLater(self, delay: float, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
     def callFromThread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None: ...
+
+
+class NoRoom(Exception):
+    """There is no next segment, for the disk is full.  Nothing was written."""
 
 
 class Group:
@@ -143,6 +149,8 @@ class Journal:
         self._wake = threading.Lock()
         self._wake.acquire()
         self._stopped = False
+        self._ending = False
+        self._room = threading.Event()  # set at the end, so that nobody waits for room then
         self._stepping = False
         self._unsealed = False
         self._unsynced = False
@@ -232,15 +240,18 @@ class Journal:
         """The journal ends with a mark of a clean stop, synced; nothing may be appended after it.  Its group has `end` set."""
         block = BLOCK.pack(END, 0, 0, 0)
         with self._lock:
+            self._ending = True  # who waits for room now waits no longer
             group = self._open
             group.blocks.append(block)
             group.bytes += len(block)
             group.end = group.sync = True
+        self._room.set()
         self.append((), 0)
         self.queued_bytes += len(block)
 
     def join(self) -> None:
         """Waits for the thread after `end` was handed back, or after a failure; closes the segment."""
+        self._room.set()
         with self._lock:
             self._stopped = True
             if self._waiting:
@@ -287,7 +298,8 @@ class Journal:
                 if self._unsealed:
                     self._ask_step(SEAL_SECONDS, seal=True)
                 return
-            self._commit_or_fail(group)
+            if not self._commit_or_fail(group):
+                return
 
     def _ask_step(self, delay: float, seal: bool = False) -> None:
         if seal:
@@ -331,7 +343,8 @@ class Journal:
                 elif self._group_wait and not self._full:
                     self._gather_longer()
                 continue
-            self._commit_or_fail(group)
+            if not self._commit_or_fail(group) and self._stopped:
+                return
 
     def _gather_longer(self) -> None:
         """Waits once for more to come, at most the configured time or until a whole group is full."""
@@ -339,12 +352,35 @@ class Journal:
         if not self._full:
             self._filled.wait(self._group_wait)
 
-    def _commit_or_fail(self, group: Group) -> None:
+    def _commit_or_fail(self, group: Group) -> bool:
+        """False: the group waits for room, or the journal has failed."""
         try:
             self._commit(group)
+        except NoRoom as error:
+            if self._ending:
+                self._fail(error)
+            else:
+                self._wait_for_room(group, str(error))
         except Exception as error:  # poisons the journal: whatever it was, nothing may be acknowledged after it
-            self.failure = f"journal {self.directory}: {type(error).__name__}: {error} (group {self.place.sequence} at position {self.place.position})"
-            self._hop(self.failed, self.failure)
+            self._fail(error)
+        else:
+            return True
+        return False
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = f"journal {self.directory}: {type(error).__name__}: {error} (group {self.place.sequence} at position {self.place.position})"
+        self._hop(self.failed, self.failure)
+
+    def _wait_for_room(self, group: Group, reason: str) -> None:
+        """Nothing of the group was written: it is tried again, and nobody hears of it meanwhile."""
+        if group.blocks or group.tokens:
+            with self._lock:
+                self._full.appendleft(group)
+        self._set_crowded(reason)
+        if self._threaded:
+            self._room.wait(ROOM_SECONDS)
+        else:
+            self._ask_step(ROOM_SECONDS)
 
     def _hop(self, function: Callable[..., None], *args: Any) -> None:
         if self._threaded:
@@ -405,7 +441,12 @@ class Journal:
             self.syncs += 1
             self._unsynced = False
         with self._growing:  # to the end: whoever prepares another one must see this one and its size, or it takes the same name
-            segment = self._next or self._make_next()
+            try:
+                segment = self._next or self._make_next()
+            except OSError as error:
+                if error.errno in FULL:
+                    raise NoRoom(self._no_room(error)) from error
+                raise
             self._next = None
             handle = files.open(segment.path)
             if space + FOOT_BYTES > segment.size:  # one group larger than a segment: this one is made larger before its first use
@@ -418,21 +459,24 @@ class Journal:
                 self._segments.append(segment)
             self.place = Place(self.place.sequence, segment.start)
             self._asked_for_next = False
-            self._set_crowded(None)
+        self._set_crowded(None)
 
     def _prepare(self) -> None:
         """Has the next segment ready before it is needed (storage pool)."""
+        crowded = None
         with self._growing:
-            if self._next is None and self._handle >= 0:
-                crowded = None
-                try:
-                    self._next = self._make_next()
-                except OSError as error:
-                    # Not yet a fault: there is room in the current segment.  When that is used up the roll tries again, and its failure is final.
-                    self._next = None
-                    if error.errno in FULL:
-                        crowded = f"no room for the next segment of the journal {self.directory} ({error.strerror})"
-                self._set_crowded(crowded)
+            if self._next is not None or self._handle < 0:
+                return
+            try:
+                self._next = self._make_next()
+            except OSError as error:
+                # Not yet a fault: there is room in the current segment.  When that is used up the roll tries again.
+                if error.errno in FULL:
+                    crowded = self._no_room(error)
+        self._set_crowded(crowded)
+
+    def _no_room(self, error: OSError) -> str:
+        return f"no room for the next segment of the journal {self.directory} ({error.strerror})"
 
     def _set_crowded(self, reason: str | None) -> None:
         if reason != self.crowded:

@@ -1,8 +1,9 @@
 """The journal's writer: groups, seals, segments, faults; stepped by a clock, and once with its thread."""
 
 import errno
+import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 
 from quire.bookie import journal_format as form
-from quire.bookie.files import Files
+from quire.bookie.files import Buffer, Files
 from quire.bookie.journal import FIRST_SEGMENT_BYTES, SEAL_SECONDS, Group, Journal, Segment
 from quire.bookie.journal_format import START, Place
 from quire.bookie.replay import Replay
@@ -309,8 +310,8 @@ def test_any_failure_is_final(call: str, number: int) -> None:
     assert story.journal.synced == Place(2, 512)
 
 
-def test_a_failed_preparation_is_no_fault_while_there_is_room() -> None:
-    """A full disk is met when the next segment is prepared; only when the room is used up it ends the journal."""
+def on_a_full_disk() -> Story:
+    """One segment of which more than a quarter is used, and no room for the next."""
     story = Story(segment_bytes=MIB)
     story.append(MIB // 2, "a")
     story.commit()
@@ -325,10 +326,75 @@ def test_a_failed_preparation_is_no_fault_while_there_is_room() -> None:
     story.append(1000, "b")
     story.commit()
     assert story.failures == []
+    assert "no room for the next segment" in str(story.journal.crowded)
+    return story
+
+
+def test_a_full_disk_is_no_fault() -> None:
+    """When the next segment can't be made, groups wait, unwritten and told to nobody, in order; with room all go on."""
+    story = on_a_full_disk()
     story.append(MIB // 2, "c")
     story.commit()
+    story.append(100, "d")
+    story.clock.pump([0.1] * 30)
+    assert (story.groups, story.failures) == ([["a"], ["b"]], [])
+    story.disk.before = lambda call, path: None
+    story.clock.pump([0.1] * 5)
+    assert story.groups == [["a"], ["b"], ["c"], ["d"]]
+    assert story.journal.crowded is None
+    assert [sequence for sequence, _p, _l in story.whole_groups()][-1] >= 4
+
+
+def test_a_stop_does_not_wait_for_room() -> None:
+    """What was never acknowledged is given up; the journal is as a killed process leaves it."""
+    story = on_a_full_disk()
+    story.append(MIB // 2, "c")
+    story.commit()
+    story.journal.end()
+    story.clock.pump([0.1] * 5)
     assert story.groups == [["a"], ["b"]]
     assert len(story.failures) == 1
+    assert "no room" in story.failures[0]
+
+
+def test_a_thread_waits_for_room_and_goes_on(tmp_path: Path) -> None:
+    """The same on a real disk with the journal's own thread; also the seal of an idle journal waits."""
+    full = [True]
+
+    class Filling(Files):
+        def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+            if full[0] and os.readlink(f"/proc/self/fd/{handle}").endswith(".tmp"):
+                raise OSError(errno.ENOSPC, "injected")
+            return super().pwritev(handle, buffers, offset)
+
+    async def story() -> None:
+        full[0] = False
+        journal = Journal(Filling(), str(tmp_path), reactor, [], [], Place(1, 0), segment_bytes=MIB, group_bytes_max=MIB, queue_bytes_max=8 * MIB)
+        groups: list[list[object]] = []
+        came: list[Deferred[None]] = [Deferred() for _ in range(4)]
+
+        def durable(group: Group) -> None:
+            if group.tokens:
+                came[len(groups)].callback(None)
+                groups.append(group.tokens)
+
+        journal.durable = durable
+        journal.start()
+        full[0] = True
+        block = form.BLOCK.pack(form.BODIES, 0, 1, 700_000) + bytes(700_000)
+        journal.append((block,), len(block), "a")
+        await came[0]
+        journal.append((block,), len(block), "b")
+        while journal.crowded is None:
+            await deferLater(reactor, 0.01, lambda: None)
+        assert groups == [["a"]]
+        full[0] = False
+        await came[1]
+        assert journal.failure is None
+        journal.end()
+        journal.join()
+
+    run(story)
 
 
 def test_short_writes_do_not_tear_groups() -> None:
