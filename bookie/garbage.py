@@ -19,7 +19,7 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, FirstError, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.counters import Counters
@@ -27,7 +27,7 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.space import DirectorySpace, Threshold
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import MetadataStore, ReactorTime, Timer, pause
-from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -317,12 +317,9 @@ class Garbage:
                 raise Doubt("the bookie stops")
             some = candidates[start : start + READS_AT_ONCE]
             began = self._clock.seconds()
-            try:
-                found = await gatherResults([self._is_gone(ledger) for ledger in some], consumeErrors=True)
-            except FirstError as first:
-                raise Doubt(f"a ledger that seems to be deleted could not be read again: {first.subFailure.getErrorMessage()}") from first
-            for ledger, is_gone in zip(some, found, strict=True):
-                if not is_gone:
+            absent = set(await self._store.absent_ledgers(some))
+            for ledger in some:
+                if ledger not in absent:
                     raise Doubt(f"{self._store.uri} did not list ledger {ledger}, yet it exists")
             gone += some
             spent = self._clock.seconds() - began
@@ -336,13 +333,3 @@ class Garbage:
             self._storage.counters.gc_ledgers_deleted += len(gone[start : start + DELETES_PER_TURN])
             self._unswept = True
             await pause(self._clock, 0)
-
-    def _is_gone(self, ledger: int) -> "Deferred[bool]":
-        return Deferred.fromCoroutine(self._read_again(ledger))
-
-    async def _read_again(self, ledger: int) -> bool:
-        try:
-            await self._store.read_ledger(ledger)
-        except NoSuchLedgerExistsOnMetadataServer:
-            return True
-        return False

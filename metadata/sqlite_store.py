@@ -423,6 +423,9 @@ class SQLiteStore(MetadataStore):
             return fail(error)
         return self.run(lambda connection: tables.ledger_ids(connection, self.uri, after, limit))
 
+    def absent_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[int]]:
+        return self.run(lambda connection: tables.absent_ledgers(connection, self.uri, ledgers))
+
     def ledger_deletions(self) -> Deferred[int | None]:
         return self.run(lambda connection: tables.ledger_deletions(connection, self.uri))
 

@@ -5,7 +5,7 @@ Knows: SQL.  Each function here is one step inside a transaction that its caller
 Does not know: threads, files, who calls, or when the transaction ends.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from quire.metadata import codec, service_info
@@ -156,6 +156,12 @@ def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, ver
 def delete_ledger(connection: Connection, ledger: int) -> None:
     if connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
         connection.execute("INSERT INTO counters VALUES ('deletions', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+
+
+def absent_ledgers(connection: Connection, uri: str, ledgers: Sequence[int]) -> list[int]:
+    cluster(connection, uri)
+    exists = connection.execute
+    return [ledger for ledger in ledgers if not exists("SELECT 1 FROM ledgers WHERE id = ?", (ledger,)).fetchone()]
 
 
 def ledger_deletions(connection: Connection, uri: str) -> int:

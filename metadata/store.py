@@ -12,17 +12,17 @@ Safety: a ledger's metadata changes only by compare-and-set on the version that 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, FirstError, gatherResults, maybeDeferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import BookieHandleNotAvailable, IncorrectParameter, MetaStore
+from quire.protocol.errors import BookieHandleNotAvailable, IncorrectParameter, MetaStore, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -270,6 +270,24 @@ class MetadataStore(ABC):
         The next at most `limit` ids above `after`, ascending; [] at the end and only there: trouble fails, it never shortens
         the list.  `IncorrectParameter` for a limit below 1.
         """
+
+    def absent_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[int]]:
+        """Those of a few ledgers that definitely do not exist: each is read by itself, and anything but a definite word about one of them fails."""
+        return Deferred.fromCoroutine(self._absent_ledgers(ledgers))
+
+    async def _absent_ledgers(self, ledgers: Sequence[int]) -> list[int]:
+        async def is_absent(ledger: int) -> bool:
+            try:
+                await self.read_ledger(ledger)
+            except NoSuchLedgerExistsOnMetadataServer:
+                return True
+            return False
+
+        try:
+            found = await gatherResults([Deferred.fromCoroutine(is_absent(ledger)) for ledger in ledgers], consumeErrors=True)
+        except FirstError as first:
+            first.subFailure.raiseException()
+        return [ledger for ledger, absent in zip(ledgers, found, strict=True) if absent]
 
     def ledger_deletions(self) -> Deferred[int | None]:
         """How many ledgers were ever deleted, so that who saw the same number twice need list nothing; None: this store doesn't count them."""

@@ -640,3 +640,19 @@ def test_one_at_a_time_repairs_a_ledger(place):
         assert await store.lock_repair(7) is not None
 
     run(story)
+
+
+def test_absent_ledgers(place):
+    """Exactly those that do not exist; without a cluster there is no word about any."""
+
+    async def story():
+        store = await place.open()
+        await store.init_cluster()
+        for number in (1, 3):
+            await store.create_ledger(number, ledger())
+        assert await store.absent_ledgers([0, 1, 2, 3, HIGHEST]) == [0, 2, HIGHEST]
+        assert await store.absent_ledgers([]) == []
+        await store.close()
+        await failing(store.absent_ledgers([1, 2]), MetaStore)
+
+    run(story)
