@@ -14,7 +14,7 @@ help:
 	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds; [ARGS='--seed N --trace'] one history again"
 	@echo "make mutants            guards taken away in turn: the simulator must miss each"
 	@echo "make crash              every crash point and many flipped bits of a bookie's files: minutes"
-	@echo "make survive            SIGKILL under load, two hundred times: many minutes"
+	@echo "make survive            SIGKILL, SIGSTOP and cut connections under load, three hundred rounds: many minutes"
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven)"
 	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper"
 	@echo "make manual             docs/commands.md and conf/samples anew, after a change of an option or a help text"
@@ -53,7 +53,7 @@ crash: $(VENV)/.test
 	timeout 600 $(BIN)/python -m pytest tests/crash $(ARGS)
 
 survive: $(VENV)/.test
-	$(BIN)/python -m pytest -m long tests/bookie/test_sigkill.py tests/tools/test_survival.py $(ARGS)
+	$(BIN)/python -m pytest -m long tests/bookie/test_sigkill.py tests/tools/test_survival.py tests/client/test_chaos.py $(ARGS)
 
 interop: $(VENV)/.test
 	$(BIN)/python -m pytest -m interop $(ARGS)
