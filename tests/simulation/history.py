@@ -33,7 +33,7 @@ OPEN_TRIES = 12
 COLLECT_EVERY = 20  # histories
 UNEXPECTED = -999
 FENCED = -101
-RECOVERY_REFUSED = -10
+RECOVERY_REFUSED = (-10, -23)
 
 
 class Outcome:
@@ -196,8 +196,8 @@ class History:
         for line in self.lines:
             line.client.fault_rate = plan.fault_rate
 
-    def _client(self, name: str) -> SimClient:
-        made = SimClient(self.world, name, self.options, self.plan.seed * 100 + len(self.clients))
+    def _client(self, name: str, options: ClientOptions | None = None) -> SimClient:
+        made = SimClient(self.world, name, options or self.options, self.plan.seed * 100 + len(self.clients))
         self.clients.append(made)
         return made
 
@@ -584,7 +584,7 @@ class History:
     def _settle(self, line: Line) -> None:
         opened: Outcome | None = None
         for _ in range(OPEN_TRIES):
-            client = self._client(f"z{len(self.clients)}")
+            client = self._client(f"z{len(self.clients)}", self.options.model_copy(update={"disable_ensemble_change": False}))  # the operator lets changes be
             opened = self._open(line, client)
             self._pass(5.0, lambda opened=opened: opened.done)
             if opened.done and opened.error is None:
@@ -594,7 +594,7 @@ class History:
         assert opened is not None
         if not opened.done or opened.error is not None:
             doubts = sum(bookie.doubtful or bookie.amnesia or bookie.gone for bookie in self.bookies)
-            if doubts >= self.plan.shape[2] and opened.code == RECOVERY_REFUSED:  # more than a ledger need bear: it is not closed on a guess
+            if doubts >= self.plan.shape[2] and opened.code in RECOVERY_REFUSED:  # more than a ledger need bear: it is not closed on a guess
                 self.seen["recovery refused: too many bookies in doubt"] += 1
                 return
             raise Violation("I7", f"faults are over, yet ledger {line.truth.id} can't be opened: {opened.error!r}")

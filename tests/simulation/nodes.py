@@ -260,8 +260,8 @@ class SimBookie:
             state = storage.ledger(ledger)
             promised = {entry for entry, kept in truth.kept.items() if self.id in kept}
             fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
-            if state is not None and state.limbo:  # it gave up a directory, and says so
-                self.world.truth.seen["a directory given up"] += 1
+            if state is not None and state.limbo:  # it doubts itself, and says so
+                self.world.truth.seen["bookie came back in limbo"] += 1
                 continue
 
             def compare(ranges: Any, ledger: int = ledger, promised: set[int] = promised, fence_lost: bool = fence_lost) -> None:

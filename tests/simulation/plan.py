@@ -117,7 +117,7 @@ profile(
 )  # fmt: skip
 profile(
     "deferred",
-    {"force": 20, "power": 3, "kill": 1, "start": 20, "cut": 2, "again": 4},
+    {"force": 20, "power": 3, "kill": 1, "start": 20, "cut": 2, "again": 4, "crash_writer": 1},
     chance_on=1.0, shapes=((3, 3, 2), (2, 2, 2), (2, 2, 1)), spares=(0, 1), writers=(1,), kinds=("deferred", "deferred", "deferred advanced"),
     sync=False, gap=0.02, fault_rates=(0.0,),
 )  # fmt: skip
