@@ -48,7 +48,7 @@ ROOM_SECONDS = 0.2  # between two tries to have a next segment on a full disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
 SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole segments only
-SPARES_MAX = 2  # freed segments kept for reuse; more are removed
+SPARES_MAX = 16  # freed segments kept for reuse, about what a loaded bookie fills between two checkpoints; more are removed
 ZEROS = bytes(ALIGNMENT)
 ZERO_CHUNK = bytes(1 << 20)
 

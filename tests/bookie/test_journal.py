@@ -16,7 +16,7 @@ from twisted.internet.task import Clock, deferLater
 
 from quire.bookie import journal_format as form
 from quire.bookie.files import Buffer, Files
-from quire.bookie.journal import FIRST_SEGMENT_BYTES, SEAL_SECONDS, Group, Journal, Segment
+from quire.bookie.journal import FIRST_SEGMENT_BYTES, SEAL_SECONDS, SPARES_MAX, Group, Journal, Segment
 from quire.bookie.journal_format import START, Place
 from quire.bookie.replay import Replay
 from quire.bookie.workers import PoolWorkers
@@ -217,8 +217,8 @@ def test_freed_segments_are_used_again() -> None:
         story.spawned.clear()
         story.journal.free(story.journal.synced.position)
     names = [path.rsplit("/", 1)[1] for path in story.disk.find(".qj")]
-    assert sum(name.startswith("spare-") for name in names) <= 2
-    assert len(names) <= 5
+    assert sum(name.startswith("spare-") for name in names) <= SPARES_MAX
+    assert len(names) <= 5, "what was freed is used again before anything new is made"
     data = b"".join(bytes(story.disk.inodes[segment.path].data) for segment in story.journal.segments)
     assert data
     assert story.disk.find(".tmp") == []
@@ -513,7 +513,7 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
         replay = Replay(files, directory, None)
         assert len(list(replay.groups())) >= 1
         assert replay.place == journal.place
-        assert len(files.names(directory)) <= 8
+        assert len(files.names(directory)) <= SPARES_MAX + 6
 
     for _ in range(5):
         run(story)
@@ -643,3 +643,15 @@ def test_a_spare_with_a_segments_name_is_not_taken_twice() -> None:
     again = Replay(disk.killed(), DIRECTORY, None)
     assert len(list(again.groups())) == 13
     assert again.place == journal.place
+
+
+def test_spares_have_a_bound() -> None:
+    """Many segments freed at once: so many are kept, the rest are removed."""
+    story = Story(segment_bytes=MIB)
+    for number in range(SPARES_MAX + 8):
+        story.append(MIB - 1024, number)
+        story.commit()
+    story.journal.free(story.journal.synced.position)
+    names = [path.rsplit("/", 1)[1] for path in story.disk.find(".qj")]
+    assert sum(name.startswith("spare-") for name in names) == SPARES_MAX
+    assert len(names) <= SPARES_MAX + 2
