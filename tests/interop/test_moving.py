@@ -1,6 +1,7 @@
 """One bookie's directories go from Apache to quire, back to Apache, and to quire again; what was written in each period is readable in every later one."""
 
 import contextlib
+import pathlib
 import subprocess
 import sys
 import time
@@ -13,9 +14,13 @@ from tests.interop import peer
 from tests.interop.ours import READY_SECONDS_MAX, TEXT, Ours, lines, sha256, wait_for_bookies
 
 PACKAGE = "org.apache.bookkeeper.bookie"
-STORAGES = {
-    "db": {"ledgerStorageClass": f"{PACKAGE}.storage.ldb.DbLedgerStorage"},
-    "sorted": {"ledgerStorageClass": f"{PACKAGE}.SortedLedgerStorage"},
+DB, SORTED = {"ledgerStorageClass": f"{PACKAGE}.storage.ldb.DbLedgerStorage"}, {"ledgerStorageClass": f"{PACKAGE}.SortedLedgerStorage"}
+OLDER = {"journalFormatVersionToWrite": 5, "fileInfoFormatVersionToWrite": 0}
+CASES: dict[str, tuple[dict[str, object], bool]] = {  # settings, and whether Apache is killed instead of stopped
+    "db-stopped": (DB, False),
+    "db-several-directories-killed": (DB | {"several": True}, True),
+    "sorted-stopped": (SORTED, False),
+    "sorted-older-formats-killed": (SORTED | OLDER, True),
 }
 ONE = {"ensemble": 1, "write": 1, "ack": 1}
 ALONE = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
@@ -84,22 +89,31 @@ class House:
         self.ours.end_now()
 
 
-@pytest.fixture(params=STORAGES)
-def house(request: pytest.FixtureRequest) -> Iterator[House]:
-    with peer.Cluster(bookies=0, settings=STORAGES[request.param] | {"maxPendingReadRequestsPerThread": 10_000}) as cluster:
-        found = House(cluster)
-        try:
-            yield found
-        finally:
-            found.close()
+def settings_in(folder: pathlib.Path, settings: dict[str, object]) -> dict[str, object]:
+    """Two directories of each kind, where several are wanted."""
+    if not settings.get("several"):
+        return settings
+    two = {f"{kind}Directories": f"{folder}/{kind}0,{folder}/{kind}1" for kind in ("journal", "ledger", "index")}
+    return {key: value for key, value in settings.items() if key != "several"} | two
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
-def test_there_and_back_and_there_again(house: House, kill: bool) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_there_and_back_and_there_again(case: str) -> None:
     """
     Apache -> quire -> Apache -> quire -> Apache; the first two Apaches are stopped, or killed with their last writes in the journal only.
     Before an export Apache is kept out; a ledger that was left open in one period is recovered in the next.
     """
+    settings, kill = CASES[case]
+    with peer.Cluster(bookies=0) as cluster:
+        cluster.settings = settings_in(cluster.directory / "java-bookie0", settings) | {"maxPendingReadRequestsPerThread": 10_000}
+        house = House(cluster)
+        try:
+            there_and_back(house, kill)
+        finally:
+            house.close()
+
+
+def there_and_back(house: House, kill: bool) -> None:
     house.written_by_java()
     left = house.left_open_by_java(1000)
     if kill:
