@@ -886,3 +886,39 @@ def test_limbo_that_ended_is_back_after_a_crash_that_lost_the_copies() -> None:
     third = Bookie(again.disk.killed(), journal_write_data=False)
     assert third.read(1, 2) == body_of(1, 2)
     assert third.read(1, 3) is Status.ENOENTRY
+
+
+@pytest.mark.parametrize("sizes", [[100], [100, 200, 300]])
+def test_what_a_read_costs(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random read: one index seek, one read of the entry log.  A sequential reader: one of each for every run, up to 256 entries."""
+    bookie = Bookie(write_cache_bytes_max=64 << 20)
+    for entry in range(1024):
+        bookie.storage.add(run_of(1, entry, size=sizes[entry % len(sizes)]), entry)
+    bookie.commit()
+    bookie.storage.flush()
+    (log,) = bookie.disk.find(".log")
+    again = Bookie(bookie.disk.crashed(None))
+    calls: list[str] = []
+    rows = again.disk.rows["/disk/ledgers0/current/runs"]
+    floor, pread = rows.floor, again.disk.pread
+
+    def counted_floor(key: bytes) -> tuple[bytes, bytes] | None:
+        calls.append("seek")
+        return floor(key)
+
+    def counted_pread(handle: int, count: int, offset: int) -> bytes:
+        calls.append("read")
+        return pread(handle, count, offset)
+
+    monkeypatch.setattr(rows, "floor", counted_floor)
+    monkeypatch.setattr(again.disk, "pread", counted_pread)
+    assert log
+    for entry in (700, 3, 1023, 256):
+        calls.clear()
+        assert again.read(1, entry) == body_of(1, entry, sizes[entry % len(sizes)])
+        assert calls == ["seek", "read"]
+    calls.clear()
+    for entry in range(1024):
+        assert again.read(1, entry) == body_of(1, entry, sizes[entry % len(sizes)])
+    assert calls.count("read") <= 8
+    assert calls.count("seek") <= 16
