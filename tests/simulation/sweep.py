@@ -17,7 +17,7 @@ from tests.simulation.plan import PROFILES, Plan, Profile, Step, draw
 from tests.simulation.truth import Violation
 
 MIXED = ("mix", "mix", "recovery", "late add", "new ensemble", "change", "power", "limbo", "tail", "store", "no spare", "deferred", "large ids")
-ENOUGH = 3000  # histories after which every rare case must have been met
+ENOUGH = 10_000  # histories after which every rare case must have been met
 
 # What must have happened at least once in a sweep of `ENOUGH` histories.
 RARE = (
