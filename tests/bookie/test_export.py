@@ -170,3 +170,14 @@ def test_without_an_index_the_configuration_says_which_one_is_made(configured: s
     assert done == (storage, 6, 234 * 5 + 200)
     assert all(places_of(root, "sorted" if storage == export.SORTED else "rocksdb", 5, 234))
     assert checked(root) == []
+
+
+@pytest.mark.parametrize(("name", "refused"), [("rocksdb", False), ("sorted", True)])
+def test_ledgers_in_limbo_go_to_the_storage_that_knows_limbo_only(name: str, refused: bool, tmp_path: pathlib.Path) -> None:
+    """The sorted one would deny what may be missing."""
+    root = unpack(f"{name}_bookie0_stopped", tmp_path)
+    here = Here(root)
+    assert here.storage.set_limbo(2, True) is Status.EOK
+    here.commit()
+    here.close()
+    assert any("in limbo (the first is 2)" in reason for reason in checked(root)) is refused
