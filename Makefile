@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := setup.cfg pyproject.toml
 
-.PHONY: help demo test lint simulate mutants interop bench sizes manual clean
+.PHONY: help demo test lint simulate mutants crash survive interop bench sizes manual clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
