@@ -15,7 +15,7 @@ from quire.tools.options import Json, group, refused
 
 # SPDX-License-Identifier: Apache-2.0
 
-app = group("Print a stopped bookie's journal, entry log or index, its own or Apache's.", "quire inspect entry-log /data/ledgers/current/0.log")
+app = group("Print a stopped bookie's journal, entry log or index, its own or Apache's.", "quire inspect entrylog /data/ledgers/current/0.log")
 
 Ledger = Annotated[int | None, typer.Option("--ledger", metavar="ID", help="only what concerns this ledger", min=0)]
 File = Annotated[Path, typer.Argument(metavar="PATH", help="the file or directory", exists=True)]
@@ -41,15 +41,14 @@ def journal(path: File, ledger: Ledger = None, json_wanted: Json = False) -> Non
     )
 
 
-@app.command("entrylog", hidden=True)  # the other spelling
-@app.command("entry-log")
+@app.command("entrylog")
 def entry_log(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     """
     Prints an entry log: its header, its ledgers map, and every record with its CRC32C.
 
     \b
     Example:
-      quire inspect entry-log /data/ledgers/current/0.log --ledger 7
+      quire inspect entrylog /data/ledgers/current/0.log --ledger 7
     """
     from quire.bookie import inspection
     from quire.bookie.files import Files

@@ -51,7 +51,7 @@ def test_check_and_rebuild(conf: Path) -> None:
 def test_inspect(conf: Path) -> None:
     """Columns, or JSON lines; one ledger; exit status 1 for another kind of file."""
     log = conf.parent / "ledgers/current/1.log"
-    found = [json.loads(line) for line in ok("inspect", "entry-log", log, "--json").out.splitlines()]
+    found = [json.loads(line) for line in ok("inspect", "entrylog", log, "--json").out.splitlines()]
     assert [row["entry"] for row in found if row["kind"] == "entry"] == list(range(234))
     assert len(ok("inspect", "index", conf.parent / "index/current/locations", "--ledger", 4).out.splitlines()) == 201
     assert "no journal file" in refused(1, "inspect", "journal", log)

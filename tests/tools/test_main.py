@@ -14,7 +14,7 @@ from tests.tools.command import COMMAND, environment, ok, quire, refused
 SUBCOMMANDS = {
     "metadata": ["init", "show", "destroy"],
     "bookie": ["start", "stop", "format", "list", "info", "check", "readonly", "gc", "export-check", "export", "rebuild-index"],
-    "inspect": ["journal", "entry-log", "index"],
+    "inspect": ["journal", "entrylog", "index"],
     "cookie": ["show", "create", "delete"],
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
     "bench": ["write", "read"],
