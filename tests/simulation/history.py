@@ -28,6 +28,7 @@ OPTIONS = {
     "window_bytes_max": 6000, "replica_backlog_bytes_max": 3000, "batch_entries_max": 16, "read_ahead_entries_max": 16, "reconnect_wait_ms_max": 100,
 }  # fmt: skip
 QUIET_SECONDS = 3.0
+TAIL_SECONDS = 1e6  # a follower's patience outlasts every jump of its clock: it ends at the close
 END_SECONDS = 150.0  # in which everything must have ended once faults are over: two rounds of the longest wait of a writer
 OPEN_TRIES = 12
 COLLECT_EVERY = 20  # histories
@@ -343,7 +344,7 @@ class History:
         got: list[Any] = []
 
         async def run() -> None:
-            async for entries in reader.tail(30.0):
+            async for entries in reader.tail(TAIL_SECONDS):
                 got.extend(entries)
 
         line.tails.append((client, got, Outcome(Deferred.fromCoroutine(run()))))
@@ -562,6 +563,8 @@ class History:
         for bookie in self.bookies:
             bookie.sync_seconds = 0.0005
             bookie.disk.before = None
+            if bookie.up and bookie.storage is not None and bookie.storage.read_only is not None:
+                bookie.die()  # its disk failed and works again: somebody starts it anew
             bookie.start()
             if bookie.storage is not None and bookie.storage.read_only is None:
                 bookie.read_only(False)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from quire.bookie import identity, restoring
+from quire.bookie import given_up, identity, restoring
 from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
@@ -184,12 +184,14 @@ class SimBookie:
         storage.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
-        if lost:
-            await self._doubt(storage, restoring.Lost.of(options, lost))
+        behind = given_up.noted(self.disk, options.ledger_directories)
+        if lost or behind:
+            await self._doubt(storage, restoring.Lost.of(options, [*lost, *behind]))
+            given_up.forget(self.disk, options.ledger_directories)
             identity.stamp(self.disk, options, identity.Cookie.expected(options, self.id, instance_id))
             restoring.end(self.disk, lost)
-            world.truth.seen["bookie restored in limbo"] += 1
-        else:
+            world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
+        if not lost:
             if restoring.unclean(self.disk, options, self.disk.boot_id()):
                 await self._doubt(storage, restoring.Lost.all_of(options))
                 self.doubtful = True
