@@ -6,6 +6,7 @@ What may be flipped without any report is listed in docs/formats.md, and here in
 """
 
 import fnmatch
+import itertools
 import os
 import random
 import shutil
@@ -62,6 +63,7 @@ class Left:
         life.commit()
         life.idle()
         self.files = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
+        self.copies = itertools.count()
         copy = root.with_name("left")
         shutil.copytree(root, copy)  # kill -9
         life.close()
@@ -185,6 +187,12 @@ def places(left: Left, each: int, seed: int) -> Iterator[tuple[Path, int, int]]:
                 yield path, dice.choice(group), dice.randrange(8)
 
 
+def flip_each(left: Left, flips: Iterator[tuple[Path, int, int]]) -> None:
+    """Each in a place of its own: of a start that failed, RocksDB stays open until the collector finds the scan that was broken off."""
+    for path, offset, bit in flips:
+        flip_and_see(left, path, offset, bit, left.root.with_name(f"copy{next(left.copies)}"))
+
+
 def test_nothing_flipped_nothing_wrong(left: Left) -> None:
     """The bookie that the others damage is a whole one, and has a file of each kind."""
     shutil.copytree(left.root, left.root.with_name("copy"))
@@ -205,12 +213,10 @@ def test_nothing_flipped_nothing_wrong(left: Left) -> None:
 
 def test_a_flipped_bit_is_never_served(left: Left) -> None:
     """A few bits of each file."""
-    for path, offset, bit in places(left, each=8, seed=1):
-        flip_and_see(left, path, offset, bit, left.root.with_name("copy"))
+    flip_each(left, places(left, each=8, seed=1))
 
 
 @pytest.mark.long
 def test_many_flipped_bits_are_never_served(left: Left) -> None:
-    """Hundreds of each file."""
-    for path, offset, bit in places(left, each=150, seed=2):
-        flip_and_see(left, path, offset, bit, left.root.with_name("copy"))
+    """Dozens of each file."""
+    flip_each(left, places(left, each=40, seed=2))
