@@ -25,6 +25,7 @@ from bench.sides import Java, Load, Quire, Yardstick, resident_mb, rounds
 
 PAIRS = 5
 RESIDENT_MB_MAX = 80.0
+CLIENT_CPU_RATIO_MAX = 2.0
 Run = dict[str, Any]
 
 
@@ -109,6 +110,17 @@ class Bench:
         found = self.side_by_side("one outstanding", {"quire": lambda: self.quire.run(load), "yardstick": lambda: self.yardstick.run(load)})
         self.rows.append(Comparison(name, column(found, 0, "p50_ms"), column(found, 1, "p50_ms"), 2.0, at_most=True, unit="ms"))
 
+    def client_cpu(self) -> None:
+        """What the process that appends spends itself, its bookies' share left out; other work on the machine changes it little."""
+        name = "append 100 B, client CPU, quire / yardstick"
+        if not self.wanted(name):
+            return
+        load = self.load(100, 200_000, 1000, 50)
+        self.start("yardstick")
+        found = self.side_by_side("client CPU", {"quire": lambda: self.quire.run(load), "yardstick": lambda: self.yardstick.run(load)})
+        key = "client_cpu_us_per_entry"
+        self.rows.append(Comparison(name, column(found, 0, key), column(found, 1, key), CLIENT_CPU_RATIO_MAX, at_most=True, unit="us/entry"))
+
     def java_on_quire(self, size: int, entries: int) -> None:
         name = f"java client {size} B, on quire / on java"
         if not self.wanted(name):
@@ -133,6 +145,7 @@ class Bench:
             self.throughput(100, 200_000, {"yardstick": 0.45, "java": 1.5})
             self.throughput(1024, 100_000, {"yardstick": 0.45, "java": 1.0})
             self.one_outstanding()
+            self.client_cpu()
             self.java_on_quire(100, 200_000)
             self.java_on_quire(1024, 100_000)
 
@@ -160,7 +173,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"rounds of each row (default {PAIRS})")
     parser.add_argument("--quick", action="store_true", help="a tenth of the entries, little warm-up: shows that it runs, not how fast")
-    parser.add_argument("--only", action="append", metavar="WORD", help="rows whose name contains WORD: 'append 100', yardstick, java, outstanding, resident")
+    parser.add_argument("--only", action="append", metavar="WORD", help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident")
     parser.add_argument("--no-java", action="store_true", help="leave Apache BookKeeper out")
     parser.add_argument("--dir", help="where journals and ledgers lie (default: the temporary folder)")
     parser.add_argument("--json", action="store_true", help="one JSON document with every run on standard output")
