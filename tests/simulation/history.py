@@ -288,12 +288,7 @@ class History:
             if outcome.error is None:
                 end = outcome.value.last_entry_id
                 self.world.tell(f"{client.name} opened the ledger: it ends at {end}")
-                line.truth.ends.add(end)
-                metadata = self.world.metadata(line.truth.id)
-                if metadata is not None and metadata.is_closed and metadata.last_entry != end:
-                    self.truth.break_("one end", f"{client.name} opened ledger {line.truth.id} to its end {end}, but it is closed at {metadata.last_entry}")
-                if len(line.truth.ends) > 1:
-                    self.truth.break_("one end", f"ledger {line.truth.id} has the ends {sorted(line.truth.ends)}")
+                self.truth.opened(line.truth, client.name, end, self.world.metadata(line.truth.id))
             else:
                 self.world.tell(f"{client.name} could not open: {outcome.error}")
                 self.seen["recovery failed"] += 1
@@ -629,17 +624,7 @@ class History:
             if reading.error is not None or not reading.done:
                 raise Violation("readable", f"entries {first} to {end} of closed ledger {truth.id} can't be read: {reading.error!r}")
         entries = {entry.entry_id: entry.data for entry in reading.value} if reading is not None else {}
-        for entry, payload in truth.acked.items():
-            if entries.get(entry) != payload:
-                raise Violation("acknowledged", f"entry {entry} of ledger {truth.id} was acknowledged as {payload[:20]!r}, and is {entries.get(entry)!r:.40}")
-        if first == 0 and metadata.length != sum(map(len, entries.values())):
-            raise Violation("D7", f"ledger {truth.id} says that its length is {metadata.length}; its entries have {sum(map(len, entries.values()))} bytes")
-        if not set(entries.values()) <= line.given:
-            raise Violation("I4", f"ledger {truth.id} holds what nobody appended")
-        if "advanced" not in line.kind:
-            numbers = [int(payload.split(b".")[0]) for payload in entries.values() if b"." in payload]
-            if numbers != sorted(set(numbers)):
-                raise Violation("order", f"entries of ledger {truth.id} are not in the order in which they were appended: {numbers}")
+        self.truth.reckon(truth, metadata, entries, line.given, "advanced" not in line.kind)
         self._reckon_readers(line, entries, end)
 
     def _reckon_readers(self, line: Line, entries: dict[int, bytes], end: int) -> None:
@@ -649,11 +634,9 @@ class History:
         for client, got, tail in line.tails:
             if not client.alive:
                 continue
-            data = [entry.data for entry in got]
             if not tail.done:
                 raise Violation("ends once", "a tail hangs")
-            if data != list(entries.values())[: len(data)] or (tail.error is None and len(data) != len(entries)):
-                raise Violation("tail", f"a tail of ledger {truth.id} got {len(data)} entries of {len(entries)}: {tail.error!r}")
+            self.truth.followed(truth, [entry.data for entry in got], entries, tail.error)
             self.seen["tail followed to the close"] += tail.error is None
         if end > -1:
             asked = [Outcome(pair[1].read_unconfirmed(truth.first, end + 8)) for pair in line.readers if pair[0].alive and pair[1].closed]
@@ -662,6 +645,8 @@ class History:
                 past = outcome.done and outcome.error is None and outcome.value[-1].entry_id > end
                 if past or not isinstance(outcome.error, LedgerError | None):
                     raise Violation("D9", f"past the end {end} of closed ledger {truth.id} something was read: {outcome.value or outcome.error!r:.80}")
+        if self.truth.violation is not None:
+            raise self.truth.violation
 
 
 def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:

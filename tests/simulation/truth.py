@@ -4,9 +4,12 @@ What really happened, seen from outside, and the promises that are held against 
 The checkers of architecture.md 6 and the invariants I1 to I8 of client-protocol.md 4.5.  They look at four places: what bookies made
 durable and said, what the metadata store was told, what writers were told, what readers and recoverers saw.  None of the code
 under test is asked whether it is right.
+
+The same checkers judge simulated histories and the real processes of `tests/client/test_chaos.py`.
 """
 
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from quire.metadata.ledger import LedgerMetadata, LedgerState
@@ -237,3 +240,33 @@ class Truth:
                 self.break_("I8", f"a reader saw entry {end} as the end of ledger {truth.id}, which is closed at {metadata.last_entry}")
         elif end > truth.confirmed:
             self.break_("I6", f"a reader saw the LAC {end} of ledger {truth.id}, where only {truth.confirmed} is confirmed")
+
+    # Recoverers, and the reckoning
+
+    def opened(self, truth: LedgerTruth, who: str, end: int, metadata: LedgerMetadata | None) -> None:
+        """Somebody opened the ledger to its end."""
+        truth.ends.add(end)
+        if metadata is not None and metadata.is_closed and metadata.last_entry != end:
+            self.break_("one end", f"{who} opened ledger {truth.id} to its end {end}, but it is closed at {metadata.last_entry}")
+        if len(truth.ends) > 1:
+            self.break_("one end", f"ledger {truth.id} has the ends {sorted(truth.ends)}")
+
+    def reckon(self, truth: LedgerTruth, metadata: LedgerMetadata, entries: Mapping[int, bytes], given: Collection[bytes], ordered: bool) -> None:
+        """The closed ledger, read whole; `given`: all that was ever appended; `ordered`: numbered payloads `N.…`, in ids of the writer's."""
+        for entry, payload in truth.acked.items():
+            if entries.get(entry) != payload:
+                self.break_("acknowledged", f"entry {entry} of ledger {truth.id} was acknowledged as {payload[:20]!r}, and is {entries.get(entry)!r:.40}")
+        size = sum(map(len, entries.values()))
+        if truth.first == 0 and metadata.length != size:
+            self.break_("D7", f"ledger {truth.id} says that its length is {metadata.length}; its entries have {size} bytes")
+        if not set(entries.values()) <= set(given):
+            self.break_("I4", f"ledger {truth.id} holds what nobody appended")
+        if ordered:
+            numbers = [int(payload.split(b".")[0]) for payload in entries.values() if b"." in payload]
+            if numbers != sorted(set(numbers)):
+                self.break_("order", f"entries of ledger {truth.id} are not in the order in which they were appended: {numbers}")
+
+    def followed(self, truth: LedgerTruth, got: Sequence[bytes], entries: Mapping[int, bytes], error: object) -> None:
+        """A reader followed the closed ledger from its first entry; `error`: what ended it before the close, or None."""
+        if list(got) != list(entries.values())[: len(got)] or (error is None and len(got) != len(entries)):
+            self.break_("tail", f"a tail of ledger {truth.id} got {len(got)} entries of {len(entries)}: {error!r}")
