@@ -321,14 +321,14 @@ class Storage:
         if kind in (FRAMES, BODIES):
             bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
             if state is None and kind == FRAMES and bodies:
-                state = self._replayed(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
+                state = self._rowless(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
                 state.key_logged = True
             if state is not None and bodies:
                 self._insert(state, int.from_bytes(bodies[0][8:16], "big", signed=True), bodies, end - begin + FRAME_EXTRA * count)
                 self.counters.replayed_entries += count
         elif kind == KEY:
             if state is None:
-                state = self._replayed(ledger, data[begin:end])
+                state = self._rowless(ledger, data[begin:end])
             elif state.key in (b"", UNSET_KEY):
                 state.key = data[begin:end]
                 self._ledgers.dirty[ledger] = state
@@ -376,11 +376,7 @@ class Storage:
         journal = journals[ledger % len(journals)]
         cache = self._cache
         if (cache.full or journal.full) and (cache.brimful or journal.brimful or not (run.recovery or run.priority)):
-            self._parked = True
-            self.counters.parked += 1
-            if journal.backlog_full:
-                self._checkpoint_soon()
-            return None
+            return self._send_away(journal)
         bodies = run.bodies
         count = len(bodies)
         if not count or len(bodies[-1]) < LAC_END:
@@ -412,6 +408,13 @@ class Storage:
         if self._cache.full:
             self._checkpoint_soon()
         return Status.EOK
+
+    def _send_away(self, journal: Journal) -> None:
+        """No room: who came is told when there is some again."""
+        self._parked = True
+        self.counters.parked += 1
+        if journal.backlog_full:
+            self._checkpoint_soon()
 
     def _add_unjournaled(self, state: LedgerState, run: AddRun, journal: Journal, token: object) -> None:
         """
@@ -449,8 +452,8 @@ class Storage:
         state.index_stale = self._checkpoints.deleting(ledger)
         return state
 
-    def _replayed(self, ledger: int, key: bytes) -> LedgerState:
-        """A ledger that only the journal knows; a crash may have left rows in the index that the journal, with sync off, does not reach up to."""
+    def _rowless(self, ledger: int, key: bytes) -> LedgerState:
+        """A ledger that only the journal or the metadata knows; a crash may have left rows in the index that the journal does not reach up to."""
         state = self._create(ledger, key)
         state.surveyed = state.index_stale
         return state
@@ -510,8 +513,11 @@ class Storage:
             journal.append((), 0, token)  # behind the fence that is on its way
         return Status.EOK
 
-    def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status:
-        """Stores an explicit LAC as it is; EOK: `token` comes back once it is durable.  EUA: wrong key; EBADREQ: under 16 bytes."""
+    def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status | None:
+        """
+        Stores an explicit LAC as it is; EOK: `token` comes back once it is durable.  None: no room now, nothing was taken, try again after `relieved`.
+        EUA: wrong key; EBADREQ: under 16 bytes.
+        """
         if self.fault is not None:
             return Status.EIO
         if self._is_lost(ledger):
@@ -520,10 +526,13 @@ class Storage:
             return Status.EBADREQ
         if self._is_gone(ledger):
             return Status.ENOLEDGER
+        journal = self._journal_of(ledger)
+        if journal.full:
+            return self._send_away(journal)
         state = self._open_with_key(ledger, master_key)
         if state is None:
             return Status.EUA
-        self._journal_of(ledger).append((pack_block(EXPLICIT_LAC, 0, ledger, len(body)), body), BLOCK.size + len(body), token)
+        journal.append((pack_block(EXPLICIT_LAC, 0, ledger, len(body)), body), BLOCK.size + len(body), token)
         self._keep_explicit_lac(state, body)
         state.wake()
         return Status.EOK
@@ -564,7 +573,7 @@ class Storage:
         for ledger, row in rows.items():
             state = self._ledgers.get(ledger)
             if state is None:
-                state = self._create(ledger, row.key)
+                state = self._rowless(ledger, row.key)
             elif state.key in (b"", UNSET_KEY):
                 state.key = row.key
             state.limbo = True
@@ -652,6 +661,8 @@ class Storage:
 
     def _relieve(self) -> None:
         """Those who were sent away may try again: there is room, or they will be refused."""
+        if any(journal.backlog_settles for journal in self._journals):
+            self._checkpoint_soon()
         if self.read_only is not None or (not self._cache.full and all(journal.relaxed for journal in self._journals)):
             self._parked = False
             self.relieved()

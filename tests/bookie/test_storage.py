@@ -13,6 +13,7 @@ from twisted.internet.threads import deferToThread
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.ledger_table import LedgerRow
+from quire.bookie.rows import DictRows
 from quire.bookie.storage import Storage
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -328,6 +329,23 @@ def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
     assert last.storage.limbo_ledgers() == [3]
     assert last.storage.add(run_of(1, 3), "d") is Status.EOK
     assert last.storage.add(run_of(2, 1), "e") is Status.EFENCED
+
+
+def test_limbo_of_a_ledger_without_a_row_hides_nothing_that_is_indexed() -> None:
+    """A crash may leave index rows of a ledger that is in no table: what is held of it is served too, also when limbo has ended."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    disk = bookie.disk.crashed(None)
+    disk.rows = {path: rows if path.endswith("runs") else DictRows() for path, rows in disk.rows.items()}
+    again = Bookie(disk)
+    again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
+    assert again.now(again.storage.held(1)) == [(0, 3)]
+    assert again.read(1, 2) == body_of(1, 2)
+    again.storage.set_limbo(1, False)
+    again.commit()
+    assert [again.read(1, entry) for entry in (-1, 2, 3)] == [body_of(1, 2), body_of(1, 2), Status.ENOENTRY]
 
 
 def test_replay_finds_the_key_of_a_ledger_that_had_none() -> None:
