@@ -7,8 +7,8 @@ limbo is copied from other bookies afterwards (`copies`, and `replication/restor
 
 Files in `current/`: `quire.restoring` in a lost directory from the beginning until it has its cookie, so that a restore that was interrupted
 begins again; `quire.limbo` in every ledger directory while any ledger is in limbo, with the word COPYING until every one was copied once.
-`DIRTY` in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the machine's boot.  A journal that is not
-synced outlives a killed process, but not the machine: then all ledgers are in limbo after the start.
+`DIRTY` in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the machine's boot, and whether the journal is
+synced.  One that is not outlives a killed process, but not the machine: then all ledgers are in limbo after the start.
 
 Knows: that order and those files.  Does not know: how copies are made, how a storage keeps limbo.
 
@@ -39,6 +39,7 @@ from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer
 RESTORING = "quire.restoring"
 LIMBO = "quire.limbo"
 DIRTY = "DIRTY"  # Apache's name, an empty file there
+SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in it
 COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was looked at yet; some wait for their writer or for a peer
 LEDGERS_PER_PAGE = 1000
 READS_AT_ONCE = 50  # of metadata
@@ -135,9 +136,18 @@ def end(files: Files, directories: Sequence[str]) -> None:
 
 
 def unclean(files: Files, options: BookieOptions, boot: bytes) -> bool:
-    """Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since."""
-    notes = [files.read_file(os.path.join(current(directory), DIRTY)) for directory in options.ledger_directories]
-    return not options.journal_sync_data and any(note is not None and (note != boot or not boot) for note in notes)
+    """
+    Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since.  What it was
+    told to do counts, not what this one is; a note that does not tell, as Apache's, is taken to be of a run like this one.
+    """
+    for directory in options.ledger_directories:
+        note = files.read_file(os.path.join(current(directory), DIRTY))
+        if note is not None:
+            words = note.split()
+            synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
+            if not synced and (words[:-1] != boot.split() or not boot):
+                return True
+    return False
 
 
 def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
@@ -145,7 +155,7 @@ def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> No
     for directory in options.ledger_directories:
         path = os.path.join(current(directory), DIRTY)
         if boot is not None:
-            files.replace(path, boot)
+            files.replace(path, b" ".join((*boot.split(), SYNCED if options.journal_sync_data else UNSYNCED)) + b"\n")
         else:
             files.unlink(path)
 

@@ -149,17 +149,29 @@ def test_a_directory_that_was_given_up_comes_back_in_limbo(tmp_path: Path) -> No
     assert given_up.noted(Files(), two) == []
 
 
-def dirty(path: Path) -> None:
-    """As a killed process leaves it, started in boot 1."""
-    (path / "ledgers" / "current" / "DIRTY").write_bytes(b"1")
-
-
 @pytest.mark.parametrize(
-    ("synced", "boots", "expected"),
-    [(True, (b"1", b"2"), []), (False, (b"1", b"1"), []), (False, (b"1", b"2"), [0, 1, 2, 3]), (False, (b"", b""), [0, 1, 2, 3])],
+    ("before", "synced", "boots", "expected"),
+    [
+        (b"1 synced\n", True, (b"1", b"2"), []),
+        (b"1 unsynced\n", False, (b"1", b"1"), []),
+        (b"1 unsynced\n", False, (b"1", b"2"), [0, 1, 2, 3]),
+        (b" unsynced\n", False, (b"", b""), [0, 1, 2, 3]),
+        (b"1 unsynced\n", True, (b"1", b"2"), [0, 1, 2, 3]),
+        (b"1 synced\n", False, (b"1", b"2"), []),
+        (b"", True, (b"1", b"2"), []),
+        (b"", False, (b"1", b"2"), [0, 1, 2, 3]),
+    ],
 )
-def test_an_unclean_end_without_sync(tmp_path: Path, synced: bool, boots: tuple[bytes, bytes], expected: list[int]) -> None:
-    """With sync off, what was acknowledged outlives the process, but not the machine; where the boot isn't known the worst is assumed."""
+def test_an_unclean_end_without_sync(tmp_path: Path, before: bytes, synced: bool, boots: tuple[bytes, bytes], expected: list[int]) -> None:
+    """
+    With sync off, what was acknowledged outlives the process, but not the machine, whatever the next start is configured to do; where the boot
+    isn't known, or Apache's note tells nothing, the worst is assumed.
+    """
+
+    def dirty(path: Path) -> None:
+        """As a killed process leaves it, started in boot 1."""
+        (path / "ledgers" / "current" / "DIRTY").write_bytes(before)
+
     assert limbo_after(tmp_path, dirty, boots=boots, journal_sync_data=synced) == expected
 
 
@@ -170,7 +182,9 @@ def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path) -> None:
         store = await new_store()
         bookie = Bookie(reactor, options_in(tmp_path, store.uri), store)
         await bookie.start()
-        assert [found.parent.parent.name for found in tmp_path.rglob("DIRTY")] == ["ledgers"]
+        (note,) = tmp_path.rglob("DIRTY")
+        assert note.parent.parent.name == "ledgers"
+        assert note.read_bytes().split()[-1] == b"synced"
         await bookie.stop()
         assert not list(tmp_path.rglob("DIRTY"))
         await store.close()
