@@ -223,7 +223,7 @@ class Garbage:
         try:
             await self._delete_ledgers()
             self.problem = None
-        except (Doubt, LedgerError) as doubt:
+        except (Doubt, LedgerError, StorageError, OSError) as doubt:
             self.problem = str(doubt)
             log.warn("garbage collection deletes no more ledgers in this round: {reason}", reason=self.problem)
         kinds = [kind for kind in (self.minor, self.major) if self._wanted(kind, kind.name in forced)]
@@ -327,9 +327,16 @@ class Garbage:
             if left > 0:
                 await pause(self._clock, left)
         await self._check_cluster()
+        trouble = ""
         for start in range(0, len(gone), DELETES_PER_TURN):
-            for ledger in gone[start : start + DELETES_PER_TURN]:
-                self._storage.delete_ledger(ledger)
-            self._storage.counters.gc_ledgers_deleted += len(gone[start : start + DELETES_PER_TURN])
             self._unswept = True
+            for ledger in gone[start : start + DELETES_PER_TURN]:
+                try:
+                    self._storage.delete_ledger(ledger)
+                except (StorageError, OSError) as failure:  # its row can't be read; the others go
+                    trouble = f"ledger {ledger} can't be deleted: {failure}"
+                else:
+                    self._storage.counters.gc_ledgers_deleted += 1
             await pause(self._clock, 0)
+        if trouble:
+            raise Doubt(trouble)

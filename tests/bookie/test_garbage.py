@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from quire.bookie.compaction import LogUse
 from quire.bookie.counters import Counters
-from quire.bookie.files import Files, Usage
+from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.garbage import LISTING_S, PAGE, Garbage
 from quire.bookie.space import DirectorySpace
 from quire.metadata.memory_store import MemoryCluster, MemoryStore
@@ -231,6 +231,37 @@ def test_a_failed_round_does_not_count_as_a_listing() -> None:
     scene.store.page = page
     scene.round()
     assert scene.local == [1]
+
+
+@pytest.mark.parametrize("failure", [StorageError("ledger table: the row of ledger 2 is damaged"), OSError(5, "Input/output error")])
+def test_a_ledger_whose_row_is_damaged_is_told(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays, and the round says why; the others go, logs are looked at all the same, and the next round tries again."""
+    scene = Scene([1, 2, 3, 4], 4)
+    delete = scene.storage.delete_ledger
+
+    def failing(ledger: int) -> None:
+        if ledger == 2:
+            raise failure
+        delete(ledger)
+
+    monkeypatch.setattr(scene.storage, "delete_ledger", failing)
+    scene.round()
+    assert scene.local == [2, 4]
+    assert scene.garbage.problem == f"ledger 2 can't be deleted: {failure}"
+    assert scene.storage.counters.gc_ledgers_deleted == 2
+    assert scene.passes == [0.0]
+    monkeypatch.undo()
+    scene.round()
+    assert (scene.local, scene.garbage.problem) == ([4], None)
+
+
+def test_local_ledgers_that_can_not_be_listed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged ledger table deletes nothing, and the status says why."""
+    scene = Scene([1, 2], 2)
+    monkeypatch.setattr(scene.storage, "stored_ledgers", lambda: fail(OSError(5, "Input/output error")))
+    scene.round()
+    assert scene.local == [1, 2]
+    assert scene.garbage.problem == "[Errno 5] Input/output error"
 
 
 def test_compactions_come_when_they_are_due() -> None:
