@@ -32,6 +32,7 @@ class LedgerScan:
         self._found: list[int] = []
 
     async def run(self) -> list[int]:
+        await self._session.sync(self._paths.root)  # before any level is listed: a server that is behind lacks whole directories
         for names in self._paths.levels():
             if len(self._found) < self._limit:
                 await self._walk(self._paths.root, names, "")
@@ -41,8 +42,6 @@ class LedgerScan:
         """`patterns` are those of the levels below `path`, `digits` those of the levels above."""
         leaf = len(patterns) == 1
         try:
-            if leaf:
-                await self._session.sync(path)
             names = await self._session.children(path)
         except NoNode:
             if path == self._paths.root:
