@@ -272,11 +272,18 @@ async def stored_cookie(store: MetadataStore, bookie: str) -> Versioned[bytes] |
 
 
 def stamp(files: Files, options: BookieOptions, cookie: Cookie) -> None:
-    """Writes the cookie to every directory, durably; `IdentityError` names the directory that can't be written."""
+    """
+    Writes the cookie to every directory, durably; `IdentityError` names the directory that can't be written.  No directory has it before all were
+    written to: a cookie binds them to each other, so that a wrong name among them could not be corrected.
+    """
     for directory in directories(options):
         try:
             files.make_directories(os.path.join(directory, CURRENT))
-            files.replace(place_path(directory), place_of(options, directory).encode())
+        except OSError as failure:
+            raise IdentityError(f"{directory} can't be made: {failure.strerror or failure}") from failure
+    note_places(files, options, directories(options))
+    for directory in directories(options):
+        try:
             files.replace(version_path(directory), cookie.encode())
         except OSError as failure:
             raise IdentityError(f"{version_path(directory)}: {failure.strerror or failure}") from failure

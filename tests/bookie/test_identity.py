@@ -194,6 +194,23 @@ def test_a_first_start_that_ended_half_way_is_gone_on_with(place: Place) -> None
     assert place.version("l2").read_bytes() == place.stored()
 
 
+@pytest.mark.parametrize("call", ["make_directories", "replace"])
+def test_a_directory_that_can_not_be_written_leaves_no_cookie_elsewhere(place: Place, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the first directories would be bound to a name that its owner corrects next."""
+    working = getattr(place.files, call)
+
+    def failing(path: str, *more: bytes) -> None:
+        if "/misspelt/" in path:
+            raise OSError(30, "Read-only file system", path)
+        working(path, *more)
+
+    monkeypatch.setattr(place.files, call, failing)
+    with pytest.raises(IdentityError, match=r"misspelt.*: Read-only file system"):
+        place.check(ledger_directories=("l1", "misspelt"))
+    assert not list(place.path.rglob("VERSION"))
+    assert place.check() is True
+
+
 def test_unknown_files_without_cookie_are_refused(place: Place) -> None:
     (place.path / "l2" / "current").mkdir(parents=True)
     (place.path / "l2" / "current" / "0.log").write_bytes(b"x")
