@@ -5,6 +5,7 @@ Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not
 Keys that BookKeeper lacks are our own and say so in the sample.
 """
 
+import os
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -173,10 +174,10 @@ class BookieOptions(BaseModel):
             )
         directories = {"journalDirectories": self.journal_directories, "ledgerDirectories": self.ledger_directories, "indexDirectories": self.index_directories}
         for key, paths in directories.items():
-            if len(set(paths)) != len(paths):
-                raise ValueError(f"{key} names a directory twice: {','.join(paths)}")
             if not all(paths):
                 raise ValueError(f"{key} has an empty name: {','.join(paths)!r}")
+            if len({os.path.normpath(path) for path in paths}) != len(paths):
+                raise ValueError(f"{key} names a directory twice: {','.join(paths)}")
         if 0 < self.major_compaction_threshold < self.minor_compaction_threshold <= 1:
             raise ValueError(
                 f"minorCompactionThreshold {self.minor_compaction_threshold} is above majorCompactionThreshold {self.major_compaction_threshold}: "

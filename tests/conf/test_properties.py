@@ -158,9 +158,14 @@ def test_broken_relations_name_both_keys(text: str, said: str) -> None:
     assert said in str(refused.value)
 
 
-def test_directories_named_twice_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="ledgerDirectories names a directory twice: /l,/l"):
-        options(BookieOptions, parse("metadataServiceUri=memory://a\njournalDirectories=/j\nledgerDirectories=/l,/l", "f"))
+@pytest.mark.parametrize(
+    ("paths", "said"), [("/l,/l", "a directory twice: /l,/l"), ("/l,/k/../l/", "a directory twice: /l,/k/../l/"), (",", "an empty name: ','")]
+)
+def test_directories_named_twice_are_refused(paths: str, said: str) -> None:
+    """In whatever spelling."""
+    with pytest.raises(ConfigurationError) as refused:
+        options(BookieOptions, parse(f"metadataServiceUri=memory://a\njournalDirectories=/j\nledgerDirectories={paths}", "f"))
+    assert f"ledgerDirectories {'has' if paths == ',' else 'names'} {said}" in str(refused.value)
 
 
 def test_missing_keys_come_with_an_example() -> None:
