@@ -14,11 +14,12 @@ from typing import Protocol, final
 from twisted.internet.defer import Deferred
 
 from quire.protocol.errors import Status
-from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLac
+from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLac, WriteLac
 
 # SPDX-License-Identifier: Apache-2.0
 
 
+WriteRequest = AddRun | WriteLac  # what may have to wait for room
 ReadRequest = Read | BatchRead | ReadLac | ListEntries  # what may have to wait for the disk
 
 
@@ -39,19 +40,19 @@ class Peer(Protocol):
     choked: bool  # it does not take its answers
     held: deque[ReadRequest]  # reads that wait for their turn
     reads_under_way: int
-    parked: deque[AddRun]  # adds that found no room, in order
+    parked: deque[WriteRequest]  # what found no room, in order
     parked_bytes: int
 
     def send(self, data: bytes) -> None:
         """Whole frames; nothing happens once the connection is gone."""
         ...
 
-    def park(self, run: AddRun, size: int) -> None:
-        """Keeps an add that found no room; the connection stops reading at its bound."""
+    def park(self, request: WriteRequest, size: int) -> None:
+        """Keeps what found no room; the connection stops reading at its bound."""
         ...
 
     def unpark(self, size: int) -> None:
-        """The oldest parked add has been dealt with."""
+        """The oldest parked one has been dealt with."""
         ...
 
 
@@ -84,7 +85,9 @@ class LedgerStorage(Protocol):
         """EOK: no plain add of this ledger is taken any more, and the token comes back when that is on disk (at once if it was)."""
         ...
 
-    def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status: ...
+    def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status | None:
+        """EOK and None as for `add`."""
+        ...
 
     def force(self, ledger: int, token: object) -> None: ...
 

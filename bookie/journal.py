@@ -137,6 +137,7 @@ class Journal:
         self._queue_bytes_max = queue_bytes_max
         self._backlog_bytes_max = max(backlog_bytes_max, SEGMENTS_MIN * self._segment_bytes)
         self._oldest = segments[0].start if segments else place.position  # where the oldest segment begins
+        self._current = segments[-1].start if segments else place.position  # and where the newest does
         self._group_wait = group_wait
         self._sync = sync
         self._threaded = threaded
@@ -174,13 +175,22 @@ class Journal:
     @property
     def backlog_full(self) -> bool:
         """Nothing more should be appended before a checkpoint has freed segments."""
-        return self.backlog >= self._backlog_bytes_max
+        return self._backlog_reaches(self._backlog_bytes_max)
+
+    @property
+    def backlog_settles(self) -> bool:
+        """Whether a checkpoint that begins now ends a full backlog: it frees all segments but the newest."""
+        return self.backlog_full and self.synced.position >= self._current
+
+    def _backlog_reaches(self, size: int) -> bool:
+        """Never of the segment alone that is being written, which no checkpoint can free: one made for a large group may be larger than any bound."""
+        return self.backlog >= size and self._oldest < self._current
 
     @property
     def brimful(self) -> bool:
         """Not even what recovers ledgers should be appended."""
         part = self._queue_bytes_max // RESERVE_PART
-        return self.queued_bytes >= self._queue_bytes_max + part or self.backlog >= self._backlog_bytes_max + self._backlog_bytes_max // RESERVE_PART
+        return self.queued_bytes >= self._queue_bytes_max + part or self._backlog_reaches(self._backlog_bytes_max + self._backlog_bytes_max // RESERVE_PART)
 
     @property
     def relaxed(self) -> bool:
@@ -457,7 +467,8 @@ class Journal:
             self._handle = handle
             with self._lock:
                 self._segments.append(segment)
-            self.place = Place(self.place.sequence, segment.start)
+                self._current = segment.start
+            self.place = self.synced = Place(self.place.sequence, segment.start)  # all before it was synced, by then or just now
             self._asked_for_next = False
         self._set_crowded(None)
 

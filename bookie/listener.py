@@ -20,11 +20,10 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.contract import ReadRequest
+from quire.bookie.contract import ReadRequest, WriteRequest
 from quire.bookie.service import Service
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import ReactorTime
-from quire.protocol.messages import AddRun
 from quire.protocol.wire import Requests
 
 # SPDX-License-Identifier: Apache-2.0
@@ -83,7 +82,7 @@ class Connection(Protocol):
         self.paused_since: float | None = None
         self.paused_alarmed = False
         self.choked = False  # the peer does not take its answers
-        self.parked: deque[AddRun] = deque()  # adds that found no room, in order
+        self.parked: deque[WriteRequest] = deque()  # what found no room, in order
         self.parked_bytes = 0
         self.held: deque[ReadRequest] = deque()  # reads that wait for their turn
         self.reads_under_way = 0
@@ -126,14 +125,14 @@ class Connection(Protocol):
         if self.alive:
             self._wire.write(data)
 
-    def park(self, run: AddRun, size: int) -> None:
-        """Keeps an add that found no room; stops reading at the bound."""
-        self.parked.append(run)
+    def park(self, request: WriteRequest, size: int) -> None:
+        """Keeps what found no room; stops reading at the bound."""
+        self.parked.append(request)
         self.parked_bytes += size
         self._flow()
 
     def unpark(self, size: int) -> None:
-        """The oldest parked add has been dealt with."""
+        """The oldest parked one has been dealt with."""
         self.parked.popleft()
         self.parked_bytes -= size
         self._flow()

@@ -1,38 +1,42 @@
 """
-Adds that found no room in the storage, and how they get in when there is room again.
+Adds and explicit LACs that found no room in the storage, and how they get in when there is room again.
 
-A bookie that cannot keep up does not refuse adds, for a writer takes a refusal for a dead bookie: it keeps them here, per
+A bookie that cannot keep up does not refuse them, for a writer takes a refusal for a dead bookie: it keeps them here, per
 connection and in order, while fences, reads and recovery of the same connection pass (architecture.md 2, Pressure).
 
-Knows: whose turn it is.  Does not know: why there was no room, what an add is; the bound per connection is the
+Knows: whose turn it is.  Does not know: why there was no room, what is written; the bound per connection is the
 connection's own, which stops reading from its peer there.
 Safety: adds of one connection get in in the order they came; no connection starves another (one run each, in turn).
 """
 
 from collections.abc import Callable
 
-from quire.bookie.contract import Peer
-from quire.protocol.messages import AddRun
+from quire.bookie.contract import Peer, WriteRequest
+from quire.protocol.messages import WriteLac
 
 # SPDX-License-Identifier: Apache-2.0
 
+LAC_OVERHEAD = 256  # bytes that a parked explicit LAC takes in memory beside its body
 
-def size_of(run: AddRun) -> int:
+
+def size_of(run: WriteRequest) -> int:
     """Bytes that a run holds in memory, about."""
+    if isinstance(run, WriteLac):
+        return len(run.body) + LAC_OVERHEAD
     return len(run.frames) if run.frames is not None else sum(map(len, run.bodies))
 
 
 class Parking:
-    """All connections with parked adds, in the order in which they get their turn.  `admit` takes a run or says False: no room."""
+    """All connections with parked runs, in the order in which they get their turn.  `admit` takes a run or says False: no room."""
 
-    def __init__(self, admit: Callable[[Peer, AddRun], bool]) -> None:
+    def __init__(self, admit: Callable[[Peer, WriteRequest], bool]) -> None:
         self._admit = admit
         self._waiting: dict[Peer, None] = {}  # an ordered set
         self.runs = 0
         self.bytes = 0
         self._admitting = False
 
-    def park(self, peer: Peer, run: AddRun) -> None:
+    def park(self, peer: Peer, run: WriteRequest) -> None:
         size = size_of(run)
         self._waiting.setdefault(peer)
         self.runs += 1
@@ -63,7 +67,7 @@ class Parking:
             self._admitting = False
 
     def lost(self, peer: Peer) -> None:
-        """A connection has ended: its parked adds were never taken, and are dropped."""
+        """A connection has ended: its parked runs were never taken, and are dropped."""
         self._waiting.pop(peer, None)
         self.runs -= len(peer.parked)
         self.bytes -= peer.parked_bytes

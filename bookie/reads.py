@@ -12,6 +12,7 @@ turns to the next replica.
 Safety: a disk that fails is EIO, never "no such entry".
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -49,7 +50,7 @@ class Reads:
         self.storage = storage
         self.waiting = 0  # under way or in line, all connections
         self._tally = tally
-        self._waiting_max = options.reads_pending_max
+        self._waiting_max = options.reads_pending_max or sys.maxsize
         self._batch_bytes_max = options.batch_read_bytes_max
         self._start: dict[type, Callable[[Any, Any], Deferred[None] | None]] = {
             Read: self._read,

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from twisted.logger import Logger
 
-from quire.bookie.contract import LedgerStorage, Own, Peer
+from quire.bookie.contract import LedgerStorage, Own, Peer, WriteRequest
 from quire.bookie.files import StorageError
 from quire.bookie.long_poll import LongPolls
 from quire.bookie.parking import Parking
@@ -121,11 +121,14 @@ class Service:
         tally.add_entries += len(run.bodies)
         if peer.parked and not (run.recovery or run.priority):
             self.parking.park(peer, run)  # behind those that came before it
-        elif not self._admit(peer, run):
+        elif not self._admit_add(peer, run):
             self.parking.park(peer, run)
 
-    def _admit(self, peer: Peer, run: AddRun) -> bool:
-        """Hands a run to the storage, or answers it; False: there is no room now, and nothing was done."""
+    def _admit(self, peer: Peer, request: WriteRequest) -> bool:
+        """Hands what was parked to the storage, or answers it; False: there is no room now, and nothing was done."""
+        return self._admit_add(peer, request) if type(request) is AddRun else self._admit_lac(peer, cast(WriteLac, request))
+
+    def _admit_add(self, peer: Peer, run: AddRun) -> bool:
         status: Status | None
         if not spoken(run.version, run.txns is None):
             status = Status.EBADVERSION
@@ -177,7 +180,12 @@ class Service:
 
     def _write_lac(self, peer: Peer, request: WriteLac) -> None:
         self.tally.lac_writes += 1
+        if peer.parked or not self._admit_lac(peer, request):
+            self.parking.park(peer, request)
+
+    def _admit_lac(self, peer: Peer, request: WriteLac) -> bool:
         body = request.body
+        status: Status | None
         if not spoken(request.version, is_v2=False):
             status = Status.EBADVERSION
         elif self.read_only:
@@ -185,10 +193,17 @@ class Service:
         elif len(body) < LAC_BODY_BYTES_MIN or not 0 <= (ledger := int.from_bytes(body[:8], "big", signed=True)) < LEDGER_ID_END:
             status = Status.EBADREQ
         else:
-            status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
+            try:
+                status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
+            except (StorageError, OSError) as error:
+                self.log.error("explicit LAC of ledger {ledger}: {error}", ledger=ledger, error=str(error))
+                status = Status.EIO
             if status is Status.EOK:
-                return
+                return True
+            if status is None:
+                return False
         self.refuse(peer, request, status)
+        return True
 
     def _force(self, peer: Peer, request: Force) -> None:
         self.tally.forces += 1

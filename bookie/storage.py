@@ -376,7 +376,8 @@ class Storage:
         journal = journals[ledger % len(journals)]
         cache = self._cache
         if (cache.full or journal.full) and (cache.brimful or journal.brimful or not (run.recovery or run.priority)):
-            return self._send_away(journal)
+            self._send_away(journal)
+            return None
         bodies = run.bodies
         count = len(bodies)
         if not count or len(bodies[-1]) < LAC_END:
@@ -528,7 +529,8 @@ class Storage:
             return Status.ENOLEDGER
         journal = self._journal_of(ledger)
         if journal.full:
-            return self._send_away(journal)
+            self._send_away(journal)
+            return None
         state = self._open_with_key(ledger, master_key)
         if state is None:
             return Status.EUA
@@ -613,6 +615,25 @@ class Storage:
         if state is not None:
             state.wake()
 
+    def drop_copy(self, ledger: int) -> None:
+        """
+        Forgets the entries of a closed ledger that lives on elsewhere; it may be copied here again.  It is fenced for ever: a writer that slept while others
+        closed the ledger and replaced this bookie still takes it for one of its own.
+        """
+        state = self._ledgers.get(ledger)
+        if state is None:
+            return
+        self._drop(ledger, remembered=False)
+        left = self._create(ledger, state.key)
+        left.fenced = left.key_logged = True
+        blocks = (
+            *(pack_block(DELETED, 0, ledger, len(COPY_ONLY)), COPY_ONLY),
+            *(pack_block(KEY, 0, ledger, len(state.key)), state.key),
+            pack_block(FENCE, 0, ledger, 0),
+        )
+        self._journal_of(ledger).append(blocks, sum(map(len, blocks)), None, left)  # of one group: all or nothing
+        state.wake()
+
     def _drop(self, ledger: int, remembered: bool = True) -> LedgerState | None:
         self._cache.forget(ledger)
         self._lookup.forget(ledger)
@@ -661,8 +682,9 @@ class Storage:
 
     def _relieve(self) -> None:
         """Those who were sent away may try again: there is room, or they will be refused."""
-        if any(journal.backlog_settles for journal in self._journals):
-            self._checkpoint_soon()
+        if self.read_only is None and any(journal.backlog_settles for journal in self._journals):
+            self._checkpoint_soon()  # and then again
+            return
         if self.read_only is not None or (not self._cache.full and all(journal.relaxed for journal in self._journals)):
             self._parked = False
             self.relieved()

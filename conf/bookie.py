@@ -138,7 +138,10 @@ class BookieOptions(BaseModel):
     frame_bytes_max: int = option(5_242_880, ge=4096, key="nettyMaxFrameSizeBytes", unit="bytes", description="largest frame, its length field included")
     batch_read_bytes_max: int = option(5_242_880, ge=4096, key="maxBatchReadSize", unit="bytes", description="most bytes in one batch read's answer")
     reads_pending_max: int = option(
-        10_000, ge=1, key="maxPendingReadRequestsPerThread", description="reads that wait for the disk; one more is answered with too many requests"
+        10_000,
+        ge=0,
+        key="maxPendingReadRequestsPerThread",
+        description="reads that wait for the disk; one more is answered with too many requests; 0: no limit",
     )
     long_polls_max: int = option(10_000, ge=1, key="longPollsMax", description="long polls that wait; one more is refused with too many requests (our own key)")
     connection_pending_bytes_max: int = option(

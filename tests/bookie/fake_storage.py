@@ -138,7 +138,9 @@ class FakeStorage:
         self._queue(token)
         return Status.EOK
 
-    def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status:
+    def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status | None:
+        if self.room < 1:
+            return None
         found = self._open(ledger, master_key)
         if isinstance(found, Status):
             return found

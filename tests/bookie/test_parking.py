@@ -1,12 +1,18 @@
 """Adds that find no room: in order, in turn, overtaken by what keeps a ledger from closing, and never refused."""
 
+from quire.protocol import v3
 from quire.protocol.errors import Status
-from quire.protocol.messages import AddAcks
-from tests.bookie.wires import KEY, LEDGER, Scene, adds, adds3, read3
+from quire.protocol.messages import AddAcks, StatusReply, WriteLac
+from tests.bookie.wires import DIGEST, KEY, LEDGER, Scene, adds, adds3, read3
 
 # SPDX-License-Identifier: Apache-2.0
 
 S = Status
+
+
+def lac3(txn: int, ledger: int = LEDGER) -> bytes:
+    """An explicit LAC, the number of the request."""
+    return v3.pack_request(WriteLac(ledger, txn, KEY, DIGEST.lac_body(ledger, txn), txn))
 
 
 def test_adds_without_room_are_parked_and_get_in_in_order() -> None:
@@ -77,3 +83,20 @@ def test_parked_adds_go_with_their_connection() -> None:
     assert [ledger for ledger, _, _ in scene.storage.taken] == [2]
     assert there.replies() == [AddAcks(2, 0, 1, S.EOK)]
     assert scene.service.parking.bytes == 0
+
+
+def test_an_explicit_lac_waits_like_an_add() -> None:
+    """In order with the adds of its connection, and never refused for want of room."""
+    scene = Scene()
+    scene.storage.room = 0
+    client = scene.connect().send(adds3(1, b"a")).send(lac3(2)).send(adds3(3, b"b", first=1))
+    alone = scene.connect().send(lac3(4, ledger=8))
+    assert (client.replies(), alone.replies(), scene.service.parking.runs) == ([], [], 4)
+    assert alone.connection.parked_bytes > len(DIGEST.lac_body(8, 4))
+    scene.storage.room = 3
+    scene.storage.relieved()
+    assert [type(reply) for reply in client.replies()] == [AddAcks, StatusReply, AddAcks]
+    (answer,) = alone.replies()
+    assert answer.status is S.EOK
+    assert (scene.service.parking.runs, scene.service.parking.bytes) == (0, 0)
+    assert scene.storage.explicit_lac(LEDGER) == DIGEST.lac_body(LEDGER, 2)

@@ -52,6 +52,16 @@ def test_too_many_reads_are_rejected_with_their_ids() -> None:
     assert scene.service.reads.waiting == 0
 
 
+def test_no_limit_of_waiting_reads() -> None:
+    """0, as a BookKeeper configuration may have it."""
+    scene = Scene(reads_pending_max=0)
+    scene.storage.slow = True
+    client = scene.connect().send(adds(b"a"))
+    client.take()
+    client.send(b"".join(read(entry) for entry in range(20_000)))
+    assert (client.replies(), scene.service.reads.waiting) == ([], 20_000)
+
+
 def test_reads_wait_while_the_peer_takes_no_answers() -> None:
     """Else one chunk of requests could make us hold gigabytes."""
     scene = Scene()

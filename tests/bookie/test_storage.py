@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import struct
 import threading
 from typing import Any
 
@@ -884,6 +885,38 @@ def test_a_journal_that_is_not_freed_has_a_bound() -> None:
     bookie.commit()
     assert bookie.relieved == 1
     assert bookie.storage.add(run_of(1, entry, size=400_000), "again") is Status.EOK
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_one_group_larger_than_the_backlog_parks_nobody_for_good(sync: bool) -> None:
+    """The segment that was made for it is larger than the bound by itself, and no checkpoint can free the one that is being written."""
+    bookie = Bookie(write_cache_bytes_max=64 << 20, journal_backlog_bytes_max=1 << 20, journal_sync_data=sync)
+    for entry in range(5):
+        refused = 0
+        while bookie.storage.add(run_of(1, entry, size=9 << 19), entry) is None:
+            bookie.commit()
+            refused += 1
+            assert refused < 3
+        bookie.commit()
+        assert bookie.tokens[-1] == entry
+    assert len(bookie.disk.find(".qj")) < 5, "checkpoints free what they can"
+
+
+def test_an_explicit_lac_waits_for_room_and_a_fence_does_not() -> None:
+    """A full queue takes no explicit LAC, nor makes its ledger; fences pass, for each of them ends a ledger's trouble."""
+    bookie = Bookie(journal_queue_bytes_max=1 << 20, write_cache_bytes_max=64 << 20)
+    lac = struct.pack(">qq", 2, 5)
+    for entry in range(5):
+        bookie.storage.add(run_of(1, entry, size=300_000), entry)
+    assert bookie.storage.write_lac(2, KEY, lac, "lac") is None
+    assert bookie.storage.ledger(2) is None
+    assert bookie.storage.fence(3, KEY, "fence") is Status.EOK
+    bookie.commit()
+    assert bookie.relieved == 1
+    assert bookie.storage.write_lac(2, KEY, lac, "lac") is Status.EOK
+    bookie.commit()
+    assert bookie.tokens[-2:] == ["fence", "lac"]
+    assert bookie.storage.explicit_lac(2) == lac
 
 
 def test_limbo_that_ended_is_back_after_a_crash_that_lost_the_copies() -> None:

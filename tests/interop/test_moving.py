@@ -105,7 +105,7 @@ def test_there_and_back_and_there_again(case: str) -> None:
     """
     settings, kill = CASES[case]
     with peer.Cluster(bookies=0) as cluster:
-        cluster.settings = settings_in(cluster.directory / "java-bookie0", settings) | {"maxPendingReadRequestsPerThread": 10_000}
+        cluster.settings = settings_in(cluster.directory / "java-bookie0", settings)
         house = House(cluster)
         try:
             there_and_back(house, kill)
