@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+from quire.bookie.catch_up import CatchUp
 from quire.bookie.counters import Counters
 from quire.bookie.directory import BATCH_ENTRY, BATCH_START, LedgerDirectory
 from quire.bookie.files import StorageError
@@ -51,6 +52,7 @@ class Lookup:
         directories: Sequence[LedgerDirectory],
         workers: Workers,
         counters: Counters,
+        catch_up: CatchUp,
         *,
         ahead_bytes_max: int,
         batch_bytes_max: int,
@@ -60,6 +62,7 @@ class Lookup:
         self._directories = directories
         self._workers = workers
         self._counters = counters
+        self._catch_up = catch_up
         self._batch_bytes_max = batch_bytes_max
         self._ahead = ReadAhead(ahead_bytes_max)
         self._windows: dict[int, Window] = {}
@@ -196,7 +199,7 @@ class Lookup:
         window = self._windows[ledger] = Window(entry)
         state.read_next = -1
         try:
-            bodies = await self._stored(self._directory_of(ledger).window, ledger, entry, RUN_BYTES_MAX)
+            bodies = await self._catch_up.read(lambda: self._stored(self._directory_of(ledger).window, ledger, entry, RUN_BYTES_MAX))
             if not isinstance(bodies, Status) and bodies:
                 state.read_next = entry + len(bodies)
                 if not window.old:
@@ -209,7 +212,9 @@ class Lookup:
 
     async def _read_run_stored(self, state: LedgerState, first: int, count_max: int, room: int) -> list[bytes] | Status:
         self._counters.reads_stored += 1
-        bodies = await self._stored(self._directory_of(state.id).read_run, state.id, first, count_max, room + BATCH_START)
+        bodies = await self._catch_up.read(
+            lambda: self._stored(self._directory_of(state.id).read_run, state.id, first, count_max, room + BATCH_START)
+        )
         if isinstance(bodies, Status):
             return bodies
         if bodies:

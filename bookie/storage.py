@@ -26,6 +26,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie import apache_journal, given_up
+from quire.bookie.catch_up import CatchUp
 from quire.bookie.checkpoint import Checkpoints, read_mark
 from quire.bookie.counters import Counters
 from quire.bookie.deleted import DeletedLedgers
@@ -115,6 +116,7 @@ class Storage:
             self._directories,
             self._workers,
             self.counters,
+            CatchUp(reactor, self.counters),
             ahead_bytes_max=options.read_cache_bytes_max,
             batch_bytes_max=options.batch_read_bytes_max,
         )

@@ -124,12 +124,16 @@ def read_reply(reply: ReadReply, request: Read) -> bytes:
 
 def batch_reply(reply: BatchReply, request: BatchRead) -> bytes:
     bodies = reply.bodies if reply.status is Status.EOK else []
-    length = BATCH_ANSWER.size - 4 + sum(map(len, bodies)) + 4 * len(bodies)
+    sizes = list(map(len, bodies))
+    length = BATCH_ANSWER.size - 4 + sum(sizes) + 4 * len(bodies)
     word = packets.header_word(request.version, packets.BATCH_READ)
-    parts = [BATCH_ANSWER.pack(length, word, spoken(reply.status), request.ledger, request.first, request.request_id)]
-    for body in bodies:
-        parts += (len(body).to_bytes(4, "big"), body)
-    return b"".join(parts)
+    head = BATCH_ANSWER.pack(length, word, spoken(reply.status), request.ledger, request.first, request.request_id)
+    if sizes and min(sizes) == max(sizes):
+        return sizes[0].to_bytes(4, "big").join([head, *bodies])
+    parts = [b""] * (2 * len(bodies))
+    parts[::2] = [size.to_bytes(4, "big") for size in sizes]
+    parts[1::2] = bodies
+    return head + b"".join(parts)
 
 
 def auth_reply(reply: AuthReply, request: Auth) -> bytes:

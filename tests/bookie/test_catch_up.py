@@ -1,0 +1,120 @@
+"""The turns of big reads beside adds, on a clock that the test turns."""
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from quire.bookie.catch_up import REST_S_MAX, CatchUp
+from quire.bookie.counters import Counters
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Bench:
+    """Big reads that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.counters = Counters()
+        self.catch_up = CatchUp(self.clock, self.counters)
+        self.begun: list[Deferred[str]] = []
+        self.ended: list[str] = []
+
+    def ask(self) -> None:
+        def job() -> Deferred[str]:
+            self.begun.append(Deferred())
+            return self.begun[-1]
+
+        Deferred.fromCoroutine(self.catch_up.read(job)).addBoth(lambda found: self.ended.append(str(found)))
+
+    def end(self, read: int, after: float = 0.001, failure: Exception | None = None) -> None:
+        self.clock.advance(after)
+        if failure is None:
+            self.begun[read].callback(f"read {read}")
+        else:
+            self.begun[read].errback(failure)
+
+
+def test_without_adds_reads_begin_at_once_side_by_side() -> None:
+    """Nobody is in the way of a reader of an idle bookie."""
+    bench = Bench()
+    bench.ask()
+    bench.ask()
+    bench.end(0)
+    bench.ask()
+    assert len(bench.begun) == 3
+    bench.end(1)
+    bench.end(2)
+    assert bench.ended == ["read 0", "read 1", "read 2"]
+
+
+def test_beside_adds_a_read_is_followed_by_a_rest_as_long_as_it_took() -> None:
+    """Half of the time is the appends'."""
+    bench = Bench()
+    bench.ask()
+    bench.counters.adds += 1
+    bench.end(0, after=0.002)
+    bench.ask()
+    bench.clock.advance(0.0019)
+    assert len(bench.begun) == 1
+    bench.clock.advance(0.0002)
+    assert len(bench.begun) == 2
+
+
+def test_the_rest_after_a_slow_read_is_bounded() -> None:
+    """A slow disk is read from nearly all the time."""
+    bench = Bench()
+    bench.ask()
+    bench.counters.adds += 1
+    bench.end(0, after=1.0)
+    bench.ask()
+    bench.clock.advance(REST_S_MAX)
+    assert len(bench.begun) == 2
+
+
+def test_readers_that_waited_go_one_at_a_time_in_order() -> None:
+    """Many readers together get no more than one."""
+    bench = Bench()
+    bench.ask()
+    bench.counters.adds += 1
+    bench.end(0)
+    for _ in range(3):
+        bench.ask()
+    for number in (1, 2, 3):
+        bench.clock.advance(0.01)
+        assert len(bench.begun) == number + 1
+        bench.clock.advance(0.01)
+        assert len(bench.begun) == number + 1  # the next waits for this one's end
+        bench.counters.adds += 1
+        bench.end(number)
+    assert bench.ended == ["read 0", "read 1", "read 2", "read 3"]
+
+
+def test_when_the_adds_end_all_go_on() -> None:
+    """The line empties together once nothing is added any more."""
+    bench = Bench()
+    bench.ask()
+    bench.counters.adds += 1
+    bench.end(0)
+    for _ in range(4):
+        bench.ask()
+    bench.clock.advance(0.01)
+    assert len(bench.begun) == 2
+    bench.end(1)
+    bench.clock.advance(0.01)
+    assert len(bench.begun) == 5
+
+
+@pytest.mark.parametrize("waiting", [1, 2])
+def test_a_read_that_fails_lets_the_next_go(waiting: int) -> None:
+    """A failure is the caller's, and nobody's turn is lost."""
+    bench = Bench()
+    bench.ask()
+    bench.counters.adds += 1
+    for _ in range(waiting):
+        bench.end(len(bench.begun) - 1, failure=OSError("disk"))
+        bench.counters.adds += 1
+        bench.ask()
+        bench.clock.advance(0.01)
+    assert len(bench.begun) == waiting + 1
+    assert all("disk" in text for text in bench.ended)
