@@ -242,6 +242,22 @@ class Checkpoints:
                 state.index_stale = False
         self._ledgers.evict(self._cache.holds)
 
+    def spill(self, bytes_max: int) -> None:
+        """
+        At a start: what is in memory goes to the directories, not yet durably.  While they are full, less than `bytes_max` of it stays where it
+        is, so that the bookie can start and serve.  Raises `StorageError`, `OSError`.
+        """
+        half = self._cache.active
+        try:
+            for directory in self._directories:
+                self._room(directory, half)
+        except OSError as error:
+            if error.errno in FULL and half.bytes < bytes_max:
+                return
+            raise
+        self.write(self._cache.swap())
+        self._cache.drop()
+
     def _store(self, work: Work) -> None:
         """On the storage pool."""
         rows = rows_of(work.changes)
@@ -328,7 +344,9 @@ class Checkpoints:
         directory.index.delete_all(gone, self._workers.pause)  # before the half, which may hold a new ledger with the same id
         try:
             self.bytes_written += directory.flush(ledgers, half)
-        except (StorageError, OSError):
+        except (StorageError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+                error.filename = directory.path  # a write knows its handle only
             directory.abandon()
             raise
 

@@ -74,6 +74,7 @@ MASTER_KEY = slice(8, 28)  # where a V2 add frame holds the key
 LOCK = "quire.lock"
 UNSET_KEY = bytes(20)
 HOUR_S = 3600
+OVERFULL = 2  # a start on full disks holds so many times the write cache
 COPY_ONLY = b"\0"  # in a block of a deletion: the ledger lives on elsewhere
 
 
@@ -153,7 +154,7 @@ class Storage:
             raise
         self._opened = True
         self._started = self._reactor.seconds()
-        self._timer = self._reactor.callLater(self._options.flush_interval_ms / 1000, self._on_timer)
+        self._timer = self._reactor.callLater(0 if self._cache.full else self._options.flush_interval_ms / 1000, self._on_timer)
 
     def _start(self) -> None:
         options, files = self._options, self._files
@@ -234,8 +235,7 @@ class Storage:
             for block in moving.blocks():
                 self._apply_apache(*block)
                 if self._cache.full:
-                    self._checkpoints.write(self._cache.swap())
-                    self._cache.drop()
+                    self._checkpoints.spill(OVERFULL * self._options.write_cache_bytes_max)
             for cut in moving.cuts:
                 log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=cut)
             self._checkpoints.make_now()
@@ -292,8 +292,7 @@ class Storage:
             except ValueError as error:
                 raise StorageError(f"journal {current(path)}: {error}") from error
             if self._cache.full:
-                self._checkpoints.write(self._cache.swap())
-                self._cache.drop()
+                self._checkpoints.spill(OVERFULL * options.write_cache_bytes_max)
         if replay.torn is not None:
             log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=replay.torn)
         journal = Journal(

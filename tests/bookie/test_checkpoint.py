@@ -319,6 +319,65 @@ def test_a_flush_that_has_no_room_is_not_begun() -> None:
     assert bookie.storage.add(run_of(1, 5), "b") is Status.EOK
 
 
+def test_a_start_on_a_full_disk_keeps_in_memory_what_lay_there() -> None:
+    """What filled the cache when the process was killed: the bookie starts read-only, writes nothing, and flushes when there is room."""
+    bookie = Bookie(ledgers=2, write_cache_bytes_max=4 << 20)
+    full = Usage(1, 1 << 40, 1 << 20)
+    bookie.disk.usage = lambda path: full  # type: ignore[method-assign]  # a full disk
+    entry = 0
+    while bookie.storage.add(run_of(1, entry, size=50_000), entry) is Status.EOK:
+        bookie.commit()
+        entry += 1
+    assert bookie.tokens == list(range(entry))
+    assert entry * 50_000 > 3 << 19
+    for _ in range(2):
+        disk = bookie.disk.crashed(None)
+        disk.usage = lambda path: full  # type: ignore[method-assign]
+        bookie = Bookie(disk, ledgers=2)
+        bookie.clock.advance(0)
+        assert not [path for call, path in disk.calls if call == "write" and path.endswith(".log")], "nothing is written to a full disk"
+        assert "is full" in (bookie.storage.read_only or "")
+        assert bookie.storage.add(run_of(4, 0), "no") is Status.EREADONLY
+        assert all(bookie.read(1, each) == body_of(1, each, 50_000) for each in range(entry))
+        assert bookie.read(1, entry) is Status.ENOENTRY
+        assert bookie.storage.fence(2, KEY, "f") is Status.EOK
+        bookie.commit()
+        assert bookie.tokens == ["f"]
+    del bookie.disk.usage
+    bookie.clock.advance(10)
+    assert bookie.storage.read_only is None
+    assert bookie.storage.add(run_of(1, entry), "yes") is Status.EOK
+    again = Bookie(bookie.disk.crashed(None), ledgers=2)
+    assert all(again.read(1, each) == body_of(1, each, 50_000) for each in range(entry))
+
+
+def test_a_write_without_room_names_the_directory() -> None:
+    """Where the disk was not seen to be full before."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".log"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    bookie.disk.before = before
+    bookie.clock.advance(10)
+    assert "No space left on device: '/disk/ledgers0/current'" in (bookie.storage.read_only or "")
+
+
+def test_a_start_on_a_full_disk_has_a_bound() -> None:
+    """More than twice the cache is not held in memory: the start fails and says what is wanted."""
+    bookie = Bookie(write_cache_bytes_max=16 << 20)
+    for entry in range(100):
+        assert bookie.storage.add(run_of(1, entry, size=50_000), entry) is Status.EOK
+        bookie.commit()
+    disk = bookie.disk.crashed(None)
+    disk.usage = lambda path: Usage(1, 1 << 40, 1 << 20)  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="1048576 bytes are free"):
+        Bookie(disk)
+
+
 @pytest.mark.parametrize("long", [False, True])
 def test_a_full_disk_at_any_write_costs_nothing(long: bool) -> None:
     """
