@@ -151,6 +151,8 @@ class Checkpoints:
                 await self._settle(self._work)  # what failed before goes first
             work = self._work = self._take()
             await self._settle(work)
+            for _ in self._ledgers.evict(self._cache.holds):
+                await self._workers.run(self._workers.pause)  # others get a turn
         finally:
             self._over()
 
@@ -225,6 +227,8 @@ class Checkpoints:
         work = self._take()
         self._store(work)
         self._settled(work)
+        for _ in self._ledgers.evict(self._cache.holds):
+            pass
 
     def _settled(self, work: Work) -> None:
         """All of it is durable, save what was meant for a directory that was given up."""
@@ -240,7 +244,6 @@ class Checkpoints:
             state = self._ledgers.states.get(ledger)
             if state is not None and ledger not in self.deleted:
                 state.index_stale = False
-        self._ledgers.evict(self._cache.holds)
 
     def spill(self, bytes_max: int) -> None:
         """

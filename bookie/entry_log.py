@@ -39,6 +39,7 @@ IDS = struct.Struct(">qq")
 MAP_HEAD = struct.Struct(">iqqi")  # size, -1, -2, count
 MAP_ROW = struct.Struct(">qq")
 MAP_LEDGERS_MAX = 10_000
+LEDGERS_MAX = 50_000  # a log with so many ends, however small it is: its map stays in memory until then, about 150 bytes for each
 MAP_LEDGER, MAP_ENTRY = -1, -2
 ID_MAX = (1 << 31) - 1
 SUFFIX = ".log"
@@ -127,7 +128,7 @@ class EntryLogs:
     def append(self, ledger: int, records: bytes) -> tuple[int, int]:
         """Takes records (size fields included) of one ledger; returns (log, offset of the first).  They can be read after `write_out`."""
         size = len(records)
-        if self._handle < 0 or (self._position + size > self._bytes_max and self._position > HEADER_BYTES):
+        if self._handle < 0 or (self._position + size > self._bytes_max and self._position > HEADER_BYTES) or len(self._map) >= LEDGERS_MAX:
             self.rotate()
             self._begin()
         offset = self._position
@@ -189,12 +190,12 @@ class EntryLogs:
             return
         self.write_out()
         at = self._position
-        rows = sorted(self._map.items())
-        self._files.write(self._handle, ledgers_map(rows), at)
-        self._files.write(self._handle, [HEADER.pack(MAGIC, 1, at, len(rows))], 0)
+        self._files.write(self._handle, ledgers_map(self._map), at)
+        self._files.write(self._handle, [HEADER.pack(MAGIC, 1, at, len(self._map))], 0)
         self._unsynced[self._log] = self._handle
         self._log = -1
         self._handle = -1
+        self._map = {}
 
     def sync(self) -> None:
         """All that was appended is on stable storage afterwards.  Raises `OSError`; then it may not be tried again."""
@@ -220,9 +221,8 @@ class EntryLogs:
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
         """Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return."""
         try:
-            rows = sorted(ledgers.items())
-            self._files.write(handle, ledgers_map(rows), at)
-            self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(rows))], 0)
+            self._files.write(handle, ledgers_map(ledgers), at)
+            self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(ledgers))], 0)
         except OSError:
             self.drop_whole(log, handle)
             raise
@@ -319,14 +319,15 @@ class EntryLogs:
         self._log = -1
 
 
-def ledgers_map(rows: list[tuple[int, int]]) -> list[bytes]:
-    """The map's records for (ledger, bytes) rows."""
+def ledgers_map(sizes: dict[int, int]) -> list[bytes]:
+    """The map's records for the bytes of each ledger."""
     records = []
-    for start in range(0, len(rows), MAP_LEDGERS_MAX):
-        part = rows[start : start + MAP_LEDGERS_MAX]
+    ledgers = sorted(sizes)  # ids alone: pairs would hold the interpreter five times as long
+    for start in range(0, len(ledgers), MAP_LEDGERS_MAX):
+        part = ledgers[start : start + MAP_LEDGERS_MAX]
         size = MAP_HEAD.size - SIZE.size + MAP_ROW.size * len(part)
         records.append(MAP_HEAD.pack(size, MAP_LEDGER, MAP_ENTRY, len(part)))
-        records += [MAP_ROW.pack(*row) for row in part]
+        records.append(b"".join([MAP_ROW.pack(ledger, sizes[ledger]) for ledger in part]))
     return records
 
 

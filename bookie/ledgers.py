@@ -15,7 +15,9 @@ from quire.bookie.ledger_table import LedgerRow
 
 # SPDX-License-Identifier: Apache-2.0
 
-STATES_MAX = 50_000  # above this, states that nobody uses are evicted at a checkpoint, the oldest first, down to half of it
+STATES_MAX = 20_000  # above this, states that nobody uses are evicted after a checkpoint, the oldest first, down to half of it
+EVICTED_AT_ONCE = 500
+KEYS_SHARED_MAX = 1000
 LAC_AT = struct.Struct(">q")
 
 
@@ -99,6 +101,7 @@ class Ledgers:
         self.dirty: dict[int, LedgerState | None] = {}  # None: deleted
         self._settling: Changes = {}  # taken by a checkpoint, perhaps not yet in the table
         self._load = load
+        self._keys: dict[bytes, bytes] = {}  # most ledgers have one of few keys: it is kept once
         self.hour = 0  # how many hours the process has lived
         self._evicted_hour = 0  # no state that was evicted had an add later than that
 
@@ -113,7 +116,9 @@ class Ledgers:
 
     def create(self, ledger: int, key: bytes) -> LedgerState:
         """A ledger that `get` does not know; it has no entries."""
-        state = self.states[ledger] = self.dirty[ledger] = LedgerState(ledger, key)
+        if len(self._keys) >= KEYS_SHARED_MAX:
+            self._keys.clear()
+        state = self.states[ledger] = self.dirty[ledger] = LedgerState(ledger, self._keys.setdefault(key, key))
         state.surveyed = True
         state.hour = self.hour
         return state
@@ -135,16 +140,29 @@ class Ledgers:
     def settled(self) -> None:
         self._settling = {}
 
-    def evict(self, used: Callable[[int], bool]) -> None:
-        """Bounds the memory: forgets clean states without watchers that `used` doesn't claim."""
+    def evict(self, used: Callable[[int], bool]) -> Iterator[None]:
+        """Bounds the memory: forgets clean states without watchers that `used` doesn't claim.  A step looks at `EVICTED_AT_ONCE` of them."""
         if len(self.states) <= STATES_MAX:
             return
-        for ledger, state in list(self.states.items()):
-            if state.watchers is None and ledger not in self.dirty and not used(ledger) and not state.index_stale and state.fenced == state.fence_durable:
+        for number, ledger in enumerate(list(self.states), 1):
+            state = self.states.get(ledger)
+            if state is not None and not used(ledger) and self._settled(ledger, state):
                 del self.states[ledger]
                 self._evicted_hour = max(self._evicted_hour, state.hour)
                 if len(self.states) <= STATES_MAX // 2:
                     return
+            if number % EVICTED_AT_ONCE == 0:
+                yield
+
+    def _settled(self, ledger: int, state: LedgerState) -> bool:
+        """Whether its row in the table says all there is to know."""
+        return (
+            state.watchers is None
+            and ledger not in self.dirty
+            and ledger not in self._settling
+            and not state.index_stale
+            and state.fenced == state.fence_durable
+        )
 
     def changed(self) -> frozenset[int]:
         """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.bookie import entry_log
 from quire.bookie.entry_log import EntryLogs, log_id, log_name, newest_id, read_map, scan
 from quire.bookie.files import Files
 from quire.protocol.digest import Digest, DigestType, last_add_confirmed
@@ -101,6 +102,20 @@ def test_rotation_by_size_and_oversize_pieces() -> None:
     assert logs.read(1, 1028, 16) == struct.pack(">qq", 1, 1)
     logs.close()
     assert disk.open_files == 0
+
+
+def test_a_log_of_many_ledgers_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its map is bounded; each map has the ledgers of its own log only."""
+    monkeypatch.setattr(entry_log, "LEDGERS_MAX", 3)
+    disk = Disk()
+    logs = EntryLogs(disk, DIRECTORY, 1 << 20)
+    places = [logs.append(ledger, records(ledger, 0, 1))[0] for ledger in (9, 4, 4, 7, 5, 6)]
+    assert places == [0, 0, 0, 0, 1, 1]
+    logs.rotate()
+    logs.sync()
+    size = len(records(4, 0, 1))
+    found = [read_map(reader(bytes(disk.inodes[f"{DIRECTORY}/{log}.log"].data))) for log in (0, 1)]
+    assert found == [{4: 2 * size, 7: size, 9: size}, {5: size, 6: size}]
 
 
 def test_what_was_appended_can_be_read_before_it_is_synced() -> None:

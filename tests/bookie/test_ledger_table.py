@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quire.bookie.files import StorageError
 from quire.bookie.ledger_table import LedgerRow, LedgerTable, decode, encode, varint
-from quire.bookie.ledgers import STATES_MAX, Ledgers, LedgerState, rows_of
+from quire.bookie.ledgers import EVICTED_AT_ONCE, STATES_MAX, Ledgers, LedgerState, rows_of
 from quire.bookie.rows import DictRows, RocksRows
 from quire.protocol.digest import Digest, DigestType
 
@@ -140,8 +140,15 @@ def test_states_are_loaded_kept_and_evicted() -> None:
     assert watched is not None
     watched.watch(lambda: None)
     ledgers.states.update({-number: LedgerState(-number, b"") for number in range(1, STATES_MAX + 1)})
-    ledgers.evict(lambda ledger: ledger == -5)
-    assert {7, 2, -5, -STATES_MAX} <= set(ledgers.states)
+    steps = ledgers.evict(lambda ledger: ledger == -5)
+    next(steps)
+    assert STATES_MAX - EVICTED_AT_ONCE <= len(ledgers.states) <= STATES_MAX
+    late = ledgers.get(0)
+    assert late is not None
+    ledgers.dirty[0] = late
+    assert set(ledgers.take_dirty()) == {0, 7}, "what a checkpoint takes stays as well"
+    assert list(steps)
+    assert {7, 2, 0, -5, -STATES_MAX} <= set(ledgers.states)
     assert len(ledgers.states) == STATES_MAX // 2, "the oldest go"
     assert -1 not in ledgers.states
     assert ledgers.get(1) is not state

@@ -126,7 +126,7 @@ def test_a_damaged_log_puts_in_limbo_what_it_may_have_held(mapped: bool, tmp_pat
     if mapped:
         share = (len(data) - 1024) // 3
         data[:20] = HEADER.pack(MAGIC, 1, len(data), 2)
-        data += b"".join(ledgers_map([(1, share), (2, share)]))
+        data += b"".join(ledgers_map({1: share, 2: share}))
     at = 1024 + (len(data) - 1024) // 2  # within ledger 2's part
     data[at : at + 4000] = b"\x7f" * 4000
     log.write_bytes(data)
