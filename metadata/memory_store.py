@@ -325,6 +325,8 @@ class MemoryStore(MetadataStore):
             self.shared.deletions += 1
             self.shared.changed()
 
+    locks_repairs = True
+
     def lock_repair(self, ledger: int) -> Deferred[Callable[[], Deferred[None]] | None]:
         return self._run("lock_repair", self._lock_repair, ledger)
 

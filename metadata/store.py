@@ -293,6 +293,8 @@ class MetadataStore(ABC):
         """How many ledgers were ever deleted, so that who saw the same number twice need list nothing; None: this store doesn't count them."""
         return succeed(None)
 
+    locks_repairs = False  # whether `lock_repair` can give a lock
+
     def lock_repair(self, ledger: int) -> Deferred[Callable[[], Deferred[None]] | None]:
         """
         Takes the lock under which one process at a time repairs a ledger: gives what releases it, or None: another one has it, or this store has no such

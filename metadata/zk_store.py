@@ -352,6 +352,8 @@ class ZooKeeperStore(MetadataStore):
         paths, _ = await self._layout()
         return await LedgerScan(self.session, paths, after, limit).run()
 
+    locks_repairs = True
+
     def lock_repair(self, ledger: int) -> "Deferred[Callable[[], Deferred[None]] | None]":
         return _run(self._lock_repair(ledger))
 
@@ -373,6 +375,8 @@ class ZooKeeperStore(MetadataStore):
         self._repairs.add(ledger)
 
         async def release() -> None:
+            if ledger not in self._repairs:
+                return  # it went with the session, and may be somebody else's by now
             self._repairs.discard(ledger)
             with suppress(NoNode):
                 await self.session.delete(path)

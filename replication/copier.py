@@ -89,7 +89,8 @@ class Runs:
 
 class FragmentCopier:
     """
-    One fragment of one ledger.  `lost`: bookies that are never read from.  `moved` hears of every batch that was stored.
+    One fragment of one ledger.  `lost`: bookies that are never read from; one that is replaced though it is not lost is asked last.  `moved` hears of
+    every batch that was stored.
     """
 
     def __init__(
@@ -186,9 +187,10 @@ class FragmentCopier:
         return any(each.first == planned.first and each.bookies == changed for each in after.fragments)
 
     def _survivors(self, entry: int, index: int) -> list[str]:
-        """Who else holds the entry, in the order of reading."""
+        """Who holds the entry, in the order of reading."""
         bookies = self._fragment.bookies
-        return [bookies[other] for other in self._quorums.write_set(entry) if other != index and bookies[other] not in self._lost]
+        write_set = sorted(self._quorums.write_set(entry), key=lambda other: other == index)
+        return [bookies[other] for other in write_set if bookies[other] not in self._lost]
 
     async def _read(self, index: int, first: int, count: int) -> list[bytes]:
         """Checked bodies from `first` on, at least one, at most `count`."""

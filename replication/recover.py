@@ -9,12 +9,13 @@ Does not know: how a fragment is copied (`copier`).
 Bounded: a few ledgers at a time, each with a few megabytes under way.  Restartable: every fragment that is done is done; one that
 was interrupted is begun again.  One ledger's failure is noted and the others go on.
 
-Safety: a bookie that is registered is not lost, unless its operator insists.  A cookie is removed only when no ledger names
-its bookie and nobody has registered it meanwhile.
+Safety: a ledger's repair lock is held while it is mended, where the store has such locks: the copies that nobody names yet are not superfluous
+(`surplus`).  A bookie that is registered is not lost, unless its operator insists; then its copies are read where nobody else has one.
+A cookie is removed only when no ledger names its bookie and nobody has registered it meanwhile.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from twisted.internet.defer import Deferred
@@ -27,6 +28,7 @@ from quire.metadata.store import CookieNotFound, MetadataStore
 from quire.protocol.errors import (
     IllegalOp,
     LedgerError,
+    MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
     Replication,
 )
@@ -88,12 +90,17 @@ class Run:
 
     client: Client
     lost: frozenset[str]
+    dead: frozenset[str]  # those of them that can't be asked
     dry_run: bool
     verify: bool
     report: Report | None
     progress: Progress = field(default_factory=Progress)
     failed: list[Failed] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
+    sessions_lost: int = 0
+
+    def session_lost(self) -> None:
+        self.sessions_lost += 1
 
     def count(self, ledgers_seen: int = 0, ledgers_named: int = 0, ledgers_recovered: int = 0, fragments: int = 0, entries: int = 0, size: int = 0) -> None:
         now = self.progress
@@ -127,7 +134,7 @@ def recover_bookies(
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't there.  What
     could not be done is in the result's `failed`.
     """
-    run = Run(client, frozenset(lost), dry_run, verify, progress)
+    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, progress)
     return Deferred.fromCoroutine(_recover(run, ledger, even_if_registered))
 
 
@@ -143,8 +150,12 @@ def decommission(client: Client, bookie: str, progress: Report | None = None) ->
 async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Recovered:
     if not run.lost:
         raise ValueError("name at least one lost bookie")
-    if not even_if_registered:
+    if even_if_registered:
+        listed = await run.client.store.bookies()
+        run.dead = frozenset(bookie for bookie in run.lost if listed.find(bookie) is None)
+    else:
         await _refuse_registered(run.client.store, run.lost)
+    run.client.store.on_session_lost(run.session_lost)
     if ledger is not None:
         await run.client.metadata(ledger)  # fails when there is none
     await each_of(_one(ledger) if ledger is not None else _ids(run.client), lambda each: _ledger(run, each), LEDGERS_AT_ONCE)
@@ -190,7 +201,27 @@ async def _free(run: Run, ledger: int) -> None:
     if run.dry_run:
         _estimate(run, found.value)
         return
-    if writer_depends_on(found.value, run.lost):
+    async with _locked(run, ledger):
+        await _free_locked(run, ledger, found.value)
+
+
+@asynccontextmanager
+async def _locked(run: Run, ledger: int) -> AsyncIterator[None]:
+    store = run.client.store
+    release = await store.lock_repair(ledger)
+    if release is None and store.locks_repairs:
+        raise Replication(f"ledger {ledger}: somebody else repairs it right now; run this again")
+    try:
+        yield
+    finally:
+        if release is not None:
+            with suppress(MetaStore):  # then it goes with the session
+                await release()
+
+
+async def _free_locked(run: Run, ledger: int, metadata: LedgerMetadata) -> None:
+    sessions_lost = run.sessions_lost
+    if writer_depends_on(metadata, run.lost):
         await run.client.recover_ledger(ledger)
         run.count(ledgers_recovered=1)
     for _ in range(ROUNDS_MAX):
@@ -199,7 +230,7 @@ async def _free(run: Run, ledger: int) -> None:
         if not held:
             return
         for fragment in held:
-            await _mend(run, record, fragment)
+            await _mend(run, record, fragment, sessions_lost)
     raise Replication(f"ledger {ledger}: its metadata changed all the time; run this again")
 
 
@@ -213,7 +244,7 @@ def _estimate(run: Run, metadata: LedgerMetadata) -> None:
         run.count(ledgers_recovered=1)
 
 
-async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment) -> None:
+async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions_lost: int) -> None:
     """One fragment: choose, copy, change.  One that somebody else changed meanwhile is left to the next round."""
     metadata = record.metadata
     quorums = quorums_of(metadata)
@@ -222,7 +253,7 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment) -> None:
     def moved(step: Copied) -> None:
         run.count(entries=step.entries, size=step.bytes)
 
-    copier = FragmentCopier(run.client.pool, record, quorums, digest, fragment, run.lost, moved)
+    copier = FragmentCopier(run.client.pool, record, quorums, digest, fragment, run.dead, moved)
     replacements: dict[int, str] = {}
     for index in fragment.indexes:
         failed: list[str] = []
@@ -240,6 +271,8 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment) -> None:
                 if len(failed) == TARGETS_MAX:
                     raise Replication(f"ledger {record.ledger}, entries from {fragment.first} on: {error}") from error
         replacements[index] = bookie
+    if run.sessions_lost != sessions_lost:
+        raise Replication(f"ledger {record.ledger}: its repair lock went with the session in the metadata store; run this again")
     if await copier.name(replacements):
         run.count(fragments=1)
 

@@ -35,9 +35,13 @@ class Holder(Protocol):
 
     def stored_ledgers(self) -> "Deferred[array[int]]": ...
 
+    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]: ...
+
     def idle_seconds(self, ledger: int) -> int: ...
 
-    def drop_copy(self, ledger: int) -> None: ...
+    def drop_copy(self, ledger: int) -> None:
+        """Forgets its entries; who slept since before it was closed may not write it here all the same."""
+        ...
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ async def _drop_surplus(client: Client, bookie: str, holder: Holder) -> Surplus:
         done.looked_at += 1
         try:
             found = await client.store.read_ledger(ledger)
-            if not is_surplus(found.value, bookie):
+            if not is_surplus(found.value, bookie) or not await holder.held(ledger):
                 continue
             kept = await _judge(client, ledger, found, holder)
         except NoSuchLedgerExistsOnMetadataServer:

@@ -92,3 +92,22 @@ def test_a_fence_of_a_deleted_ledger_is_kept_longer_than_the_memory_of_the_delet
     for one in (bookie, Bookie(bookie.disk.killed())):
         assert one.storage.add(run_of(1, 0), "b") is Status.EFENCED
         assert one.storage.add(run_of(1, 0, recovery=True), "b") is Status.EOK
+
+
+def test_a_superfluous_copy_leaves_its_fence() -> None:
+    """A writer that slept since before the ledger was closed may still take this bookie for one of its own; who copies the ledger here again may."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    bookie.storage.drop_copy(404)
+    bookie.storage.drop_copy(1)
+    assert bookie.read(1, 0) is Status.ENOENTRY
+    assert bookie.storage.add(run_of(1, 3), "b") is Status.EFENCED
+    bookie.commit()
+    flushed = Bookie(bookie.disk.crashed(None))
+    flushed.storage.flush()
+    for one in (Bookie(bookie.disk.crashed(None)), Bookie(flushed.disk.crashed(None)), bookie):
+        assert one.read(1, 0) is Status.ENOENTRY
+        assert one.storage.add(run_of(1, 3), "b") is Status.EFENCED
+        assert one.storage.add(run_of(1, 0, recovery=True), "c") is Status.EOK

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.metadata.memory_store import Fault
+from quire.metadata.memory_store import Fault, MemoryStore
 from quire.metadata.store import CookieNotFound
 from quire.protocol.errors import IllegalOp, LedgerFenced, MetaStore, NoSuchLedger, Replication
 from quire.replication.checker import check_ledger
@@ -259,14 +259,15 @@ def test_an_interrupted_run_is_begun_again(kind):
 
 
 def test_two_repairers_at_once_end_with_one_good_ledger():
-    """Each edit is a compare-and-set on what was planned; nobody is named twice, nothing is lost."""
+    """One of them has a ledger's lock, the other one says so; nobody is named twice, nothing is lost, no lock is left."""
     cluster = FakeCluster(6)
     ledgers = [closed(cluster, {0: THREE, 10: ["b1", "b0", "b3"]}, 30) for _ in range(3)]
     lose(cluster, "b1")
     clients = [cluster.client(), cluster.client()]
     outcomes = [cluster.outcome(recover_bookies(client, ["b1"])) for client in clients]
     cluster.spin(60)
-    assert all(outcome.result().complete for outcome in outcomes)
+    assert all("somebody else repairs it" in each.reason for outcome in outcomes for each in outcome.result().failed)
+    assert cluster.shared.repairs == {}
     assert naming(cluster, "b1") == []
     for ledger in ledgers:
         assert is_whole(cluster, clients[0], ledger)
@@ -371,3 +372,51 @@ def test_a_copy_that_cannot_be_read_back_is_not_named():
     assert liar[0] not in cluster.metadata(ledger).bookies()
     with pytest.raises(CookieNotFound):
         cluster.succeed(cluster.store.read_cookie("b1"))
+
+
+def test_two_living_bookies_that_each_have_what_the_other_lacks():
+    """One that is replaced although it lives is read where nobody else has an entry."""
+    cluster = FakeCluster(4)
+    client = cluster.client()
+    ledger = closed(cluster, {0: ["b0", "b1"]}, 6, write=2)
+    for name, missing in (("b0", 2), ("b1", 3)):
+        del cluster.bookies[name].ledgers[ledger].entries[missing]
+    assert cluster.succeed(recover_bookies(client, ["b0"], even_if_registered=True)).complete
+    assert cluster.succeed(recover_bookies(client, ["b1"], even_if_registered=True)).complete
+    assert cluster.succeed(check_ledger(client, ledger)).complete
+    assert is_whole(cluster, client, ledger)
+
+
+def test_a_ledger_whose_repair_lock_somebody_has_is_left_to_the_next_run():
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 10)
+    lose(cluster, "b1")
+    cluster.shared.repairs[ledger] = -1
+    (failed,) = cluster.succeed(recover_bookies(cluster.client(), ["b1"])).failed
+    assert "somebody else repairs it" in failed.reason
+    del cluster.shared.repairs[ledger]
+    assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
+    assert cluster.shared.repairs == {}
+
+
+def test_a_repair_that_lost_its_lock_names_nobody():
+    """Its copies may have been dropped meanwhile as superfluous, by somebody who had the lock."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 10)
+    lose(cluster, "b1")
+    client = cluster.client()
+    client.store = store = MemoryStore(cluster.clock, cluster.shared)
+    before = cluster.shared.ledgers[ledger]
+    reads: list[str] = []
+
+    def expire(name, _arguments):
+        if name == "read_ledger":
+            reads.append(name)
+            if len(reads) == 2:  # the lock is taken by now
+                store.expire_session()
+
+    store.faults = expire
+    (failed,) = cluster.succeed(recover_bookies(client, ["b1"])).failed
+    assert "went with the session" in failed.reason
+    assert cluster.shared.ledgers[ledger] is before
+    assert cluster.succeed(recover_bookies(client, ["b1"])).complete

@@ -20,17 +20,21 @@ class Holder:
     """A bookie that holds copies of every ledger that is named."""
 
     def __init__(self, *ledgers: int) -> None:
-        self.held = list(ledgers)
+        self.stored = list(ledgers)
+        self.emptied: set[int] = set()
         self.idle: Callable[[int], int] = lambda ledger: IDLE_S
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
-        return succeed(array("q", self.held))
+        return succeed(array("q", self.stored))
+
+    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
+        return succeed([] if ledger in self.emptied else [(0, 30)])
 
     def idle_seconds(self, ledger: int) -> int:
         return self.idle(ledger)
 
     def drop_copy(self, ledger: int) -> None:
-        self.held.remove(ledger)
+        self.stored.remove(ledger)
 
 
 def run(cluster: FakeCluster, holder: Holder, bookie: str = "other") -> Surplus:
@@ -44,7 +48,7 @@ def test_a_copy_that_nobody_needs_goes() -> None:
     holder = Holder(one, two, 10_000)
     done = run(cluster, holder)
     assert (done.dropped, done.kept, done.looked_at) == ([one, two], {}, 3)
-    assert holder.held == [10_000], "a ledger that does not exist is no business of this"
+    assert holder.stored == [10_000], "a ledger that does not exist is no business of this"
     assert cluster.shared.repairs == {}
 
 
@@ -113,7 +117,7 @@ def test_anything_that_speaks_for_a_copy_keeps_it(spoil: Callable[[FakeCluster, 
     done = run(cluster, holder)
     assert done.dropped == []
     assert done.kept == ({ledger: why} if why else {})
-    assert holder.held == [ledger]
+    assert holder.stored == [ledger]
     assert spoil is locked or cluster.shared.repairs == {}
 
 
@@ -125,3 +129,11 @@ def test_a_ledger_that_names_the_bookie_or_is_open_is_not_even_read() -> None:
     writer = cluster.succeed(cluster.client().create_ledger())
     assert cluster.metadata(writer.id).state is LedgerState.OPEN
     assert run(cluster, Holder(writer.id)) == Surplus(looked_at=1)
+
+
+def test_where_only_a_fence_is_left_nothing_is_dropped_again() -> None:
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 30)
+    holder = Holder(ledger)
+    holder.emptied.add(ledger)
+    assert run(cluster, holder) == Surplus(looked_at=1)
