@@ -1,13 +1,15 @@
 """
-What flushes and catch-up reads do to the latency of appends: one bookie that only appends, one that flushes all the time while another process
-reads an old ledger of it from the disk; in turn, in one run.
+What flushes, compaction and catch-up reads do to the latency of appends: one bookie that only appends; one that flushes all the time and compacts, while
+another process reads an old ledger of it from the disk as fast as it can; in turn, in one run.
 
     python -m bench.interference                       # 9 pairs of 4 s, 10,000 entries/s of 1 KiB
     python -m bench.interference --rate 50000 --size 100 --pairs 3 --seconds 2
 
+The old ledger lies in logs among others, one of which is deleted before each turn, so that all these logs are worth compacting then.
 Open loop: every millisecond its share of entries is sent, whether the last ones were answered or not, and an append's latency counts from
-that tick to its answer.  Prints one JSON line: both sides' p50 and p99 of each pair, the median of the ratios, and their interval.  The goal holds when the
-lower bound is within it (p50 1.3, p99 1.5).
+that tick to its answer.  Prints one JSON line: both sides' p50 and p99 of each pair, the median of the ratios, and their interval; MB/s that were read and
+MB that compaction moved beside.  The goal holds when the lower bound is within it (p50 1.3, p99 1.5).  Where other work shares the machine, `chrt -r 5` before the
+command keeps it out of the figures.
 """
 
 import argparse
@@ -20,10 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
 from bench.ratios import Comparison
 from bench.restart import ACK_BYTES, DIGEST, HOST, take
+from quire.client import Client, connect
 from quire.protocol import v2
 from quire.protocol.batch import AddBatch
 from quire.protocol.messages import BatchRead
@@ -32,9 +37,10 @@ from quire.tools.cluster import LocalBookie, LocalCluster
 # SPDX-License-Identifier: Apache-2.0
 
 TICK = 0.001
-OLD, OLD_ENTRIES, BATCH = 1, 200_000, 1000
+OLD_ENTRIES, BATCH, DOOMED_BATCH = 200_000, 1000, 20
+ROUND_S_MAX = 60.0
 QUIET = {"flushInterval": "3600000", "dbStorage_writeCacheMaxSizeMb": "4096"}
-BUSY = {"flushInterval": "250", "dbStorage_readAheadCacheMaxSizeMb": "1"}
+BUSY = {"flushInterval": "250", "dbStorage_readAheadCacheMaxSizeMb": "1", "logSizeLimit": "33554432", "majorCompactionThreshold": "0.999"}
 GOALS = {"p50": 1.3, "p99": 1.5}
 
 
@@ -42,21 +48,79 @@ def frames(ledger: int, first: int, count: int, size: int) -> bytes:
     return AddBatch(DIGEST, ledger, first, first - 1, 0, [b"x" * size] * count).frames()
 
 
-def fill(port: int) -> None:
-    """The old ledger."""
+def new_ledger(client: Client) -> int:
+    """In the metadata, which garbage collection asks; its entries come by plain frames."""
+    return client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1).id
+
+
+def fill(port: int, old: int, doomed: list[int]) -> None:
+    """The old ledger, and a little of each doomed one wherever a log of it may lie."""
     with socket.create_connection((HOST, port)) as link:
-        for first in range(0, OLD_ENTRIES, BATCH):
-            link.sendall(frames(OLD, first, BATCH, 1024))
-            take(link, BATCH)
+        for number, first in enumerate(range(0, OLD_ENTRIES, BATCH)):
+            link.sendall(frames(old, first, BATCH, 1024))
+            for ledger in doomed:
+                link.sendall(frames(ledger, number * DOOMED_BATCH, DOOMED_BATCH, 1024))
+            take(link, BATCH + DOOMED_BATCH * len(doomed))
 
 
-def read_on(port: int) -> None:
-    """Batch reads of the old ledger, from its start again and again; for ever."""
-    with socket.create_connection((HOST, port)) as link, link.makefile("rb") as replies:
-        while True:
+def read_on(port: int, old: int) -> None:
+    """Batch reads of the old ledger, from its start again and again, until standard input ends; prints the bytes it got."""
+    received = 0
+    with socket.create_connection((HOST, port)) as link, link.makefile("rb") as replies, selectors.DefaultSelector() as selector:
+        selector.register(sys.stdin, selectors.EVENT_READ)
+        while not selector.select(0):
             for first in range(0, OLD_ENTRIES, BATCH):
-                link.sendall(v2.pack_batch_read(BatchRead(OLD, first, 1, BATCH, 1 << 20)))
-                replies.read(int.from_bytes(replies.read(4), "big"))
+                link.sendall(v2.pack_batch_read(BatchRead(old, first, 1, BATCH, 1 << 20)))
+                received += len(replies.read(int.from_bytes(replies.read(4), "big")))
+                if selector.select(0):
+                    break
+    print(received)
+
+
+class Reader:
+    """`read_on` in a process of its own."""
+
+    def __init__(self, port: int, old: int) -> None:
+        self.mb = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.interference", "--read-on", str(port), str(old)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.mb = int(self._process.communicate("", timeout=ROUND_S_MAX)[0]) >> 20
+
+
+class Side:
+    """One bookie with its old ledger."""
+
+    def __init__(self, bookie: LocalBookie, client: Client, pairs: int) -> None:
+        self.port = bookie.port
+        self.client = client
+        self.old = new_ledger(client)
+        self.doomed = [new_ledger(client) for _ in range(pairs)]
+        self._gc = bookie.said.split()[-1].removesuffix("/metrics") + "/api/v1/bookie/gc"
+        fill(self.port, self.old, self.doomed)
+
+    def disturb(self) -> None:
+        """A doomed ledger goes, and compaction of every log that held it begins."""
+        self.client.delete_ledger(self.doomed.pop())
+        urllib.request.urlopen(urllib.request.Request(self._gc, b'{"forceMajor": true, "forceMinor": false}', method="PUT"), timeout=ROUND_S_MAX).close()
+
+    def status(self) -> dict[str, Any]:
+        with urllib.request.urlopen(self._gc, timeout=ROUND_S_MAX) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def rest(self) -> None:
+        """Until compaction has ended."""
+        deadline = time.monotonic() + ROUND_S_MAX
+        while self.status()["is_in_force_gc"] == "true":
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"compaction did not end in {ROUND_S_MAX} s")
+            time.sleep(0.05)
 
 
 def appended(port: int, ledger: int, seconds: float, rate: int, size: int) -> list[float]:
@@ -94,9 +158,9 @@ def appended(port: int, ledger: int, seconds: float, rate: int, size: int) -> li
 
 
 @contextlib.contextmanager
-def bookie(folder: str, options: Mapping[str, str]) -> Iterator[LocalBookie]:
-    with LocalCluster(pathlib.Path(folder), bookies=1, options=options) as cluster:
-        yield cluster.bookies[0]
+def side(folder: str, options: Mapping[str, str], pairs: int) -> Iterator[Side]:
+    with LocalCluster(pathlib.Path(folder), bookies=1, options=options) as cluster, connect(cluster.uri) as client:
+        yield Side(cluster.bookies[0], client, pairs)
 
 
 def main() -> None:
@@ -106,32 +170,40 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=10_000)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--directory")
-    parser.add_argument("--read-on", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--read-on", type=int, nargs=2, help=argparse.SUPPRESS)
     words = parser.parse_args()
     if words.read_on:
-        read_on(words.read_on)
+        read_on(*words.read_on)
+        return
     found: dict[str, dict[str, list[float]]] = {"quiet": {"p50": [], "p99": []}, "busy": {"p50": [], "p99": []}}
+    read: list[float] = []
     temporary = tempfile.TemporaryDirectory(dir=words.directory, prefix="quire-interference-", ignore_cleanup_errors=True)
-    with temporary as folder, bookie(f"{folder}/quiet", QUIET) as quiet, bookie(f"{folder}/busy", BUSY) as busy:
-        for port in (quiet.port, busy.port):
-            fill(port)
-            appended(port, 2, 1.0, words.rate, words.size)  # warm
+    with temporary as folder, side(f"{folder}/quiet", QUIET, words.pairs) as quiet, side(f"{folder}/busy", BUSY, words.pairs) as busy:
+
+        def turn(one: Side) -> list[float]:
+            return appended(one.port, new_ledger(one.client), words.seconds, words.rate, words.size)
+
+        for one in (quiet, busy):
+            turn(one)  # warm
         for number in range(words.pairs):
-            for name, port in (("quiet", quiet.port), ("busy", busy.port))[:: 1 if number % 2 else -1]:
-                reader = subprocess.Popen([sys.executable, "-m", "bench.interference", "--read-on", str(port)]) if name == "busy" else None
-                try:
-                    times = appended(port, 10 + number, words.seconds, words.rate, words.size)
-                finally:
-                    if reader is not None:
-                        reader.kill()
-                        reader.wait()
+            for name, one in (("quiet", quiet), ("busy", busy))[:: 1 if number % 2 else -1]:
+                if one is busy:
+                    began = time.perf_counter()
+                    with Reader(busy.port, busy.old) as reader:
+                        busy.disturb()
+                        times = turn(busy)
+                    read.append(round(reader.mb / (time.perf_counter() - began)))
+                    busy.rest()
+                else:
+                    times = turn(quiet)
                 for part, share in (("p50", 0.5), ("p99", 0.99)):
                     found[name][part].append(round(times[int(len(times) * share)] * 1000, 3))
+        moved = busy.status()["bytes_moved"] >> 20
     lines = []
     for part, goal in GOALS.items():
         comparison = Comparison(part, found["busy"][part], found["quiet"][part], goal, at_most=True, unit="ms")
         lines.append(comparison.as_json() | {"passed": comparison.interval[0] <= goal})
-    print(json.dumps({"rate": words.rate, "size": words.size, "seconds": words.seconds, "lines": lines}))
+    print(json.dumps({"rate": words.rate, "size": words.size, "seconds": words.seconds, "read_mb_s": read, "compacted_mb": moved, "lines": lines}))
 
 
 if __name__ == "__main__":
