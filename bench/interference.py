@@ -8,8 +8,8 @@ another process reads an old ledger of it from the disk as fast as it can; in tu
 The old ledger lies in logs among others, one of which is deleted before each turn, so that all these logs are worth compacting then.
 Open loop: every millisecond its share of entries is sent, whether the last ones were answered or not, and an append's latency counts from
 that tick to its answer.  Prints one JSON line: both sides' p50 and p99 of each pair, the median of the ratios, and their interval; MB/s that were read and
-MB that compaction moved beside.  The goal holds when the lower bound is within it (p50 1.3, p99 1.5).  Where other work shares the machine, `chrt -r 5` before the
-command keeps it out of the figures.
+MB that compaction moved beside.  The goal holds when the lower bound is within it (p50 1.3, p99 1.5).  Where other work shares
+the machine, `chrt -r 5` before the command keeps it out of the figures.
 """
 
 import argparse
