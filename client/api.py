@@ -258,7 +258,7 @@ class Client:
         found = await self.store.read_ledger(ledger)
         stored = found.value.password
         if stored is not None and stored != password:
-            raise UnauthorizedAccess(f"ledger {ledger}: this is not its password; nothing was touched")
+            raise UnauthorizedAccess(f"ledger {ledger}: this is not the password that it was created with; nothing was touched")
         digest = Digest(found.value.digest or DigestType.CRC32, password)
         record = LedgerRecord(self.store, ledger, found)
         if recover and not found.value.is_closed:

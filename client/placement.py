@@ -89,7 +89,11 @@ def usable_for_all(available: Collection[str], size: int, exclude: Collection[st
     """Sorted; `NotEnoughBookies` when they are fewer than `size`."""
     usable = sorted(set(available) - set(exclude))
     if len(usable) < size:
-        raise NotEnoughBookies(f"{size} bookies are needed; {numbers(available, exclude, len(usable))}")
+        barred = ", ".join(sorted(set(available) & set(exclude)))
+        raise NotEnoughBookies(
+            f"{size} bookies are needed; {len(usable)} of the {len(set(available))} writable ones can be used{f', not {barred}' if barred else ''}; "
+            f"start more, or ask for a smaller ensemble"
+        )
     return usable
 
 
@@ -97,11 +101,6 @@ def usable_for_one(available: Collection[str], ensemble: Sequence[str], excluded
     """Sorted; `NotEnoughBookies` when there is none."""
     usable = sorted(set(available) - set(ensemble) - set(excluded))
     if not usable:
-        raise NotEnoughBookies(f"a bookie is needed beside the {len(ensemble)} of the ensemble; {numbers(available, {*ensemble, *excluded}, 0)}")
+        writable = ", ".join(sorted(set(available)))
+        raise NotEnoughBookies(f"all that are writable are in the ensemble or failed lately: {writable}" if writable else "no bookie is writable")
     return usable
-
-
-def numbers(available: Collection[str], barred: Collection[str], usable: int) -> str:
-    """ "2 of the 3 writable ones can be used, 1 is excluded"."""
-    writable = set(available)
-    return f"{usable} of the {len(writable)} writable ones can be used, {len(writable & set(barred))} are excluded"

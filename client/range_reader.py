@@ -208,4 +208,4 @@ async def read_body(pool: ReadPool, ledger: int, digest: Digest, bookies: Sequen
                 got = DigestMatch.code
         failures.append(describe(bookie, got))
         code = merge(code, got)
-    raise error_of(code, f"entry {entry} of ledger {ledger} can't be read from any of its replicas: {'; '.join(failures)}")
+    raise error_of(code, r.unreadable(f"entry {entry}", ledger, len(bookies), "; ".join(failures), code))

@@ -20,6 +20,7 @@ from quire.client.channels import AddPool, Shell
 from quire.client.core import adds as a
 from quire.client.core.adds import State
 from quire.client.core.append import AppendMachine
+from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums
 from quire.client.network import Clock, Timer
 from quire.client.record import LedgerRecord
@@ -431,7 +432,7 @@ class Writer:
         self._flush()
         machine = self._machine
         if self.closed:
-            raise LedgerClosed(f"ledger {self.id} is closed: there is nothing to force")
+            raise self._over()
         head, length = machine.head, machine.length_at_head()
         if head < 0:
             return
@@ -441,7 +442,7 @@ class Writer:
         before = [self._pool.connection_of(bookie) if carrying else None for bookie, carrying in zip(bookies, machine.carrying, strict=True)]
         codes = await gatherResults([self._pool.force(bookie, self.id) for bookie in bookies])
         after = [self._pool.connection_of(bookie) for bookie in bookies]
-        failed = [f"{bookie} (code {code})" for bookie, code in zip(bookies, codes, strict=True) if code != OK]
+        failed = [describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK]
         if (
             machine.deferred_sync
             and not self.closed
@@ -453,15 +454,24 @@ class Writer:
         self._check_none_is_out(head)
         if failed:
             code = next(code for code in codes if code != OK)
-            raise error_of(code, f"ledger {self.id}: entries up to {head} could not be forced on {', '.join(failed)}; all {len(bookies)} bookies must answer")
+            raise error_of(
+                code,
+                f"ledger {self.id}: entries up to {head} could not be forced: {'; '.join(failed)}; all {len(bookies)} bookies of the ensemble must "
+                f"answer, so force again when they are back, or close the ledger and write another one",
+            )
         if self.closed:
-            raise LedgerClosed(f"ledger {self.id} was closed while it was being forced")
+            raise self._over()
         self._shell.feed(a.Forced(head, length))
 
     def _check_none_is_out(self, head: int) -> None:
         if self._machine.deferred_sync and self._machine.out:
             gone = ", ".join(self._machine.out)
             raise error_of(BookieHandleNotAvailable.code, f"ledger {self.id}: entries up to {head} could not be forced: {gone} failed and missed some of them")
+
+    def _over(self) -> LedgerError:
+        """For whatever is asked of a writer that has ended."""
+        code, reason = self._machine.epitaph
+        return error_of(code, f"ledger {self.id}: {reason}")
 
     def _time_lac(self) -> None:
         if self._options.explicit_lac_interval_ms and self._end is None:
@@ -479,7 +489,7 @@ class Writer:
 
     async def _write_lac(self) -> None:
         if self.closed:
-            raise LedgerClosed(f"ledger {self.id} is closed: its end is in the metadata")
+            raise self._over()
         lac, digest = self._machine.lac, self._digest
         if lac < 0:
             return
@@ -488,9 +498,13 @@ class Writer:
         codes = cast("list[int]", await gatherResults([self._pool.write_lac(bookie, self.id, digest.master_key, body, lac) for bookie in bookies]))
         taken = codes.count(OK)
         if taken < self._quorums.ack:
-            failed = ", ".join(f"{bookie} (code {code})" for bookie, code in zip(bookies, codes, strict=True) if code != OK)
+            failed = "; ".join(describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK)
             code = next(code for code in codes if code != OK)
-            raise error_of(code, f"ledger {self.id}: the last add confirmed reached {taken} bookies, {self._quorums.ack} are needed; failed: {failed}")
+            raise error_of(
+                code,
+                f"ledger {self.id}: the last add confirmed reached {taken} bookies, and {self._quorums.ack} of them (the ack quorum) are needed: {failed}; "
+                f"the next append tells it too",
+            )
 
 
 def _as_bytes(payload: object) -> bytes:

@@ -286,7 +286,7 @@ class MemoryStore(MetadataStore):
         check_ledger_id(ledger)
         self._cluster()
         if ledger in self.shared.ledgers:
-            raise LedgerExist(f"ledger {ledger} exists already")
+            raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen")
         if metadata.ctoken == 0 and metadata.format_version >= 3:
             metadata = replace(metadata, ctoken=self.shared.random.randrange(1, CTOKEN_MAX))
         made = self.shared.ledgers[ledger] = Versioned(metadata, 0)
@@ -300,7 +300,7 @@ class MemoryStore(MetadataStore):
         check_ledger_id(ledger)
         found = self.shared.ledgers.get(ledger)
         if found is None:
-            raise NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}")
+            raise NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")
         return found
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:

@@ -136,13 +136,13 @@ def new_ledger_id(connection: Connection, uri: str) -> int:
 def create_ledger(connection: Connection, uri: str, ledger: int, data: bytes) -> None:
     cluster(connection, uri)
     if connection.execute("INSERT OR IGNORE INTO ledgers VALUES (?, 0, ?)", (ledger, data)).rowcount != 1:
-        raise LedgerExist(f"ledger {ledger} exists already")
+        raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen")
 
 
 def read_ledger(connection: Connection, uri: str, ledger: int) -> tuple[bytes, int]:
     row = connection.execute("SELECT data, version FROM ledgers WHERE id = ?", (ledger,)).fetchone()
     if row is None:
-        raise NoSuchLedgerExistsOnMetadataServer(f"{uri} has no ledger {ledger}")
+        raise NoSuchLedgerExistsOnMetadataServer(f"{uri} has no ledger {ledger}: `quire ledger list` shows those it has")
     return row[0], row[1]
 
 

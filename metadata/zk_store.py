@@ -254,7 +254,7 @@ class ZooKeeperStore(MetadataStore):
             except NodeExists as error:
                 found = await self._own_create(paths, ledger, metadata, error.retried)
                 if found is None:
-                    raise LedgerExist(f"ledger {ledger} exists already") from None
+                    raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen") from None
                 return found
             else:
                 return Versioned(metadata, 0)
@@ -297,7 +297,7 @@ class ZooKeeperStore(MetadataStore):
         return _decoded(ledger, data, stat.version)
 
     def _no_ledger(self, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
-        return NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}")
+        return NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> "Deferred[Versioned[LedgerMetadata]]":
         return _run(self._write_ledger(ledger, metadata, version))

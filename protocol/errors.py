@@ -362,6 +362,11 @@ def code_of(status: Status, writing: bool) -> int:
     return CODE_OF.get(status, Write.code if writing else Read.code)
 
 
+def name_of(code: int) -> str:
+    """ "Timeout, code -23"; for a number that nobody declared, the number."""
+    return f"{BY_CODE[code].__name__}, code {code}" if code in BY_CODE else f"code {code}"
+
+
 def error_of(code: int, message: str) -> LedgerError:
     """The exception for a code; an unknown number becomes `UnexpectedCondition` that names it."""
     if code in BY_CODE:

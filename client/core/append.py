@@ -58,6 +58,7 @@ from quire.protocol.errors import (
     UnauthorizedAccess,
     Write,
     WriteOnReadOnlyBookie,
+    name_of,
 )
 
 # SPDX-License-Identifier: Apache-2.0
@@ -158,11 +159,11 @@ class AppendMachine(Sending):
         if open_entries and given.code in LEDGER_CODES:
             reason = {
                 LedgerFenced.code: "somebody else opened the ledger for recovery; open it to see where it ends",
-                UnauthorizedAccess.code: "it knows the ledger under another password",
-            }.get(given.code, "it does not serve this kind of add")
+                UnauthorizedAccess.code: "it knows the ledger under another password, so another ledger had this id before; create another one",
+            }.get(given.code, "it does not serve adds of this kind (protocol or deferred sync)")
             self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}", effects)
             return
-        self._fail(replica, given.code, f"refused entry {given.first}", bool(open_entries) or self._owes(replica), True, effects)
+        self._fail(replica, given.code, f"bookie {replica.bookie} refused entry {given.first}", bool(open_entries) or self._owes(replica), True, effects)
 
     def _channel_lost(self, given: ChannelLost, effects: list[Effect]) -> None:
         replica = self._channels.get(given.channel)
@@ -184,14 +185,14 @@ class AppendMachine(Sending):
         """
         del self._channels[replica.channel]
         self._live = None
-        replica.failure = f"{reason}, code {code}"
+        replica.failure = f"{reason} ({name_of(code)})"
         if replica.heard:  # it worked until now, so it may be back soon
             self._retry_ms = self.limits.stall_ms_max
         if replica.opened:
             effects.append(CloseChannel(replica.channel))
         spared = self.state is State.OPEN and self._spared(replica, code)
         if self.deferred_sync and not spared:
-            self._end(Write.code, f"bookie {replica.bookie} failed ({code}: {reason}), and a ledger with DEFERRED_SYNC can't change its ensemble", effects)
+            self._give_up(Write.code, f"{replica.failure}, and a ledger with DEFERRED_SYNC can't change its ensemble", effects)
             return
         if spared:
             self._set_aside(replica, effects)
@@ -221,14 +222,12 @@ class AppendMachine(Sending):
 
     def _change(self, effects: list[Effect]) -> None:
         if 0 <= self.limits.changes_max <= self.changes and not self.recovery:
-            lost = "; ".join(f"{replica.bookie} ({replica.failure})" for replica in self._replicas if replica.standing is Standing.FAILED)
-            self._end(
-                Write.code, f"{lost} failed, and the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)", effects
-            )
+            reason = f"the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)"
+            self._give_up(Write.code, f"{self._failures(Standing.FAILED)}, and {reason}", effects)
             return
         if self.limits.keep_ensemble:
-            lost = ", ".join(replica.bookie for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT))
-            self._end(NotEnoughBookies.code, f"{lost} failed, without them the ack quorum is out of reach, and ensemble changes are disabled", effects)
+            reason = f"without them some entries miss the ack quorum of {self.quorums.ack}, and ensemble changes are disabled (disableEnsembleChange)"
+            self._give_up(NotEnoughBookies.code, f"{self._failures(Standing.FAILED, Standing.OUT)}; {reason}", effects)
             return
         self.state = State.CHANGING
         self._round = tuple(replica for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT))
@@ -254,12 +253,8 @@ class AppendMachine(Sending):
             return
         out = [replica for replica in self._replicas if replica.standing is Standing.OUT]
         if out and not self.quorums.writable_without({replica.index for replica in out}):
-            lost = "; ".join(f"{replica.bookie} ({replica.failure})" for replica in out)
-            reason = (
-                f"{lost} failed and can't be replaced ({given.shortage}), and without them some entries reach fewer than the {self.quorums.ack} bookies "
-                f"of the ack quorum; start bookies, then open the ledger to see where it ends, and write another one"
-            )
-            self._end(NotEnoughBookies.code, reason, effects)
+            reason = f"nobody can replace them ({given.shortage}), and without them some entries miss the ack quorum of {self.quorums.ack}"
+            self._give_up(NotEnoughBookies.code, f"{self._failures(Standing.OUT)}; {reason}", effects, "start bookies")
             return
         self.state = State.OPEN
         self._live = None
@@ -285,7 +280,11 @@ class AppendMachine(Sending):
         self._watching = on and not self.recovery
 
     def _change_refused(self, given: ChangeRefused, effects: list[Effect]) -> None:
-        self._end(given.code, given.reason, effects, ours=given.code != LedgerClosed.code)
+        reason = f"{self._failures(Standing.FAILED, Standing.OUT)}, and {given.reason}"
+        if given.code in (LedgerClosed.code, LedgerFenced.code, NoSuchLedgerExistsOnMetadataServer.code):
+            self._end(given.code, reason, effects, ours=False)
+        else:
+            self._give_up(given.code, reason, effects)
 
     def _bookies_seen(self, given: BookiesSeen, effects: list[Effect]) -> None:
         new = given.writable - (given.writable if self._seen is None else self._seen)
@@ -337,21 +336,33 @@ class AppendMachine(Sending):
             overdue = late
         if late <= overdue and late >= 0:
             mute = [self._replicas[index] for index in self.quorums.write_set(late)]
-            silent = ", ".join(replica.bookie for replica in mute if not replica.holds(late))
-            reason = f"entry {late} missed its ack quorum of {self.quorums.ack} for {self.limits.quorum_ms_max} ms; no answer from {silent}"
-            self._end(AddEntryQuorumTimeout.code, reason, effects)
+            silent = "; ".join(replica.failure or f"no answer from {replica.bookie}" for replica in mute if not replica.holds(late))
+            reason = f"entry {late} missed its ack quorum of {self.quorums.ack} for {self.limits.quorum_ms_max} ms (addEntryQuorumTimeoutSec): {silent}"
+            self._give_up(AddEntryQuorumTimeout.code, reason, effects)
         elif self.idle and not self._ids:
             self._patience.waiting = False
         else:
             self._patience.set_alarm(effects)
 
+    def _failures(self, *standings: Standing) -> str:
+        """How each bookie failed that stands so."""
+        return "; ".join(replica.failure for replica in self._replicas if replica.standing in standings)
+
     # The end (spec 2.7, 2.8).
+
+    def _give_up(self, code: int, reason: str, effects: list[Effect], first: str = "") -> None:
+        """The ledger can't be written any more; its writer is told what to do about it.  `first`: what helps a recovery too."""
+        steps = [first] if first else []
+        if not self.recovery:
+            steps.append("open the ledger to see where it ends, and write another one")
+        self._end(code, "; ".join([reason, ", then ".join(steps)] if steps else [reason]), effects)
 
     def _end(self, code: int, reason: str, effects: list[Effect], ours: bool = True) -> None:
         """
         Fails everything pending with one code, then closes the ledger at the LAC; unless it is not `ours` to close any more, or
         a recovery's, which ends with its own step.
         """
+        self.ended_by = (code, reason)
         lac, length = self.lac, self._lac_length if self.deferred_sync else self.length_at_head()
         effects.append(FailPending(code, reason))
         effects += [CloseChannel(replica.channel) for replica in self._channels.values() if replica.opened]
@@ -388,7 +399,8 @@ class AppendMachine(Sending):
 
     def _abandon(self, given: Shutdown, effects: list[Effect]) -> None:
         self.state = State.DEAD
-        effects.append(Ended(ClientClosed.code, "the client was closed while the ledger's end was being stored"))
+        self.ended_by = (ClientClosed.code, "the client was closed while the ledger's end was being stored")
+        effects.append(Ended(*self.ended_by))
 
     def _forced(self, given: Forced, effects: list[Effect]) -> None:
         assert given.last <= self.head
@@ -401,13 +413,21 @@ class AppendMachine(Sending):
 
     def _close_refused(self, given: CloseRefused, effects: list[Effect]) -> None:
         self.state = State.DEAD
-        effects.append(Ended(given.code, given.reason))
+        self.ended_by = (given.code, given.reason)
+        effects.append(Ended(*self.ended_by))
 
     def _refuse(self, given: Append, effects: list[Effect]) -> None:
-        if self.state is State.DEAD:
-            effects.append(Refuse(given.token, LedgerClosed.code, "this writer has lost its ledger; open it to see where it ends, and create another to go on"))
-        else:
-            effects.append(Refuse(given.token, LedgerClosed.code, "the ledger is closed; create another to go on"))
+        effects.append(Refuse(given.token, *self.epitaph))
+
+    @property
+    def epitaph(self) -> tuple[int, str]:
+        """What is answered to whatever comes after the end: a code, and why it ended."""
+        code, reason = self.ended_by
+        if code == ClientClosed.code:
+            return code, reason
+        if code == LedgerClosed.code and self.state is not State.DEAD:
+            return code, "the ledger is closed; create another to go on"
+        return LedgerClosed.code, f"this writer has ended: {reason}"
 
     def _ignore(self, given: Input, effects: list[Effect]) -> None:
         """A late answer finds a writer that has ended, and changes nothing."""

@@ -12,7 +12,20 @@ from collections.abc import Callable, Sequence
 
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.protocol.digest import HEADER, Digest
-from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, NoSuchEntry, Timeout, UnauthorizedAccess
+from quire.protocol.errors import (
+    OK,
+    BookieHandleNotAvailable,
+    DataUnknown,
+    DigestMatch,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedgerExists,
+    Timeout,
+    TooManyRequests,
+    UnauthorizedAccess,
+    WriteOnReadOnlyBookie,
+    name_of,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,12 +35,17 @@ WORDS = {
     DigestMatch.code: "sent bytes whose digest is wrong",
     UnauthorizedAccess.code: "refused the password",
     NoSuchEntry.code: "does not have it",
+    NoSuchLedgerExists.code: "has nothing of the ledger",
+    DataUnknown.code: "may have lost entries of the ledger, and answers for none until it is repaired",
+    LedgerFenced.code: "has fenced the ledger",
+    WriteOnReadOnlyBookie.code: "is read-only",
+    TooManyRequests.code: "is overloaded",
 }
 
 
 def describe(bookie: str, code: int) -> str:
     """A bookie's failure in words."""
-    return f"{bookie} {WORDS.get(code, f'answered code {code}')}"
+    return f"{bookie} {WORDS[code]}" if code in WORDS else f"{bookie} failed ({name_of(code)})"
 
 
 class Coverage:
@@ -89,9 +107,8 @@ class Coverage:
         self.answered[index] = code
 
     def failure(self, bookies: tuple[str, ...]) -> str:
-        """Who failed how, and what would have been enough."""
+        """Who failed how, which quorum is missing, and what to do."""
         failed = [describe(bookies[index], code) for index, code in sorted(self.answered.items()) if code != OK and code not in NEGATIVE]
-        return (
-            f"{len(self.heard)} of {len(bookies)} bookies answered for ledger {self.ledger}, which leaves room for an ack quorum of "
-            f"{self.quorums.ack} among the others: {'; '.join(failed)}"
-        )
+        heard = f"{len(self.heard)} of {len(bookies)} bookies answered for ledger {self.ledger}"
+        missing = f"the others could still make up an ack quorum of {self.quorums.ack}"
+        return f"{heard}, and {missing}: {'; '.join(failed)}; bring some of these back (`quire bookie list` shows who is up), then try again"

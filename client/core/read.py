@@ -17,7 +17,7 @@ from enum import Enum, auto
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums, merge
 from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch
+from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, Timeout
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -124,6 +124,15 @@ class Failed:
 
 
 Effect = Ask | Deliver | Damaged | Late | Finished | Failed
+
+
+def unreadable(what: str, ledger: int, replicas: int, who: str, code: int) -> str:
+    """Why entries can't be read, and what to do."""
+    if code in (BookieHandleNotAvailable.code, Timeout.code):
+        advice = "start one of these bookies, then read again"
+    else:
+        advice = f"`quire ledger check {ledger}` tells which copies are left"
+    return f"{what} of ledger {ledger} can't be read, for which one of its {replicas} replicas would do: {who}; {advice}"
 
 
 class Piece:
@@ -340,7 +349,7 @@ class RangeRead:
         who = "; ".join(describe(piece.bookies[index], code) for index, code in piece.failures)
         what = f"entry {piece.first}" if piece.first == piece.last else f"entries {piece.first} to {piece.last}"
         self._end(State.FAILED)
-        effects.append(Failed(piece.code, f"{what} of ledger {self.ledger} can't be read from any of {self.quorums.write} replicas: {who}"))
+        effects.append(Failed(piece.code, unreadable(what, self.ledger, self.quorums.write, who, piece.code)))
 
     def _read_singly(self, piece: Piece, effects: list[Effect]) -> None:
         """Every replica dropped the connection: it may be that none of them knows batch reads, so plain reads have a say."""

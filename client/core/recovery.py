@@ -19,7 +19,7 @@ from quire.client.core.append import AppendMachine, IllegalInput
 from quire.client.core.coverage import Coverage, describe
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.protocol.digest import HEADER, Digest
-from quire.protocol.errors import OK, DigestMatch, LedgerRecovery, Timeout, UnauthorizedAccess
+from quire.protocol.errors import OK, DigestMatch, LedgerRecovery, Timeout, UnauthorizedAccess, name_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -326,8 +326,8 @@ class RecoveryMachine:
             self._finish(effects)
         else:
             codes = "; ".join(describe(self.bookies[index], code) for index, code in sorted(read.codes.items()))
-            need = f"{self.quorums.absent} of its {self.quorums.write} bookies must answer to rule it out"
-            self._fail(LedgerRecovery.code, f"can't tell whether entry {read.entry} exists ({codes}): {need}", effects)
+            need = f"one of its {self.quorums.write} bookies must give it, or {self.quorums.absent} say that they do not have it"
+            self._fail(LedgerRecovery.code, f"can't tell whether entry {read.entry} exists: {codes}; {need}; bring some of these bookies back", effects)
 
     def _write_back(self, payloads: list[bytes], length: int, effects: list[Effect]) -> None:
         self._pass(a.Append(payloads, length=length), effects)
@@ -396,7 +396,7 @@ class RecoveryMachine:
         self._let_go(effects)
         self.state = State.FAILED
         kept = code in (UnauthorizedAccess.code, Timeout.code, LedgerRecovery.code)
-        text = f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' (code {code})'}; nothing is lost by trying again"
+        text = f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; nothing is lost by trying again"
         effects.append(Failed(code if kept else LedgerRecovery.code, text))
 
     def _stop(self, given: a.Shutdown, effects: list[Effect]) -> None:

@@ -79,6 +79,7 @@ class Sending(ABC):
         self._watching = False
         self._patience = Patience(limits.quorum_ms_max)
         self._stalled = False
+        self.ended_by = (0, "")  # the code and the reason, once it is over
         self._retry_ms = limits.stall_ms_max
 
     # What a driver and a user may look at.

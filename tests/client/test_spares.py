@@ -64,7 +64,7 @@ def test_as_many_as_there_are_spares_are_replaced():
     chosen, _store, _clock = spares("b", "c", "d")
     picked = result(chosen.replace(wanted("a", "b", must=True)))
     assert picked.bookies == ("d", "b", "c")
-    assert "0 of the 3 writable ones can be used" in picked.shortage
+    assert "all that are writable are in the ensemble or failed lately: b, c, d" in picked.shortage
 
 
 def test_a_suspect_is_picked_only_when_there_must_be_one():
