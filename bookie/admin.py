@@ -4,7 +4,8 @@ The paths that a bookie serves over HTTP.
     GET /metrics                         Prometheus text
     GET /healthz                         200 while the bookie serves, else 503; the reason in the body
     GET /api/v1/bookie/is_ready          200 OK, or 503 (BookKeeper's readiness probe)
-    GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}
+    GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}, and our
+                                         own "ledgersInLimbo", "directoriesLost"
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
     PUT /api/v1/bookie/state/readonly    the same as a wish; only from this machine, for there is no authentication
     …   /api/v1/bookie/gc…               see `admin_gc`
@@ -43,6 +44,12 @@ class Administered(Protocol):
     @property
     def high_priority_writes(self) -> bool: ...
 
+    @property
+    def ledgers_in_limbo(self) -> int: ...
+
+    @property
+    def directories_lost(self) -> list[str]: ...
+
     def metrics_text(self) -> bytes: ...
 
     def operator_read_only(self, on: bool) -> str | None:
@@ -78,6 +85,8 @@ class Admin:
                     "readOnly": bookie.read_only,
                     "shuttingDown": bookie.stopping,
                     "availableForHighPriorityWrites": bookie.high_priority_writes,
+                    "ledgersInLimbo": bookie.ledgers_in_limbo,
+                    "directoriesLost": bookie.directories_lost,
                 }
             )
         if not bookie.serving:

@@ -70,6 +70,11 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
     @property
     def replay_found_limbo(self) -> bool: ...
 
+    @property
+    def lost_directories(self) -> list[str]:
+        """The configured ledger directories that were given up."""
+        ...
+
     def give_up(self, path: str, reason: str) -> bool:
         """A ledger directory's disk has failed; False when nothing can go on without it."""
         ...
@@ -196,6 +201,8 @@ class Bookie:
             await self._mark(storage, restoring.Lost.all_of(options))
         elif storage.replay_found_limbo and restoring.noted_limbo(self._files, options) is None:
             restoring.note_limbo(self._files, options, restoring.COPYING)
+        if self.incomplete:
+            self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
         restoring.note_running(self._files, options, boot)
         self._running_noted = True
 
@@ -226,7 +233,7 @@ class Bookie:
         self._look_at_disks()
         self.registration = Registration(self._store, self.id, self._fail)
         assert self._storage is not None
-        self._metrics = Metrics(BookieCollector(self.service, self.listener, self.registration, self._storage.counters, self.garbage.gauges))
+        self._metrics = Metrics(BookieCollector(self.service, self.listener, self.registration, self._storage.counters, self._gauges))
         server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id)).serve)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
@@ -326,6 +333,19 @@ class Bookie:
 
     def metrics_text(self) -> bytes:
         return self._metrics.text()
+
+    def _gauges(self) -> list[tuple[str, str, float]]:
+        return [*self.garbage.gauges(), ("ledgers_in_limbo", "ledgers that may lack entries here", self.ledgers_in_limbo)]
+
+    @property
+    def ledgers_in_limbo(self) -> int:
+        """Ledgers that may lack entries here and wait for copies; those of directories that were given up left out."""
+        return self.copies.left
+
+    @property
+    def directories_lost(self) -> list[str]:
+        """The configured ledger directories that were given up since the start, or at it."""
+        return self._storage.lost_directories if self._storage is not None else []
 
     def operator_read_only(self, on: bool) -> str | None:
         """An operator's wish; it stays until the operator takes it back or the bookie restarts."""

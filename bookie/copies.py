@@ -52,6 +52,11 @@ class Copies:
             self._limbo = set(self._storage.limbo_ledgers())
         return sorted(self._limbo)
 
+    @property
+    def left(self) -> int:
+        """How many ledgers may lack something here, as far as anybody asked for `limbo`."""
+        return len(self._limbo or ())
+
     def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
         """What is here of a ledger, as ascending (first, count).  Fails with `StorageError` or `OSError`."""
         return self._storage.held(ledger)

@@ -19,7 +19,8 @@ import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
+from heapq import merge
+from itertools import chain, islice
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -168,13 +169,8 @@ class Storage:
         moving.check()
         marks = [read_mark(files, current(directory)) for directory in options.ledger_directories]
         for ledger_path, index_path, mark in zip(options.ledger_directories, indexes, marks, strict=True):
-            opened = LedgerDirectory(files, self._open_rows, ledger_path, index_path, options.entry_log_bytes_max, self._workers.pause)
+            opened = LedgerDirectory(files, self._open_rows, ledger_path, index_path, options.entry_log_bytes_max, self._workers.pause, mark is not None)
             self._directories.append(opened)
-            if mark is not None and opened.new_rows:
-                raise StorageError(
-                    f"{opened.new_rows[0]} is gone, yet {opened.path} has a mark: entries, keys and fences would seem never to have been here; "
-                    "put it back, or run `quire bookie rebuild-index --conf FILE`"
-                )
         moving.begin(self._directories)
         behind = given_up.noted(files, options.ledger_directories)  # they failed in an earlier run; their ledgers are put in limbo after the start
         lowest = self._lowest([(path, mark) for path, mark in zip(options.ledger_directories, marks, strict=True) if path not in behind])
@@ -209,6 +205,11 @@ class Storage:
         for ledger, state in self._ledgers.states.items():
             if ledger % count == number:
                 state.limbo = True
+
+    @property
+    def lost_directories(self) -> list[str]:
+        """The configured ledger directories that were given up."""
+        return [directory.configured for directory in self._directories if directory.fault is not None]
 
     def give_up(self, path: str, reason: str) -> bool:
         """The disk of a configured ledger directory has failed; False when nothing can go on without it."""
@@ -313,7 +314,7 @@ class Storage:
         )
         journal.durable = self._on_group
         journal.failed = self._on_journal_failed
-        journal.crowding = self._judge_read_only
+        journal.crowding = self._on_crowding
         self._journals.append(journal)
 
     def _apply(self, data: bytes, kind: int, count: int, ledger: int, begin: int, end: int) -> None:
@@ -721,13 +722,21 @@ class Storage:
         counters.checkpoints = counters.flushes = done.done
         counters.flushed_bytes, counters.flushed_entries = done.bytes_written, done.entries
         self._blocked = done.failure or done.blocked
-        self._judge_read_only()
         for journal in self._journals:
-            journal.make_room()  # segments may have been given back
+            journal.make_room()  # segments may have been given back; `_on_crowding` sees whether that helped
+        if self._blocked is not None or not any(journal.crowded for journal in self._journals):
+            self._judge_read_only()
         if self._cache.full and self._blocked is None and not self._closing:
             self._checkpoint_soon()
         if self._parked and not self._closing:
             self._relieve()
+
+    def _on_crowding(self) -> None:
+        """A journal's disk is full, or is not any more.  What a checkpoint can give back is asked for before anybody is refused."""
+        if self._blocked is None and not self._closing and any(journal.crowded and len(journal.segments) > 1 for journal in self._journals):
+            self._checkpoint_soon()
+        else:
+            self._judge_read_only()
 
     def _judge_read_only(self) -> None:
         """A ledger directory that takes no more, or a journal that can't grow: what is left of that is for fences and recovery."""
@@ -766,13 +775,21 @@ class Storage:
         return self._workers.run(self._stored_ledgers)
 
     def _stored_ledgers(self) -> "array[int]":
-        found = array("q")
+        found = []
         for directory in [directory for directory in self._directories if directory.fault is None]:
-            for ledger in directory.table.ids():
-                found.append(ledger)
-                if not ledger % 64:
-                    self._workers.pause()
-        return found if len(self._directories) == 1 else array("q", sorted(found))
+            ledgers = array("q")
+            for some in directory.table.pages():
+                ledgers += some
+                self._workers.pause()
+            found.append(ledgers)
+        if len(found) == 1:
+            return found[0]
+        together = array("q")
+        ascending = merge(*found)
+        while some := array("q", islice(ascending, 256)):
+            together += some
+            self._workers.pause()
+        return together
 
     def explicit_lac(self, ledger: int) -> bytes | None:
         """The explicit LAC as it was written last."""
@@ -806,6 +823,9 @@ class Storage:
             self._timer.cancel()
         try:
             await self.space.stop()
+            if any(journal.crowded for journal in self._journals) and self.fault is None:
+                with suppress(StorageError, OSError):  # then they may not end cleanly, and nothing is lost by that
+                    await self._checkpoints.run()
             if self.fault is None:
                 self._ends = [Deferred() for _ in self._journals]
                 ends = list(self._ends)

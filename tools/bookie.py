@@ -36,6 +36,7 @@ STOP_LOOK_S = 0.05  # between two looks at whether a process is gone
 HTTP_S = 5.0
 READONLY_PATH = "/api/v1/bookie/state/readonly"
 GC_PATH = "/api/v1/bookie/gc"
+STATE_PATH = "/api/v1/bookie/state"
 GC_LOOK_S = 0.05  # between two looks at whether a round has ended
 
 app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
@@ -141,7 +142,8 @@ def info(
     json_wanted: Json = False,
 ) -> None:
     """
-    Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the last garbage collection saw it.
+    Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the last garbage collection saw it;
+    how many ledgers are in limbo, for they may lack entries there, and which ledger directories were given up.
 
     \b
     Example:
@@ -164,9 +166,12 @@ def info(
         return rows
 
     rows = with_client(metadata_uri(metadata), story)
-    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10})
+    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12})
     for row in rows:
-        row["gc"] = garbage_of(row["gc"])
+        address = row["gc"]
+        row["gc"] = said_by(address, GC_PATH)
+        own = said_by(address, STATE_PATH) or {}
+        row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
         if not json_wanted:
             total, free = row["total_bytes"], row["free_bytes"]
             known = total is not None and free is not None
@@ -176,6 +181,8 @@ def info(
                 used=f"{1 - free / total:.0%}" if known and total else "?",
                 logs=output.size_text(sum(each["bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
                 living=output.size_text(sum(each["living_bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
+                limbo="?" if row["limbo"] is None else row["limbo"],
+                lost="?" if row["lost"] is None else ", ".join(row["lost"]) or "-",
             )
         table.row(row)
 
@@ -373,12 +380,12 @@ def told(bookie: str, found: ServiceInfo | None, path: str, wish: dict[str, Any]
         raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
 
 
-def garbage_of(found: ServiceInfo | None) -> dict[str, Any] | None:
-    """What a bookie says of its garbage collection; None when its admin address can't be reached from here."""
+def said_by(found: ServiceInfo | None, path: str) -> dict[str, Any] | None:
+    """What a bookie says of itself under a path of its admin address; None when that can't be reached from here."""
     if found is None or found.http is None:
         return None
     try:
-        with urllib.request.urlopen(f"http://{found.http.host}:{found.http.port}{GC_PATH}", timeout=HTTP_S) as answer:
+        with urllib.request.urlopen(f"http://{found.http.host}:{found.http.port}{path}", timeout=HTTP_S) as answer:
             status: dict[str, Any] = json.load(answer)
     except (OSError, ValueError):
         return None

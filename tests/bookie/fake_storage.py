@@ -167,6 +167,10 @@ class FakeStorage:
             assert not isinstance(found, Status)
             found.limbo, found.fenced = True, row.fenced
 
+    @property
+    def lost_directories(self) -> list[str]:
+        return [path for path, _reason in self.given_up]
+
     def give_up(self, path: str, reason: str) -> bool:
         self.given_up.append((path, reason))
         return len(self.given_up) < 2

@@ -17,6 +17,8 @@ class Held:
         self.read_only = False
         self.read_only_reasons: list[str] = []
         self.high_priority_writes = True
+        self.ledgers_in_limbo = 0
+        self.directories_lost: list[str] = []
         self.refusal: str | None = None
 
     def metrics_text(self) -> bytes:

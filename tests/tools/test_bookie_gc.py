@@ -74,6 +74,7 @@ def test_space_comes_back(cluster: Cluster) -> None:
         assert info["gc"]["ledgers_deleted"] == LEDGERS - len(kept)
         (directory,) = info["gc"]["directories"]
         assert 0 < directory["living_bytes"] <= directory["bytes"] < before / 2
+        assert (info["limbo"], info["lost"]) == (0, [])
         assert "LIVING" in cluster.quire("bookie", "info", "one")
 
         assert [entry.data for ledger in kept for entry in client.open_ledger(ledger)] == [
