@@ -124,7 +124,7 @@ class Journal:
         self.failure: str | None = None
         self.crowded: str | None = None  # the disk is full: what is left is the current segment
         # The reactor side, set by the owner before `start`.
-        self.crowding: Callable[[], None] = lambda: None  # `crowded` has changed
+        self.crowding: Callable[[], None] = lambda: None  # `crowded` has changed, or was found to be as before
         self.durable: Callable[[Group], None] = lambda group: None
         self.failed: Callable[[str], None] = lambda reason: None
         self._files = files
@@ -490,7 +490,7 @@ class Journal:
         return f"no room for the next segment of the journal {self.directory} ({error.strerror})"
 
     def _set_crowded(self, reason: str | None) -> None:
-        if reason != self.crowded:
+        if reason is not None or self.crowded is not None:
             self.crowded = reason
             self._hop(self.crowding)
 

@@ -5,6 +5,7 @@ import os
 import random
 import struct
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -490,6 +491,62 @@ def test_a_journal_that_cannot_grow_makes_read_only_and_comes_back() -> None:
     after = Bookie(bookie.disk.crashed(None))
     assert after.read(1, entry - 1) == body_of(1, entry - 1, 100_000)
     assert after.read(2, 0) == body_of(2, 0)
+
+
+def scarce(bookie: Bookie, segments: int) -> Callable[[str, str], None]:
+    """A journal disk that holds so many segments, and not one more."""
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".qj.tmp") and len(bookie.disk.find(".qj")) >= segments:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    return before
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool) -> None:
+    """The disk is full, but old segments can be given back: that is done at once, and nobody is refused; a start finds the same."""
+    bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
+    reasons: list[str | None] = []
+    bookie.storage.read_only_changed = reasons.append
+    bookie.disk.before = scarce(bookie, 3)
+    for entry in range(100):
+        assert bookie.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK
+        bookie.commit()
+        bookie.clock.advance(0.2)  # between two tries
+    assert bookie.tokens == list(range(100))
+    assert reasons == []
+    assert bookie.storage.counters.checkpoints in (3, 4, 5)
+    again = Bookie(bookie.disk.crashed(None), write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
+    again.disk.before = scarce(again, 3)
+    assert all(again.read(1, entry) == body_of(1, entry, 100_000) for entry in range(100))
+    for entry in range(100, 150):
+        assert again.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK
+        again.commit()
+        again.clock.advance(0.2)
+    assert again.tokens == list(range(100, 150))
+    if flushed:
+        again.now(again.storage.flush())
+    again.close()
+    last = Bookie(again.disk.crashed(None))
+    assert all(last.read(1, entry) == body_of(1, entry, 100_000) for entry in range(150))
+
+
+def test_a_clean_stop_with_a_full_journal_disk() -> None:
+    """What can be given back is given back first, then the journal ends with its mark: all that waits is acknowledged."""
+    workers = HeldWorkers()
+    bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
+    bookie.disk.before = scarce(bookie, 3)
+    for entry in range(40):
+        bookie.storage.add(run_of(1, entry, size=100_000), entry)
+        bookie.commit()
+    assert 20 < len(bookie.tokens) < 40
+    done: list[object] = []
+    bookie.storage.close().addBoth(done.append)
+    for _ in range(10):
+        workers.release()
+        bookie.clock.advance(0.2)
+    assert (done, bookie.failures, bookie.tokens) == ([None], [], list(range(40)))
 
 
 def test_no_space_for_the_journal_stops_the_bookie() -> None:
