@@ -142,7 +142,8 @@ class Lane:
             self._closed.callback(None)
             return
         host, port = address
-        link = self._make_link(f"bookie {self.bookie} ({host}:{port})", self._up, self._down)
+        name = f"bookie {self.bookie}" if self.bookie == f"{host}:{port}" else f"bookie {self.bookie} ({host}:{port})"
+        link = self._make_link(name, self._up, self._down)
         self._reactor.connectTCP(host, port, LinkFactory(link, self._failed), timeout=self._options.connect_timeout_ms / 1000)
 
     def _up(self, link: Link) -> None:

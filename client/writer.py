@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.client.channels import AddPool, Shell
 from quire.client.core import adds as a
@@ -36,6 +37,7 @@ from quire.protocol.errors import (
     LedgerError,
     LedgerFenced,
     MetadataVersion,
+    NoSuchLedgerExistsOnMetadataServer,
     UnexpectedCondition,
     Write,
     error_of,
@@ -368,8 +370,14 @@ class Writer:
         closing = Deferred.fromCoroutine(self._close_ledger(effect.last, effect.length))
         closing.addCallbacks(
             lambda _metadata: self._shell.feed(a.CloseStored()),
-            lambda failure: self._shell.feed(a.CloseRefused(getattr(failure.value, "code", UnexpectedCondition.code), failure.getErrorMessage())),
+            self._close_failed,
         )
+
+    def _close_failed(self, failure: Failure) -> None:
+        code, reason = getattr(failure.value, "code", UnexpectedCondition.code), failure.getErrorMessage()
+        if code not in (LedgerFenced.code, MetadataVersion.code, NoSuchLedgerExistsOnMetadataServer.code):
+            reason = f"its end could not be stored: {reason}; once the store answers, open the ledger, which brings it to its end and closes it"
+        self._shell.feed(a.CloseRefused(code, reason))
 
     async def _close_ledger(self, last: int, length: int) -> LedgerMetadata:
         def needs(metadata: LedgerMetadata) -> bool:

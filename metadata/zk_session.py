@@ -169,7 +169,8 @@ class ZooKeeperSession:
         except CancelledError:
             if self._closing is not None:
                 raise MetaStore(CLOSED_MESSAGE) from None
-            raise MetaStore(f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s") from None
+            what = f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s"
+            raise MetaStore(f"{what}: see whether it runs and can be reached from here, then try again") from None
         finally:
             self._outstanding.discard(deferred)
             if timer.active():

@@ -110,5 +110,7 @@ class Coverage:
         """Who failed how, which quorum is missing, and what to do."""
         failed = [describe(bookies[index], code) for index, code in sorted(self.answered.items()) if code != OK and code not in NEGATIVE]
         heard = f"{len(self.heard)} of {len(bookies)} bookies answered for ledger {self.ledger}"
+        if self.quorums.covered(self.heard):
+            return f"{heard}, none with whole bytes: {'; '.join(failed)}; `quire ledger check {self.ledger}` tells which copies are left"
         missing = f"the others could still make up an ack quorum of {self.quorums.ack}"
         return f"{heard}, and {missing}: {'; '.join(failed)}; bring some of these back (`quire bookie list` shows who is up), then try again"
