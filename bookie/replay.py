@@ -103,11 +103,13 @@ class Replay:
                 sequence += 1
                 offset += padded(length)
             following = self.segments[at + 1] if at + 1 < len(self.segments) else None
+            wanted = 1 if sequence is None else sequence  # the first group ever may have been larger than the first segment
             if (
                 following is not None
                 and following.start == segment.stop
-                and whole(self._head(following, sequence), 0, following.start, following.salt, sequence)
+                and whole(self._head(following, wanted), 0, following.start, following.salt, wanted)
             ):
+                sequence = wanted
                 at += 1
                 offset = 0
                 continue
@@ -173,11 +175,11 @@ class Replay:
             raise StorageError(f"journal segment {segment.path}: {len(data)} of {segment.size} bytes could be read")
         return data
 
-    def _head(self, segment: Segment, sequence: int | None) -> bytes:
+    def _head(self, segment: Segment, sequence: int) -> bytes:
         """The segment's bytes if its first group could be the next one, else nothing: saves reading unused segments."""
         handle = self._files.open(segment.path)
         try:
             head = self._files.read(handle, ALIGNMENT, 0)
         finally:
             self._files.close(handle)
-        return self._read(segment) if len(head) == ALIGNMENT and sequence is not None and sequence_at(head, 0) == sequence else b""
+        return self._read(segment) if len(head) == ALIGNMENT and sequence_at(head, 0) == sequence else b""

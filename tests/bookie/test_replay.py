@@ -332,3 +332,19 @@ def test_power_loss_at_any_moment_loses_nothing_acknowledged(seed: int) -> None:
                     fenced.add(token[1])
         disk = bookie.disk.crashed(rng)
     assert acknowledged
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_the_first_group_is_larger_than_the_first_segment(checkpoint: bool) -> None:
+    """It lies in the second, and the first stays empty: no damage, before the first mark either."""
+    bookie = Bookie(write_cache_bytes_max=64 << 20)
+    if checkpoint:
+        bookie.now(bookie.storage.flush())
+    bookie.storage.add(run_of(1, 0, size=2 << 20), "a")
+    bookie.commit()
+    bookie.storage.add(run_of(1, 1), "b")
+    bookie.commit()
+    for again in (Bookie(bookie.disk.crashed(None)), Bookie(bookie.disk.killed())):
+        assert [again.read(1, entry) for entry in (0, 1, 2)] == [body_of(1, 0, 2 << 20), body_of(1, 1), Status.ENOENTRY]
+        again.close()
+        assert Bookie(again.disk.crashed(None)).read(1, 1) == body_of(1, 1)
