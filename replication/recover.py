@@ -15,7 +15,7 @@ A cookie is removed only when no ledger names its bookie and nobody has register
 """
 
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from twisted.internet.defer import Deferred
@@ -28,13 +28,13 @@ from quire.metadata.store import CookieNotFound, MetadataStore
 from quire.protocol.errors import (
     IllegalOp,
     LedgerError,
-    MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
     Replication,
 )
 from quire.replication.checker import digest_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
 from quire.replication.fragments import HeldFragment, count_on, fragments_naming, quorums_of, writer_depends_on
+from quire.replication.lock import repair_lock
 from quire.replication.together import each_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -201,22 +201,10 @@ async def _free(run: Run, ledger: int) -> None:
     if run.dry_run:
         _estimate(run, found.value)
         return
-    async with _locked(run, ledger):
+    async with repair_lock(run.client.store, ledger) as ours:
+        if not ours and run.client.store.locks_repairs:
+            raise Replication(f"ledger {ledger}: somebody else repairs it right now; run this again")
         await _free_locked(run, ledger, found.value)
-
-
-@asynccontextmanager
-async def _locked(run: Run, ledger: int) -> AsyncIterator[None]:
-    store = run.client.store
-    release = await store.lock_repair(ledger)
-    if release is None and store.locks_repairs:
-        raise Replication(f"ledger {ledger}: somebody else repairs it right now; run this again")
-    try:
-        yield
-    finally:
-        if release is not None:
-            with suppress(MetaStore):  # then it goes with the session
-                await release()
 
 
 async def _free_locked(run: Run, ledger: int, metadata: LedgerMetadata) -> None:

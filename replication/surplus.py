@@ -23,6 +23,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer
 from quire.replication.checker import check_ledger
+from quire.replication.lock import repair_lock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -88,10 +89,9 @@ def is_surplus(metadata: LedgerMetadata, bookie: str) -> bool:
 
 async def _judge(client: Client, ledger: int, found: Versioned[LedgerMetadata], holder: Holder) -> str | None:
     """None: the copy was dropped; else why it was kept."""
-    release = await client.store.lock_repair(ledger)
-    if release is None:
-        return "its repair lock can't be had"
-    try:
+    async with repair_lock(client.store, ledger) as ours:
+        if not ours:
+            return "its repair lock can't be had"
         check = await check_ledger(client, ledger)
         if not check.complete:
             return f"{check.copies_missing} of {check.copies_expected} copies did not answer"
@@ -102,5 +102,3 @@ async def _judge(client: Client, ledger: int, found: Versioned[LedgerMetadata], 
             return "an add for it came meanwhile"
         holder.drop_copy(ledger)
         return None
-    finally:
-        await release()

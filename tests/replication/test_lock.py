@@ -1,0 +1,59 @@
+"""The repair lock is given back however the block under it ends."""
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
+
+from quire.metadata.memory_store import Fault
+from quire.protocol.errors import MetaStore, Replication
+from quire.replication.lock import repair_lock
+from tests.client.cluster import FakeCluster
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+async def block(cluster: FakeCluster, ledger: int, inside: "Deferred[None] | None" = None) -> bool:
+    async with repair_lock(cluster.store, ledger) as ours:
+        if inside is not None:
+            await inside
+        return ours
+
+
+def test_it_is_held_while_the_block_runs() -> None:
+    cluster = FakeCluster(1)
+    inside: Deferred[None] = Deferred()
+    first = Deferred.fromCoroutine(block(cluster, 7, inside))
+    assert list(cluster.shared.repairs) == [7]
+    assert cluster.succeed(Deferred.fromCoroutine(block(cluster, 7))) is False
+    inside.callback(None)
+    assert cluster.succeed(first) is True
+    assert cluster.shared.repairs == {}
+
+
+def test_it_goes_with_a_failure() -> None:
+    cluster = FakeCluster(1)
+    inside: Deferred[None] = Deferred()
+    first = Deferred.fromCoroutine(block(cluster, 7, inside))
+    inside.errback(Replication("a bookie is away"))
+    assert isinstance(cluster.fails(first), Replication)
+    assert cluster.shared.repairs == {}
+
+
+def test_it_goes_when_it_comes_to_somebody_who_was_cancelled() -> None:
+    cluster = FakeCluster(1)
+    cluster.store_fault = lambda name, _arguments: Fault(after=1.0) if name == "lock_repair" else None
+    asking = Deferred.fromCoroutine(block(cluster, 7))
+    ended: list[Failure] = []
+    asking.addErrback(ended.append)
+    asking.cancel()
+    assert ended[0].check(CancelledError)
+    assert list(cluster.shared.repairs) == [7]
+    cluster.spin(2)
+    assert cluster.shared.repairs == {}
+
+
+def test_a_store_that_is_away_says_so() -> None:
+    cluster = FakeCluster(1)
+    cluster.store_fault = lambda name, _arguments: Fault(error=MetaStore("the store is away")) if name == "lock_repair" else None
+    with pytest.raises(MetaStore, match="is away"):
+        raise cluster.fails(Deferred.fromCoroutine(block(cluster, 7)))
