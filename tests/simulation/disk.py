@@ -7,6 +7,7 @@ loses what it was for.  The index and the ledger table are `DictRows`, of which 
 
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from random import Random
 
 from quire.bookie.files import Buffer, Files, Usage
@@ -14,6 +15,8 @@ from quire.bookie.rows import DictRows
 
 SECTOR = 512
 TORN_MAX = 64  # sectors of one write that chance looks at one by one; the rest of a larger one goes together
+
+directory_of = cache(os.path.dirname)
 
 
 class Inode:
@@ -75,7 +78,7 @@ class SimDisk(Files):
         """Directories are implied by names."""
 
     def names(self, path: str) -> list[str]:
-        return sorted(os.path.basename(name) for name in self.inodes if os.path.dirname(name) == path)
+        return sorted(os.path.basename(name) for name in self.inodes if directory_of(name) == path)
 
     def exists(self, path: str) -> bool:
         return path in self.inodes
@@ -121,9 +124,9 @@ class SimDisk(Files):
     def sync_directory(self, path: str) -> None:
         if self.before is not None:
             self.before("sync directory", path)
-        for name in [name for name in self.durable if os.path.dirname(name) == path]:
+        for name in [name for name in self.durable if directory_of(name) == path]:
             del self.durable[name]
-        self.durable.update({name: inode for name, inode in self.inodes.items() if os.path.dirname(name) == path})
+        self.durable.update({name: inode for name, inode in self.inodes.items() if directory_of(name) == path})
 
     def rename(self, old: str, new: str) -> None:
         if self.before is not None:

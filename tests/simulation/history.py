@@ -6,6 +6,7 @@ started: from now on everything must come to an end, the ledger must be closable
 """
 
 import gc
+import sys
 from collections import Counter
 from functools import partial
 from random import Random
@@ -22,6 +23,7 @@ from quire.protocol.errors import LedgerError
 from tests.simulation.nodes import SimBookie, SimClient, World
 from tests.simulation.plan import Plan
 from tests.simulation.truth import LedgerTruth, Truth, Violation
+from tests.simulation.upkeep import FAR, Upkeep
 
 OPTIONS = {
     "add_timeout_ms": 150, "read_timeout_ms": 150, "connect_timeout_ms": 150, "long_poll_ms": 100, "speculative_read_ms": 40, "window_entries_max": 60,
@@ -62,6 +64,12 @@ class Outcome:
         return 0 if self.error is None else int(getattr(self.error, "code", UNEXPECTED))
 
 
+def say_unraisable(found: Any) -> None:
+    """A coroutine of a process that died says so where Python frees it; that is no bug of its code."""
+    if not (isinstance(found.exc_value, RuntimeError) and "GeneratorExit" in str(found.exc_value)):
+        sys.__unraisablehook__(found)
+
+
 class Log:
     """Hears the code's own log for failures that nobody handled; one for the whole process."""
 
@@ -77,6 +85,7 @@ class Log:
 
 
 LOG = Log()
+sys.unraisablehook = say_unraisable
 gc.freeze()  # the code itself is no garbage
 
 
@@ -96,6 +105,7 @@ class Line:
         self.readers: list[list[Any]] = []  # [client, reader, highest end]
         self.tails: list[tuple[SimClient, list[Any], Outcome]] = []
         self.peeks: list[tuple[SimClient, Outcome]] = []
+        self.settled = False  # it was closed, and what it holds is right
 
 
 class History:
@@ -105,15 +115,17 @@ class History:
         if trace:
             world.trace = [str(plan)]
         world.network.fragmenting = plan.fragmenting
+        world.listing_lies = plan.profile.listing_lies
         self.truth: Truth = world.truth
         self.options = ClientOptions(protocol=plan.protocol, **{**OPTIONS, **dict(plan.modes)})
         self.bookies: list[SimBookie] = []
         for _ in range(plan.bookies):
-            self._new_bookie()
+            self.new_bookie()
         self.clients: list[SimClient] = []
         self.lines: list[Line] = []
         self.destroyed = 0  # disks; at most AQ - 1 may be
         self._drawn: Random = world.random
+        self.upkeep = Upkeep(self)
 
     @property
     def seen(self) -> Counter[str]:
@@ -132,20 +144,30 @@ class History:
         world = self.world
         start = world.timeline.now
         for step in self.plan.steps:
-            self._pass(max(0.0, start + step.at - world.timeline.now))
+            self.let_pass(max(0.0, start + step.at - world.timeline.now))
             self._drawn = Random(step.seed)
             world.tell(f"-- {step.kind}")
-            getattr(self, f"_do_{step.kind}")(self._drawn)
+            name = f"_do_{step.kind}"
+            (getattr(self, name) if hasattr(self, name) else getattr(self.upkeep, name[1:]))(self._drawn)
             self._check()
         self._end()
+        if self.plan.upkeep:
+            self.upkeep.finish()
 
-    def _pass(self, seconds: float, until: Any = None) -> None:
+    @property
+    def plain_options(self) -> ClientOptions:
+        """Of an operator, who lets ensemble changes be."""
+        return self.options.model_copy(update={"disable_ensemble_change": False})
+
+    def let_pass(self, seconds: float, until: Any = None) -> None:
         self.world.timeline.run(seconds, until)
         self._check()
 
     def _check(self) -> None:
         truth = self.truth
         for line in self.lines:
+            if line.truth.deleted:
+                continue
             metadata = self.world.metadata(line.truth.id)
             if line.client.alive:
                 truth.confirm(line.truth, line.writer.last_add_confirmed, metadata)
@@ -161,14 +183,14 @@ class History:
 
     def _begin(self) -> None:
         plan, world = self.plan, self.world
-        keeper = self._client("keeper")
+        keeper = self.new_client("keeper")
         Outcome(keeper.store.init_cluster())
         for bookie in self.bookies:
             bookie.start()
         world.timeline.run(0.1)
         e, w, a = plan.shape
         for number, kind in enumerate(plan.ledgers):
-            client = self._client(f"w{number}")
+            client = self.new_client(f"w{number}")
             machine, first = writing.AppendMachine, plan.profile.first_id
             if first:  # ids around 2^31 (S32) cannot be reached by appending
                 writing.AppendMachine = partial(AppendMachine, last=first - 1)
@@ -197,27 +219,28 @@ class History:
         for line in self.lines:
             line.client.fault_rate = plan.fault_rate
 
-    def _client(self, name: str, options: ClientOptions | None = None) -> SimClient:
+    def new_client(self, name: str, options: ClientOptions | None = None) -> SimClient:
         made = SimClient(self.world, name, options or self.options, self.plan.seed * 100 + len(self.clients))
         self.clients.append(made)
         return made
 
-    def _new_bookie(self) -> SimBookie:
+    def new_bookie(self) -> SimBookie:
         journals, ledgers = self.plan.directories
         made = SimBookie(
             self.world,
             f"b{len(self.bookies)}",
             journal_sync_data=self.plan.profile.sync,
+            **dict(self.plan.profile.bookie),
             journal_directories=tuple(f"/journal{number}" for number in range(journals)),
             ledger_directories=tuple(f"/ledgers{number}" for number in range(ledgers)),
         )
         self.bookies.append(made)
         return made
 
-    def _line(self, rng: Random) -> Line:
+    def some_line(self, rng: Random) -> Line:
         return rng.choice(self.lines)
 
-    def _bookie(self, rng: Random, up: bool = True) -> SimBookie | None:
+    def some_bookie(self, rng: Random, up: bool = True) -> SimBookie | None:
         usable = [bookie for bookie in self.bookies if bookie.up == up and not bookie.gone]
         return rng.choice(usable) if usable else None
 
@@ -226,11 +249,13 @@ class History:
     def _append(self, line: Line, payloads: list[bytes]) -> None:
         if not line.client.alive or line.client.process.paused_until > self.world.timeline.now:
             return
-        writer, world = line.writer, self.world
+        writer, world, client_name = line.writer, self.world, line.client.name
         line.given.update(payloads)
 
         def told(outcome: Outcome, payloads: list[bytes] = payloads) -> None:
-            if outcome.error is None:
+            if line.truth.deleted:
+                world.tell(f"{client_name} was told of an append to a deleted ledger: {outcome.error or 'done'}")
+            elif outcome.error is None:
                 ids = outcome.value if isinstance(outcome.value, range) else range(outcome.value, outcome.value + 1)
                 metadata = world.metadata(line.truth.id)
                 self.truth.confirm(line.truth, writer.last_add_confirmed, metadata)
@@ -251,14 +276,14 @@ class History:
         line.appends.append((payloads, Outcome(writer.append_many(payloads), told)))
 
     def _do_append(self, rng: Random) -> None:
-        line = self._line(rng)
+        line = self.some_line(rng)
         start = len(line.given)
         size = rng.choice((8, 8, 40, 200))
         self._append(line, [b"%d." % (start + number) + b"x" * size for number in range(rng.randint(1, self.plan.profile.batch))])
 
     def _do_again(self, rng: Random) -> None:
         """An advanced writer gives an acknowledged id once more (D11)."""
-        line = self._line(rng)
+        line = self.some_line(rng)
         if "advanced" not in line.kind or not line.client.alive or line.next_id == 0 or line.writer.closed:
             return
         told = [outcome.value for _payloads, outcome in line.appends if outcome.done and outcome.error is None]
@@ -271,12 +296,12 @@ class History:
         self.seen["an id was given twice"] += 1
 
     def _do_wait(self, rng: Random) -> None:
-        self._pass(rng.choice((0.02, 0.2, 0.6)))
+        self.let_pass(rng.choice((0.02, 0.2, 0.6)))
 
     def _do_open(self, rng: Random) -> None:
-        line = self._line(rng)
+        line = self.some_line(rng)
         if len([None for _client, outcome in line.opens if not outcome.done]) < 3:
-            client = self._client(f"r{len(self.clients)}")
+            client = self.new_client(f"r{len(self.clients)}")
             client.fault_rate = self.plan.fault_rate
             self._open(line, client)
 
@@ -301,10 +326,10 @@ class History:
 
     def _do_look(self, rng: Random) -> None:
         """Another reader that does not disturb the writer."""
-        line = self._line(rng)
+        line = self.some_line(rng)
         if len(line.readers) >= 2:
             return
-        client = self._client(f"t{len(self.clients)}")
+        client = self.new_client(f"t{len(self.clients)}")
 
         def told(outcome: Outcome) -> None:
             if outcome.error is None:
@@ -314,7 +339,7 @@ class History:
         Outcome(client.client.open_ledger(line.truth.id, recover=False), told)
 
     def _readers(self, rng: Random) -> tuple[Line, list[Any]] | None:
-        line = self._line(rng)
+        line = self.some_line(rng)
         usable = [pair for pair in line.readers if pair[0].alive]
         return (line, rng.choice(usable)) if usable else None
 
@@ -364,7 +389,7 @@ class History:
         line.peeks.append((client, Outcome(reader.read_unconfirmed(first, first + len(line.truth.payloads)), told)))
 
     def _do_close(self, rng: Random) -> None:
-        line = self._line(rng)
+        line = self.some_line(rng)
         if line.client.alive:
             self._close(line)
 
@@ -372,18 +397,18 @@ class History:
         def told(outcome: Outcome) -> None:
             metadata = self.world.metadata(line.truth.id)
             ours = metadata is not None and metadata.is_closed and metadata.last_entry == line.writer.last_add_confirmed
-            if outcome.error is None and not ours:
+            if outcome.error is None and not ours and not line.truth.deleted:
                 self.truth.break_("S19", f"a close at {line.writer.last_add_confirmed} succeeded, and ledger {line.truth.id} is {metadata}")
 
         line.closed.append(Outcome(line.writer.close(), told))
 
     def _do_write_lac(self, rng: Random) -> None:
-        line = self._line(rng)
+        line = self.some_line(rng)
         if line.client.alive:
             Outcome(line.writer.write_lac())
 
     def _do_force(self, rng: Random) -> None:
-        line = self._line(rng)
+        line = self.some_line(rng)
         if not line.client.alive:
             return
 
@@ -400,32 +425,32 @@ class History:
     # Faults
 
     def _do_kill(self, rng: Random) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is not None:
             bookie.die()
 
     def _do_start(self, rng: Random) -> None:
-        bookie = self._bookie(rng, up=False)
+        bookie = self.some_bookie(rng, up=False)
         if bookie is not None:
             bookie.start()
 
     def _do_power(self, rng: Random) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is not None:
             bookie.lose_power(rng)
 
     def _do_torn(self, rng: Random) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is not None:
             bookie.fail_next_sync("/", rng)
 
     def _do_sync_fault(self, rng: Random) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is not None:
             bookie.fail_next_sync("/journal", None)
 
     def _do_flush_fault(self, rng: Random) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is None:
             return
         if self.plan.directories[1] > 1:  # that directory is given up, and what is in it
@@ -436,7 +461,7 @@ class History:
         bookie.fail_next_sync("/ledgers", None)
 
     def _do_flush(self, rng: Random) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is not None and bookie.storage is not None:
             bookie.storage.flush().addErrback(lambda _failure: None)
             self.seen["checkpoint"] += 1
@@ -448,7 +473,7 @@ class History:
         self._destroy(rng, amnesia=True)
 
     def _destroy(self, rng: Random, amnesia: bool) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is None or self.destroyed >= self.plan.shape[2] - 1:
             return
         self.destroyed += 1
@@ -488,29 +513,35 @@ class History:
         rng.choice(self.bookies).sync_seconds = rng.choice((0.0, 0.0005, 0.02, 0.2))
 
     def _do_pause_bookie(self, rng: Random) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is not None and bookie.process is not None:
             self.seen["process paused"] += 1
             bookie.process.pause(rng.choice((0.05, 0.3, 1.0)))
 
     def _do_pause_writer(self, rng: Random) -> None:
-        line = self._line(rng)
+        line = self.some_line(rng)
         self.seen["process paused"] += 1
         line.client.process.pause(rng.choice((0.1, 0.5, 2.0)))
 
     def _do_expire(self, rng: Random) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is not None and hasattr(bookie, "store"):
             self.seen["session expired"] += 1
             bookie.store.expire_session()
 
     def _do_jump(self, rng: Random) -> None:
+        """The clock of one machine is set."""
+        processes = [client.process for client in self.clients if client.alive] + [bookie.process for bookie in self.bookies if bookie.up and bookie.process]
+        process = rng.choice(processes)
+        change = rng.choice((-1.0, -0.1, 0.1, 1.0, *FAR))
         self.seen["clock jumped"] += 1
-        process = rng.choice([client.process for client in self.clients])
-        process.clock_offset += rng.choice((-1.0, -0.1, 0.1, 1.0, 3600.0))
+        self.seen["clock set back far"] += change <= -3600
+        self.seen["clock set forward far"] += change >= 3600
+        self.world.tell(f"the clock of {process.host} is set by {change:g} s")
+        process.set_clock(process.clock_offset + change)
 
     def _do_crash_writer(self, rng: Random) -> None:
-        line = self._line(rng)
+        line = self.some_line(rng)
         if line.client.alive:
             self.truth.confirm(line.truth, line.writer.last_add_confirmed, self.world.metadata(line.truth.id))
             self.seen["writer crashed"] += 1
@@ -523,7 +554,7 @@ class History:
             rng.choice(busy).crash()
 
     def _do_read_only(self, rng: Random) -> None:
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is not None:
             self.seen["read-only bookie"] += 1
             bookie.read_only(rng.random() < 0.7)
@@ -531,11 +562,11 @@ class History:
     def _do_spare(self, rng: Random) -> None:
         if len(self.bookies) < self.plan.shape[0] + 6:
             self.seen["bookie joined"] += 1
-            self._new_bookie().start()
+            self.new_bookie().start()
 
     def _do_lie(self, rng: Random) -> None:
         """A bookie's memory holds a LAC that nobody wrote: in answers it is a hint, and no more (D14)."""
-        bookie = self._bookie(rng)
+        bookie = self.some_bookie(rng)
         if bookie is not None and bookie.storage is not None:
             for line in self.lines:
                 state = bookie.storage.ledger(line.truth.id)
@@ -550,6 +581,8 @@ class History:
         world.tell("-- quiet")
         for client in self.clients:
             client.fault_rate = 0.0
+            client.process.set_clock(client.process.clock_ahead)  # as long passes as it was set back
+        world.listing_lies = 0.0
         world.network.slow.clear()
         world.network.jitter = min(world.network.jitter, 0.01)
         world.network.unblock(sorted(world.network.blocked))
@@ -558,12 +591,14 @@ class History:
         for bookie in self.bookies:
             bookie.sync_seconds = 0.0005
             bookie.disk.before = None
+            if bookie.process is not None:
+                bookie.process.set_clock(bookie.process.clock_ahead)
             if bookie.up and bookie.storage is not None and bookie.storage.read_only is not None:
                 bookie.die()  # its disk failed and works again: somebody starts it anew
             bookie.start()
             if bookie.storage is not None and bookie.storage.read_only is None:
                 bookie.read_only(False)
-        self._pass(QUIET_SECONDS)
+        self.let_pass(QUIET_SECONDS)
         for bookie in self.bookies:
             if not bookie.up and not bookie.gone:
                 bookie.start()
@@ -572,19 +607,32 @@ class History:
             self.seen["went on without a spare"] += bool(line_out)
             if line.client.alive and not line.writer.closed:
                 self._append(line, [b"%d.late" % len(line.given)])
-                self._pass(1.0)
+                self.let_pass(1.0)
                 if self.plan.seed % 2:
                     self._close(line)
-                    self._pass(1.0)
+                    self.let_pass(1.0)
         for line in self.lines:
-            self._settle(line)
+            if line.truth.deleted:
+                self._bury(line)
+            else:
+                self._settle(line)
+
+    def _bury(self, line: Line) -> None:
+        """A deleted ledger: whoever has to do with it comes to an end."""
+        for client, _got, _tail in line.tails:
+            client.crash()  # a reader of a ledger that is not closed any more follows for ever
+        if line.client.alive and not line.writer.closed:
+            self._close(line)
+        self.let_pass(END_SECONDS, lambda: self._all_ended(line))
+        if not self._all_ended(line):
+            raise Violation("ends once", f"deleted ledger {line.truth.id}: an append or an open hangs")
 
     def _settle(self, line: Line) -> None:
         opened: Outcome | None = None
         for _ in range(OPEN_TRIES):
-            client = self._client(f"z{len(self.clients)}", self.options.model_copy(update={"disable_ensemble_change": False}))  # the operator lets changes be
+            client = self.new_client(f"z{len(self.clients)}", self.plain_options)
             opened = self._open(line, client)
-            self._pass(5.0, lambda opened=opened: opened.done)
+            self.let_pass(5.0, lambda opened=opened: opened.done)
             if opened.done and opened.error is None:
                 break
             for bookie in self.bookies:
@@ -599,11 +647,12 @@ class History:
         metadata = self.world.metadata(line.truth.id)
         if metadata is None or metadata.state is not LedgerState.CLOSED:
             raise Violation("I7", f"ledger {line.truth.id} was opened for recovery and is {metadata}")
-        self._pass(1.0)
+        self.let_pass(1.0)
         if not self._all_ended(line):
-            self._pass(END_SECONDS, lambda: self._all_ended(line))
-        self._pass(1.0)
+            self.let_pass(END_SECONDS, lambda: self._all_ended(line))
+        self.let_pass(1.0)
         self._reckon(line, opened.value, metadata)
+        line.settled = True
 
     def _all_ended(self, line: Line) -> bool:
         if line.client.alive and not all(outcome.done for _payloads, outcome in line.appends):
@@ -620,7 +669,7 @@ class History:
             raise Violation("ends once", "an open hangs")
         reading = Outcome(reader.read(first, end)) if end >= first else None
         if reading is not None:
-            self._pass(20.0, lambda: reading.done)
+            self.let_pass(20.0, lambda: reading.done)
             if reading.error is not None or not reading.done:
                 raise Violation("readable", f"entries {first} to {end} of closed ledger {truth.id} can't be read: {reading.error!r}")
         entries = {entry.entry_id: entry.data for entry in reading.value} if reading is not None else {}
@@ -640,7 +689,7 @@ class History:
             self.seen["tail followed to the close"] += tail.error is None
         if end > -1:
             asked = [Outcome(pair[1].read_unconfirmed(truth.first, end + 8)) for pair in line.readers if pair[0].alive and pair[1].closed]
-            self._pass(2.0, lambda: all(outcome.done for outcome in asked))
+            self.let_pass(2.0, lambda: all(outcome.done for outcome in asked))
             for outcome in asked:
                 past = outcome.done and outcome.error is None and outcome.value[-1].entry_id > end
                 if past or not isinstance(outcome.error, LedgerError | None):

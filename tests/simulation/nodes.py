@@ -9,9 +9,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, fail, maybeDeferred
 
-from quire.bookie import given_up, identity, restoring
+from quire.bookie import identity, restoring
+from quire.bookie.contract import Own
+from quire.bookie.copies import Copies
+from quire.bookie.garbage import Garbage
 from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
@@ -21,16 +24,18 @@ from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
-from quire.metadata.store import ServiceInfo, Versioned
-from quire.protocol.errors import MetadataVersion, MetaStore, Status
+from quire.metadata.store import Cluster, ServiceInfo, Versioned
+from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
+from quire.replication.restore import restore
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.timeline import Process, Timeline
-from tests.simulation.truth import Truth
+from tests.simulation.truth import REPAIRER, Truth
 
 T = TypeVar("T")
 PORT = 3181
+FOREIGN = 1 << 40  # the one ledger of another cluster
 KIB = 1 << 10
 
 BASE = BookieOptions(metadata_uri="memory://simulation", journal_directories=("/journal",), ledger_directories=("/ledgers",), allow_loopback=True)
@@ -49,6 +54,7 @@ class World:
         self.shared = MemoryCluster("simulation", seed)
         self.shared.ledgers = WatchedLedgers(self.truth)
         self.trace: list[str] | None = None
+        self.listing_lies = 0.0  # how often what a bookie's garbage collection lists is wrong
 
     def tell(self, text: str) -> None:
         if self.trace is not None:
@@ -71,14 +77,35 @@ class WatchedLedgers(dict[int, Versioned[LedgerMetadata]]):
         super().__setitem__(ledger, value)
         self._truth.metadata_written(ledger, before, value)
 
+    def pop(self, ledger: int, *default: Any) -> Any:
+        self._truth.metadata_deleted(ledger)
+        return super().pop(ledger, *default)
+
+
+class Elsewhere:
+    """The metadata servers' time: their answers do not wait for the clock of who asked."""
+
+    def __init__(self, process: Process) -> None:
+        self.seconds = process.seconds
+        self.callLater = process.call_by_the_world
+
 
 class NamedStore(MemoryStore):
     """A handle on the metadata whose writes are known by their author."""
 
     def __init__(self, world: World, process: Process) -> None:
-        super().__init__(process, world.shared)
+        super().__init__(Elsewhere(process), world.shared)
         self.world = world
         self.owner = process.host
+        self._over = False  # the session is, and its process has not heard of it
+
+    def expire_session(self) -> None:
+        self._over = True
+        super().expire_session()
+
+    def _tell_lost(self) -> None:
+        self._over = False
+        super()._tell_lost()
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
         world = self.world
@@ -86,6 +113,8 @@ class NamedStore(MemoryStore):
         world.tell(
             f"{self.owner} writes {metadata.state.name} {[(f.first, f.bookies) for f in metadata.fragments]} end {metadata.last_entry} over version {version}"
         )
+        if self._over:
+            return fail(MetaStore("simulated: the session has expired"))
         written = super().write_ledger(ledger, metadata, version)
         written.addErrback(self._refused, metadata)
         return written
@@ -97,8 +126,41 @@ class NamedStore(MemoryStore):
         return failure
 
 
+class DoubtfulStore(NamedStore):
+    """A handle whose answers are no evidence: listings lack something, or it is another cluster that answers."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(world, process)
+        self.astray = False
+        self.lying = False  # once the bookie serves: its start is not garbage collection
+
+    def _ledger_ids(self, after: int, limit: int) -> list[int]:
+        if self.astray:
+            return [FOREIGN] if after < FOREIGN else []
+        page = super()._ledger_ids(after, limit)
+        rng = self.world.random
+        if not page or not self.lying or not self.world.listing_lies or rng.random() >= self.world.listing_lies:
+            return page
+        self.world.truth.seen["a listing lied"] += 1
+        kind = rng.randrange(4)
+        if kind == 0:
+            raise MetaStore("simulated: the listing broke off")
+        if kind == 1:
+            return page[::-1] if len(page) > 1 else []
+        return [] if kind == 2 else [ledger for ledger in page if ledger != rng.choice(page)]
+
+    def _read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
+        if self.astray:
+            raise NoSuchLedgerExistsOnMetadataServer("simulated: not in this cluster")
+        return super()._read_ledger(ledger)
+
+    def _cluster(self) -> Cluster:
+        found = super()._cluster()
+        return Cluster("another", found.layout) if self.astray else found
+
+
 class DiskClock:
-    """Time as the storage sees it: what it does at once takes as long as a sync."""
+    """Time as the storage sees it: what it does at once takes as long as a sync, and no clock changes that."""
 
     def __init__(self, process: Process, sync_seconds: Callable[[], float]) -> None:
         self._process = process
@@ -107,7 +169,9 @@ class DiskClock:
         self.callFromThread = process.callFromThread
 
     def callLater(self, delay: float, fn: Callable[..., object], *args: Any, **kwargs: Any) -> Any:
-        return self._process.callLater(delay or self._sync_seconds(), fn, *args, **kwargs)
+        if delay:
+            return self._process.callLater(delay, fn, *args, **kwargs)
+        return self._process.call_by_the_world(self._sync_seconds(), fn, *args, **kwargs)
 
 
 class SimWorkers:
@@ -148,19 +212,23 @@ class SimBookie:
         self.lives = 0
         self.process: Process | None = None
         self.storage: Any = None
+        self.copies: Any = None
+        self.garbage: Any = None
+        self.serving = False
+        self._client: Client | None = None  # of its own, for what it does beside its service
 
     def start(self) -> None:
         if self.up:
             return
         self.up = True
         self.lives += 1
-        self.process = Process(self.world.timeline, self.name)
+        self.process = Process(self.world.timeline, self.name, self.world.network.connect)
         starting = Deferred.fromCoroutine(self._start(self.process))
         starting.addErrback(self._could_not, self.process)
 
     async def _start(self, process: Process) -> None:
         world, options = self.world, self.options
-        self.store = store = NamedStore(world, process)
+        self.store = store = DoubtfulStore(world, process)
         instance_id = world.shared.instance_id
         try:
             lost = await identity.lost_directories(store, options, self.id, instance_id, self.disk) if self.amnesia else []
@@ -180,15 +248,17 @@ class SimBookie:
         storage.failed = self._failed
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
         self.service = Service(process, options, storage)
+        self.copies = Copies(process, storage)
+        self.garbage = Garbage(process, options, self.disk, storage, store, instance_id)
         self._watch(storage)
         storage.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
-        behind = given_up.noted(self.disk, options.ledger_directories)
-        if lost or behind:
-            await self._doubt(storage, restoring.Lost.of(options, [*lost, *behind]))
-            given_up.forget(self.disk, options.ledger_directories)
-            identity.stamp(self.disk, options, identity.Cookie.expected(options, self.id, instance_id))
+        if lost or storage.behind:
+            await self._doubt(storage, restoring.Lost.of(options, [*lost, *storage.behind]))
+            storage.caught_up()
+            cookie = identity.Cookie.expected(options, self.id, instance_id)
+            identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.lost_directories))
             restoring.end(self.disk, lost)
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
         if not lost:
@@ -204,6 +274,8 @@ class SimBookie:
         world.network.listeners[self.name, PORT] = (process, lambda: listener.buildProtocol(None))
         self.registration = Registration(store, self.id, self._failed)
         await self.registration.start(ServiceInfo.of(self.name, PORT), False)
+        self.garbage.start()
+        self.serving = store.lying = True
         world.tell(f"{self.name} serves")
 
     def _could_not(self, failure: Any, process: Process) -> None:
@@ -212,20 +284,26 @@ class SimBookie:
 
     def _watch(self, storage: Any) -> None:
         """The truth hears what the storage takes, makes durable and says."""
-        truth, name = self.world.truth, self.id
+        truth, name, world = self.world.truth, self.id, self.world
         give_back, add, read = storage.durable, storage.add, storage.read
+        delete, drop_copy, set_limbo = storage.delete_ledger, storage.drop_copy, storage.set_limbo
+        copies: dict[Own, AddRun] = {}
 
         def durable(tokens: list[Any]) -> None:
             tokens = [token for token in tokens if token is not None]
             for _peer, request in tokens:
                 if isinstance(request, AddRun):
                     truth.stored(name, request)
+                elif isinstance(request, Own) and request in copies:
+                    truth.stored(name, copies.pop(request))
             give_back(tokens)
 
-        def watched_add(run: AddRun, token: object) -> Status | None:
+        def watched_add(run: AddRun, token: Any) -> Status | None:
             status = add(run, token)
             if status is Status.EOK:
                 truth.taken(name, run)
+                if isinstance(token[1], Own):
+                    copies[token[1]] = run
             elif status is Status.EREADONLY and not run.recovery:
                 truth.seen["add refused as read-only"] += 1
             elif status is None:
@@ -242,7 +320,25 @@ class SimBookie:
 
             return found.addCallback(look) if isinstance(found, Deferred) else look(found)
 
+        def watched_delete(ledger: int) -> None:
+            if storage.ledger(ledger) is not None:
+                world.tell(f"{self.name} deletes ledger {ledger}")
+                truth.forgotten(name, ledger, world.metadata(ledger))
+            delete(ledger)
+
+        def watched_drop(ledger: int) -> None:
+            world.tell(f"{self.name} drops its copy of ledger {ledger}")
+            truth.dropped(name, ledger, world.metadata(ledger), world.timeline.now)
+            drop_copy(ledger)
+
+        def watched_limbo(ledger: int, limbo: bool, token: object | None = None) -> Status:
+            if not limbo:
+                metadata = world.metadata(ledger)
+                maybeDeferred(storage.held, ledger).addCallback(lambda held: truth.limbo_ended(name, ledger, entries_of(held), metadata))
+            return set_limbo(ledger, limbo, token)  # type: ignore[no-any-return]
+
         storage.durable, storage.add, storage.read = durable, watched_add, watched_read
+        storage.delete_ledger, storage.drop_copy, storage.set_limbo = watched_delete, watched_drop, watched_limbo
         reads = self.service.reads
         refuse, begin = reads.refuse, reads.in_turn
 
@@ -257,9 +353,11 @@ class SimBookie:
         """Compares what came back from the disk with what was promised."""
         synced = self.options.journal_sync_data
         for ledger, truth in self.world.truth.ledgers.items():
-            if not any(self.id in kept for kept in truth.kept.values()) and self.id not in truth.fenced:
+            if truth.deleted:
                 continue
             state = storage.ledger(ledger)
+            if state is None and not any(self.id in kept for kept in truth.kept.values()) and self.id not in truth.fenced:
+                continue
             promised = {entry for entry, kept in truth.kept.items() if self.id in kept}
             fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
             if state is not None and state.limbo:  # it doubts itself, and says so
@@ -267,8 +365,8 @@ class SimBookie:
                 continue
 
             def compare(ranges: Any, ledger: int = ledger, promised: set[int] = promised, fence_lost: bool = fence_lost) -> None:
-                stored = {entry for first, count in ranges for entry in range(first, first + count)} if isinstance(ranges, list) else set()
-                self.world.truth.came_back(self.id, ledger, promised - stored, fence_lost, synced)
+                stored = entries_of(ranges)
+                self.world.truth.came_back(self.id, ledger, promised - stored, stored - promised, fence_lost, synced)
 
             maybeDeferred(storage.held, ledger).addCallback(compare)
 
@@ -288,16 +386,44 @@ class SimBookie:
         self.world.truth.seen["bookie gave up"] += 1
         self.die()
 
+    @property
+    def in_limbo(self) -> bool:
+        return self.serving and bool(self.copies.limbo())
+
+    def own_client(self, options: ClientOptions) -> Client:
+        if self._client is None:
+            assert self.process is not None
+            store = NamedStore(self.world, self.process)
+            store.owner = f"{REPAIRER} of {self.name}"
+            self._client = Client(self.process, store, options, random=Random(self.lives))
+        return self._client
+
+    def refill(self, options: ClientOptions) -> "Deferred[Any]":
+        """Takes back once what it lost."""
+        return restore(self.own_client(options), self.id, self.copies)
+
+    def store_told_truth(self) -> None:
+        if self.up:
+            self.store.astray = False
+
     def die(self) -> None:
         """kill -9."""
         if not self.up:
             return
         assert self.process is not None
-        self.up = False
+        self.up = self.serving = False
         self.process.alive = False
         self.world.network.listeners.pop((self.name, PORT), None)
         self.world.network.drop_process(self.process)
         self.store.close()
+        if self._client is not None:
+            self._client.store.close()
+            self._client = None
+        if self.storage is not None:
+            seen, counters = self.world.truth.seen, self.storage.counters
+            seen["entry logs compacted"] += counters.gc_compactions
+            seen["entry logs removed"] += counters.gc_logs_removed
+            self.storage = None
         self.disk.process_ended()
         self.world.tell(f"{self.name} died")
 
@@ -309,6 +435,7 @@ class SimBookie:
     def lose_disk(self, amnesia: bool) -> None:
         """The disk is gone.  With `amnesia` the bookie may serve again, in limbo; without, it must refuse to start."""
         self.die()
+        self.world.truth.disk_lost(self.id, self.world.timeline.now)
         self.disk = SimDisk()
         self.amnesia, self.gone = amnesia, not amnesia
 
@@ -327,6 +454,25 @@ class SimBookie:
                 raise OSError(5, "simulated I/O error", path)
 
         self.disk.before = before
+
+    def power_after(self, calls: int, rng: Random) -> None:
+        """The power goes in the middle of so many more changes of its disk."""
+        left = calls
+
+        def before(call: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self.world.truth.seen["power lost inside a round of garbage collection"] += self.garbage.status()["running"]
+                self.world.timeline.at(0, lambda: self.lose_power(rng))
+            if left <= 0:
+                raise OSError(5, "simulated power loss", path)
+
+        self.disk.before = before
+
+
+def entries_of(ranges: Any) -> set[int]:
+    return {entry for first, count in ranges for entry in range(first, first + count)} if isinstance(ranges, list) else set()
 
 
 class SimClient:

@@ -39,6 +39,9 @@ class Profile:
     first_id: int = 0
     protocols: tuple[str, ...] = ("v2", "v2", "v3")
     modes: tuple[tuple[tuple[str, Any], ...], ...] = ((),)  # more options of the clients
+    bookie: tuple[tuple[str, Any], ...] = ()  # more options of the bookies
+    listing_lies: float = 0.0
+    upkeep: bool = False  # every history ends with repairs and a day later; of other profiles one in `UPKEEP_EVERY`
 
 
 MODES: tuple[tuple[tuple[str, Any], ...], ...] = (
@@ -55,6 +58,12 @@ FAULTS = {
     "crash_writer": 1.5, "crash_opener": 3.0, "read_only": 1.5, "spare": 2.0, "lie": 1.0, "flush": 2.0,
 }  # fmt: skip
 USERS = {"look": 6.0, "poll": 10.0, "follow": 2.0, "open": 4.0, "close": 2.0, "write_lac": 2.0, "peek": 3.0}
+
+MEND = {
+    "repair": 8.0, "retire": 3.0, "crash_repair": 3.0, "pause_repair": 2.0, "refill": 4.0, "delete": 2.0, "collect": 6.0, "dark_collect": 2.0, "astray": 1.0,
+    "surplus": 2.0, "day": 1.0,
+}  # fmt: skip
+UPKEEP_EVERY = 4
 
 PROFILES: dict[str, Profile] = {}
 
@@ -126,6 +135,35 @@ profile(
     {"kill": 4, "start": 6, "open": 3, "look": 2, "poll": 3},
     chance_on=1.0, shapes=((3, 2, 2), (5, 3, 2)), spares=(1, 2), writers=(1,), first_id=(1 << 31) - 8, fault_rates=(0.0,), gap=0.02,
 )  # fmt: skip
+# Logs that roll every few entries, and a compaction that takes whatever is not whole.
+DUSTY = (("entry_log_bytes_max", 3 << 10), ("major_compaction_threshold", 0.97), ("minor_compaction_threshold", 0.6), ("flush_interval_ms", 1000))
+profile(
+    "everything", {**USERS, **FAULTS, **MEND}, always=ALL, kinds=("plain",) * 6 + ("advanced",), modes=MODES, writers=(1, 2, 3), bookie=DUSTY,
+    listing_lies=0.2, upkeep=True,
+)  # fmt: skip
+profile(
+    "repair",
+    {"wipe": 4, "kill": 10, "start": 5, "repair": 16, "retire": 5, "crash_repair": 4, "pause_repair": 3, "open": 3, "amnesia": 3, "refill": 6, "stop_link": 3,
+     "heal": 4, "slow_host": 4, "crash_writer": 2, "close": 2, "spare": 5, "day": 1},
+    chance_on=0.8, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (3, 3, 3), (2, 2, 2)), spares=(1, 3), writers=(1, 1, 2), gap=0.02, jitter=(0.002, 0.01),
+    fault_rates=(0.0, 0.0, 0.3), bookie=DUSTY, upkeep=True,
+)  # fmt: skip
+profile(
+    "garbage",
+    {"delete": 6, "collect": 14, "dark_collect": 6, "flush": 14, "kill": 4, "power": 3, "start": 16, "astray": 2, "open": 3, "close": 3, "slow_disk": 4},
+    chance_on=0.85, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3, 4), gap=0.02, batch=12, fault_rates=(0.0,), bookie=DUSTY,
+    listing_lies=0.3, upkeep=True,
+)  # fmt: skip
+profile(
+    "surplus",
+    {"kill": 5, "start": 12, "repair": 10, "retire": 8, "amnesia": 3, "open": 6, "close": 6, "day": 5, "pause_repair": 4, "slow_host": 4, "refill": 2},
+    chance_on=0.9, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3)), spares=(2, 3), writers=(1, 2), gap=0.02, fault_rates=(0.0,), bookie=DUSTY, upkeep=True,
+)  # fmt: skip
+profile(
+    "clocks",
+    {"jump": 20, "kill": 5, "start": 8, "open": 4, "look": 4, "poll": 5, "follow": 2, "stop_link": 4, "heal": 5, "repair": 3, "slow_host": 3, "close": 1},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2)), spares=(0, 2), writers=(1, 2), gap=0.02, modes=MODES,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,6 +182,7 @@ class Plan:
     protocol: str = "v2"
     modes: tuple[tuple[str, Any], ...] = ()
     directories: tuple[int, int] = (1, 1)  # of journals and of ledgers, of each bookie
+    upkeep: bool = False
     steps: tuple[Step, ...] = field(default=())
 
     def with_steps(self, steps: tuple[Step, ...]) -> "Plan":
@@ -182,5 +221,6 @@ def draw(profile: Profile, seed: int) -> Plan:
         rng.choice(profile.protocols),
         rng.choice(profile.modes),
         rng.choice(((1, 1), (1, 1), (1, 1), (1, 2), (2, 2))),
+        profile.upkeep or seed % UPKEEP_EVERY == 0,
         tuple(steps),
     )

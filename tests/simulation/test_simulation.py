@@ -105,7 +105,7 @@ def test_the_first_broken_promise_is_kept():
     truth.fence_said("b0", 0)
     assert truth.violation is None
     truth.ledgers[0].kept[1] = {"b0"}
-    truth.came_back("b0", 0, {1}, fence_lost=False, synced=True)
-    truth.came_back("b0", 0, set(), fence_lost=True, synced=True)
+    truth.came_back("b0", 0, {1}, set(), fence_lost=False, synced=True)
+    truth.came_back("b0", 0, set(), set(), fence_lost=True, synced=True)
     assert truth.violation is not None
     assert truth.violation.invariant == "durable"

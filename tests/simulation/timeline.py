@@ -3,10 +3,14 @@ Virtual time: one queue of events for the whole world, and what each simulated p
 
 A `Process` is the reactor that the real code is given.  It can be paused (SIGSTOP: nothing of it runs, everything waits), killed (nothing
 of it ever runs again), and its clock can jump.  No real time passes and no thread exists.
+
+Twisted's reactor measures by the wall clock: `callLater` notes the time of day at which it is due.  So when the clock is set, what waits comes
+that much too early or too late.  What is done by the network, a disk or another machine does not wait for this clock: it is put on the
+timeline itself.  (The programs of quire give their reactor a clock that is never set; a program of somebody else may not.)
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 EPOCH = 1_000_000.0  # what processes take the beginning for: a time of 0 is long ago
@@ -15,13 +19,14 @@ EPOCH = 1_000_000.0  # what processes take the beginning for: a time of 0 is lon
 class Call:
     """One event to come; what `callLater` gives."""
 
-    __slots__ = ("at", "fn", "number", "process")
+    __slots__ = ("at", "fn", "number", "process", "timer")
 
     def __init__(self, at: float, number: int, process: "Process | None", fn: Callable[[], object]) -> None:
         self.at = at
         self.number = number
         self.process = process
         self.fn: Callable[[], object] | None = fn
+        self.timer = False  # due by the clock of its process
 
     def __lt__(self, other: "Call") -> bool:
         return self.at < other.at or (self.at == other.at and self.number < other.number)
@@ -47,6 +52,19 @@ class Timeline:
         call = Call(self.now + delay, self._number, process, fn)
         heappush(self._queue, call)
         return call
+
+    def clock_set(self, process: "Process", seconds: float) -> None:
+        """The clock of a process was set forward, or back where `seconds` is negative."""
+        for call in self._queue:
+            if call.timer and call.process is process:
+                call.at = max(self.now, call.at - seconds)
+        heapify(self._queue)
+
+    def asleep(self, seconds: float) -> None:
+        """The whole world stands still for so long, and then goes on where it was."""
+        self.now += seconds
+        for call in self._queue:
+            call.at += seconds
 
     def run(self, seconds: float, until: Callable[[], bool] | None = None) -> None:
         """Lets `seconds` pass, or less when `until` becomes true."""
@@ -84,16 +102,29 @@ class Process:
         self.alive = True
         self.paused_until = 0.0
         self.clock_offset = 0.0
+        self.clock_ahead = 0.0  # as far as it ever was
         self._connect = connect
 
     def seconds(self) -> float:
         return EPOCH + self.timeline.now + self.clock_offset
 
     def callLater(self, delay: float, fn: Callable[..., object], *args: Any, **kwargs: Any) -> Call:
+        call = self.timeline.at(delay, (lambda: fn(*args, **kwargs)) if args or kwargs else fn, self)
+        call.timer = True
+        return call
+
+    def call_by_the_world(self, delay: float, fn: Callable[..., object], *args: Any, **kwargs: Any) -> Call:
+        """The same for what does not wait for the process's clock: an answer, a disk."""
         return self.timeline.at(delay, (lambda: fn(*args, **kwargs)) if args or kwargs else fn, self)
 
     def callFromThread(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        self.callLater(0, fn, *args, **kwargs)
+        self.call_by_the_world(0, fn, *args, **kwargs)
+
+    def set_clock(self, offset: float) -> None:
+        """So many seconds before the right time from now on."""
+        change, self.clock_offset = offset - self.clock_offset, offset
+        self.clock_ahead = max(self.clock_ahead, offset)
+        self.timeline.clock_set(self, change)
 
     def connectTCP(self, host: str, port: int, factory: Any, timeout: float = 30) -> None:
         assert self._connect is not None

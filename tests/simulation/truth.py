@@ -18,6 +18,8 @@ from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
 PAYLOAD_AT = 36  # header and CRC32C
+JUST_NOW = 60.0  # seconds: a disk may be lost between a look at its copies and what is done upon it
+REPAIRER = "x"  # what names of repairing clients begin with
 
 
 class Violation(Exception):
@@ -44,7 +46,10 @@ class LedgerTruth:
         self.acked: dict[int, bytes] = {}  # what a caller was told
         self.seen = -1  # the highest end that any reader saw
         self.ends: set[int] = set()  # what recoverers were told
+        self.found: set[tuple[int, str]] = set()  # after a start: what it has all the same
+        self.lost: dict[tuple[int, str], float] = {}  # of both: what went with a disk, and when
         self.fenced: set[str] = set()  # bookies that said so
+        self.deleted = False
 
     def holders(self, entry: int, metadata: LedgerMetadata) -> set[str]:
         return self.write_set(entry, metadata) & self.kept.get(entry, set())
@@ -70,16 +75,22 @@ class Truth:
 
     # Bookies
 
+    def living(self, ledger: int) -> LedgerTruth | None:
+        """A ledger that is watched and was not deleted."""
+        truth = self.ledgers.get(ledger)
+        return None if truth is None or truth.deleted else truth
+
     def stored(self, bookie: str, run: AddRun) -> None:
         """The bookie answers EOK for the run: durable from now on."""
-        truth = self.ledgers.get(run.ledger)
+        truth = self.living(run.ledger)
         if truth is not None:
             for entry in range(run.first, run.first + len(run.bodies)):
                 truth.kept.setdefault(entry, set()).add(bookie)
+                truth.lost.pop((entry, bookie), None)
 
     def taken(self, bookie: str, run: AddRun) -> None:
         """The bookie takes the run."""
-        truth = self.ledgers.get(run.ledger)
+        truth = self.living(run.ledger)
         if truth is None:
             return
         if bookie in truth.fenced and not run.recovery:
@@ -98,22 +109,26 @@ class Truth:
 
     def answered(self, bookie: str, ledger: int, entry: int, found: Any, had: bool) -> None:
         """What storage says to a read; `had`: when it was asked it had answered for that entry."""
-        if found in (Status.ENOENTRY, Status.ENOLEDGER) and had:
+        if found in (Status.ENOENTRY, Status.ENOLEDGER) and had and self.has(bookie, ledger, entry):
             self.break_("no false negative", f"{bookie} said {found.name} for entry {entry} of ledger {ledger}, which it acknowledged before")
         if found is Status.EUNKNOWNLEDGERSTATE:
             self.seen["limbo answer"] += 1
 
     def has(self, bookie: str, ledger: int, entry: int) -> bool:
-        truth = self.ledgers.get(ledger)
+        truth = self.living(ledger)
         if truth is None:
             return False
         if entry == -1:
             return any(bookie in kept for kept in truth.kept.values())
         return bookie in truth.kept.get(entry, ())
 
-    def came_back(self, bookie: str, ledger: int, lost: set[int], fence_lost: bool, synced: bool) -> None:
-        """After a restart the bookie lacks these entries that it had acknowledged, or the fence that it had told of."""
+    def came_back(self, bookie: str, ledger: int, lost: set[int], more: set[int], fence_lost: bool, synced: bool) -> None:
+        """After a restart the bookie lacks entries that it had acknowledged, or the fence that it had told of; it may have `more` than it could tell."""
         truth = self.ledgers[ledger]
+        if truth.deleted:
+            return
+        lost &= {entry for entry, kept in truth.kept.items() if bookie in kept}
+        truth.found.update((entry, bookie) for entry in more)
         if synced and lost:
             self.break_("durable", f"{bookie} restarted without entries {sorted(lost)[:5]} of ledger {ledger}, which it had acknowledged")
         for entry in lost:
@@ -123,14 +138,75 @@ class Truth:
         if fence_lost:
             self.break_("fence", f"{bookie} restarted without the fence of ledger {ledger} that it had told of")
 
+    # What bookies throw away, and lose
+
+    def disk_lost(self, bookie: str, now: float) -> None:
+        for truth in self.ledgers.values():
+            truth.lost.update(((entry, bookie), now) for entry, kept in truth.kept.items() if bookie in kept)
+            truth.found = {(entry, each) for entry, each in truth.found if each != bookie}
+
+    def forgotten(self, bookie: str, ledger: int, metadata: LedgerMetadata | None) -> None:
+        """The bookie deletes a ledger."""
+        truth = self.ledgers.get(ledger)
+        if truth is None:
+            return
+        self.seen["deleted ledger collected"] += 1
+        if metadata is not None:
+            self.break_("garbage", f"{bookie} deletes ledger {ledger}, which exists")
+        truth.fenced.discard(bookie)
+
+    def dropped(self, bookie: str, ledger: int, metadata: LedgerMetadata | None, now: float) -> None:
+        """The bookie drops a superfluous copy: the ledger must be closed, do without the bookie and have all its other copies, just now at least."""
+        truth = self.ledgers.get(ledger)
+        if truth is None:
+            return
+        self.seen["superfluous copy dropped"] += 1
+        if metadata is None or not metadata.is_closed or bookie in metadata.bookies():
+            self.break_("surplus", f"{bookie} drops its copy of ledger {ledger}, of which the metadata says {metadata}")
+            return
+        for kept in truth.kept.values():
+            kept.discard(bookie)
+        for entry in range(truth.first, metadata.last_entry + 1):
+            have = truth.kept.get(entry, set()) | {each for found, each in truth.found if found == entry}
+            lacking = {each for each in truth.write_set(entry, metadata) if each not in have or truth.lost.get((entry, each), now) < now - JUST_NOW}
+            if lacking:
+                self.break_("surplus", f"{bookie} drops its copy of ledger {ledger}, while {sorted(lacking)} lack entry {entry}")
+                return
+
+    def limbo_ended(self, bookie: str, ledger: int, held: set[int], metadata: LedgerMetadata | None) -> None:
+        """The bookie does not doubt any more that it has all of the ledger that belongs to it."""
+        truth = self.living(ledger)
+        if truth is None or metadata is None:
+            return
+        self.seen["limbo ended"] += 1
+        end = metadata.last_entry if metadata.is_closed else metadata.last_fragment.first - 1
+        for entry in range(truth.first, end + 1):
+            if bookie in truth.write_set(entry, metadata) and entry not in held:
+                self.break_("limbo", f"{bookie} ends the limbo of ledger {ledger} without entry {entry}")
+                return
+        for entry, kept in truth.kept.items():
+            if entry not in held:
+                kept.discard(bookie)  # it was lost with a disk, and nobody needs it here
+
     # Metadata
+
+    def metadata_deleted(self, ledger: int) -> None:
+        truth = self.ledgers.get(ledger)
+        if truth is not None:
+            self.seen["ledger deleted"] += 1
+            truth.deleted = True
 
     def metadata_written(self, ledger: int, before: Versioned[LedgerMetadata] | None, after: Versioned[LedgerMetadata]) -> None:
         truth = self.ledgers.get(ledger)
         author, _value = self.authors.get(id(after.value), ("", None))
+        if truth is not None and truth.deleted:
+            self.break_("deleted", f"{author} brings back ledger {ledger}, which was deleted")
         if truth is None or before is None:
             return
         old, new = before.value, after.value
+        if author.startswith(REPAIRER) and old.state is new.state:
+            self._repaired(truth, old, new)
+            return
         if author == truth.writer_name and old.state is not LedgerState.OPEN:
             self.break_("D1", f"the writer wrote {new.state.name} over {old.state.name} of ledger {ledger}")
         if old.is_closed and (not new.is_closed or (new.last_entry, new.length, new.fragments) != (old.last_entry, old.length, old.fragments)):
@@ -147,6 +223,26 @@ class Truth:
         if new.is_closed and not old.is_closed:
             self._closed(truth, new)
 
+    def _repaired(self, truth: LedgerTruth, old: LedgerMetadata, new: LedgerMetadata) -> None:
+        """A repair wrote: bookies are replaced where no entry is to come any more, each by one that has its share."""
+        self.seen["fragment repaired"] += 1
+        self.seen["repair of a ledger that is being written"] += new.state is LedgerState.OPEN
+        if [each.first for each in old.fragments] != [each.first for each in new.fragments] or (old.last_entry, old.length) != (new.last_entry, new.length):
+            self.break_("I5", f"ledger {truth.id}: a repair made {new.fragments} with end {new.last_entry} out of {old.fragments} with end {old.last_entry}")
+            return
+        for before, (first, last, bookies) in zip(old.fragments, new.fragment_ranges(), strict=True):
+            if before.bookies == bookies:
+                continue
+            if last is None:
+                self.break_("repair", f"ledger {truth.id}: a repair changes the fragment at {first}, which is still written")
+                return
+            for entry in range(max(first, truth.first), last + 1):
+                lacking = truth.write_set(entry, new) - truth.write_set(entry, old) - truth.kept.get(entry, set())
+                if lacking:
+                    self.break_("repair", f"ledger {truth.id}: the metadata names {sorted(lacking)} for entry {entry}, which they do not have")
+                    return
+        self.check_confirmed(truth, new)
+
     def _count(self, truth: LedgerTruth, author: str, old: LedgerMetadata, new: LedgerMetadata) -> None:
         seen = self.seen
         changed = sum(a != b for a, b in zip(old.last_fragment.bookies, new.last_fragment.bookies, strict=True))
@@ -154,7 +250,7 @@ class Truth:
             seen["ensemble change"] += bool(changed)
             seen["several replaced in one change"] += changed > 1
             seen["change replaces an empty fragment"] += bool(changed) and len(new.fragments) == len(old.fragments) and len(old.fragments) > 1
-        elif new.is_closed and new.fragments != old.fragments:
+        elif new.is_closed and not old.is_closed and new.fragments != old.fragments:
             seen["change during recovery"] += 1
         if new.is_closed:
             seen["closed by the writer" if author == truth.writer_name else "closed by a recovery"] += 1

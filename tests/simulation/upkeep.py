@@ -1,0 +1,364 @@
+"""
+What keeps a cluster whole: repairs, bookies that take back what they lost, garbage collection, compaction, superfluous copies.
+
+The steps of a plan that belong to these, and what happens after the quiet: repairs until every entry is on its whole write quorum again,
+which is looked up on the bookies themselves; then a day passes, what is superfluous goes, what was deleted goes, the whole cluster loses
+its power, and every entry must still be there.  The code is the product's; only its callers (an operator, a timer) are played here.
+"""
+
+from collections.abc import Callable, Coroutine, Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+
+from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.errors import LedgerError, Status
+from quire.replication.checker import check_ledger
+from quire.replication.recover import recover_bookies
+from quire.replication.surplus import drop_surplus
+from tests.simulation.nodes import SimBookie, SimClient
+from tests.simulation.truth import PAYLOAD_AT, REPAIRER, LedgerTruth, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.history import History, Line
+
+DAY_SECONDS = 95_400.0  # after which no add counts as recent
+ROUNDS_MAX = 8
+REPAIR_SECONDS = 60.0
+UNEXPECTED = -999
+FAR = (-86_400.0, -3600.0, 3600.0, 86_400.0)
+
+
+class Task:
+    """Something that runs on a client's or a bookie's process until one of them dies."""
+
+    def __init__(self, story: "Deferred[Any]", alive: Callable[[], bool], client: SimClient | None = None) -> None:
+        self.client = client
+        self.alive = alive
+        self.done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        story.addCallbacks(self._succeeded, self._failed)
+
+    def _succeeded(self, value: Any) -> None:
+        self.done, self.value = True, value
+
+    def _failed(self, failure: Any) -> None:
+        self.done, self.error = True, failure.value
+
+    @property
+    def over(self) -> bool:
+        return self.done or not self.alive()
+
+
+class Upkeep:
+    """One history's."""
+
+    def __init__(self, history: "History") -> None:
+        self.history = history
+        self.world = history.world
+        self.truth = history.truth
+        self.tasks: list[Task] = []
+        self.repairs: list[Task] = []
+
+    # Steps
+
+    def do_repair(self, rng: Random) -> None:
+        """An operator gives up bookies that are down."""
+        down = [bookie for bookie in self.history.bookies if not bookie.up]
+        if down:
+            self._repair(rng.sample(down, rng.randint(1, len(down))), rng)
+
+    def do_retire(self, rng: Random) -> None:
+        """The same of a bookie that lives."""
+        bookie = self.history.some_bookie(rng)
+        if bookie is not None:
+            self._repair([bookie], rng, insist=True)
+
+    def _repair(self, lost: list[SimBookie], rng: Random, insist: bool = False) -> None:
+        history = self.history
+        client = history.new_client(f"{REPAIRER}{len(history.clients)}")
+        client.fault_rate = history.plan.fault_rate
+        line = rng.choice([None, history.some_line(rng)])
+        self.world.tell(f"{client.name} repairs what {', '.join(bookie.name for bookie in lost)} held")
+        self.truth.seen["repair begun under faults"] += 1
+        self.truth.seen["repair beside a recovery"] += any(other.alive and not opened.done for one in history.lines for other, opened in one.opens)
+        self.truth.seen["two repairs"] += any(not task.over for task in self.repairs)
+        story = recover_bookies(
+            client.client, [bookie.id for bookie in lost], line and line.truth.id, verify=rng.random() < 0.3, even_if_registered=insist
+        )  # fmt: skip
+        self.repairs.append(self._begin(story, client))
+
+    def _begin(self, story: "Deferred[Any]", client: SimClient) -> Task:
+        task = Task(story, lambda: client.alive, client)
+        self.tasks.append(task)
+        return task
+
+    def do_crash_repair(self, rng: Random) -> None:
+        busy = [task for task in self.repairs if not task.over]
+        if busy:
+            self.truth.seen["repair crashed"] += 1
+            client = rng.choice(busy).client
+            assert client is not None
+            client.crash()
+
+    def do_pause_repair(self, rng: Random) -> None:
+        busy = [task for task in self.repairs if not task.over]
+        if busy:
+            self.truth.seen["repair paused"] += 1
+            client = rng.choice(busy).client
+            assert client is not None
+            client.process.pause(rng.choice((0.05, 0.5, 3.0)))
+            if rng.random() < 0.3:
+                self.truth.seen["repair lost its session"] += 1
+                client.store.expire_session()
+
+    def do_refill(self, rng: Random) -> None:
+        """A bookie in limbo takes back what it lost."""
+        limbo = [bookie for bookie in self.history.bookies if bookie.in_limbo]
+        if limbo:
+            self._refill(rng.choice(limbo))
+
+    def _refill(self, bookie: SimBookie) -> Task:
+        process = bookie.process
+        assert process is not None
+        task = Task(bookie.refill(self.history.options), lambda: process.alive)
+        self.tasks.append(task)
+        return task
+
+    def do_delete(self, rng: Random) -> None:
+        """A ledger is deleted; one always stays."""
+        history = self.history
+        living = [line for line in history.lines if not line.truth.deleted]
+        if len(living) > 1:
+            client = history.new_client(f"d{len(history.clients)}")
+            self._begin(client.client.delete_ledger(rng.choice(living).truth.id), client)
+
+    def do_collect(self, rng: Random) -> None:
+        """A round of garbage collection, with both kinds of compaction or without."""
+        bookie = self.history.some_bookie(rng)
+        if bookie is not None and bookie.serving:
+            bookie.garbage.force(minor=rng.random() < 0.7, major=rng.random() < 0.7)
+            self.truth.seen["garbage collection forced"] += 1
+
+    def do_dark_collect(self, rng: Random) -> None:
+        """The same, and the power goes in its midst."""
+        bookie = self.history.some_bookie(rng)
+        if bookie is not None and bookie.serving:
+            bookie.garbage.force()
+            bookie.power_after(rng.randint(1, 24), rng)
+
+    def do_astray(self, rng: Random) -> None:
+        """For a while it is another cluster's metadata that answers a bookie."""
+        bookie = self.history.some_bookie(rng)
+        if bookie is not None and bookie.serving:
+            store = bookie.store
+            store.astray = True
+            self.truth.seen["another cluster answered"] += 1
+
+            def come_back() -> None:
+                store.astray = False
+
+            self.world.timeline.at(rng.choice((0.001, 0.01, 0.1)), come_back)
+            bookie.garbage.force()
+
+    def do_surplus(self, rng: Random) -> None:
+        bookie = self.history.some_bookie(rng)
+        if bookie is not None and bookie.serving:
+            self._drop_surplus(bookie)
+
+    def _drop_surplus(self, bookie: SimBookie) -> Task:
+        process = bookie.process
+        assert process is not None
+        task = Task(drop_surplus(bookie.own_client(self.history.options), bookie.id, bookie.copies), lambda: process.alive)
+        self.tasks.append(task)
+        return task
+
+    def do_day(self, rng: Random) -> None:
+        """A day passes in which nothing happens; the bookies' own timers tell them so."""
+        self.truth.seen["a day passed"] += 1
+        self.world.timeline.asleep(DAY_SECONDS)
+        self.do_pause_repair(rng)
+        self.history.let_pass(self._hour_seconds)
+        for bookie in self.history.bookies:
+            if bookie.serving:
+                self._drop_surplus(bookie)
+
+    @property
+    def _hour_seconds(self) -> float:
+        """After which every bookie has looked at its clock."""
+        return max(bookie.options.flush_interval_ms for bookie in self.history.bookies) / 1000 + 0.1
+
+    # After the quiet
+
+    def finish(self) -> None:
+        """Every ledger that was reckoned comes to have all its copies, and keeps them."""
+        history, plan = self.history, self.history.plan
+        for bookie in history.bookies:
+            bookie.store_told_truth()
+        self._until_over(self.tasks, "a repair")
+        for task in self.tasks:
+            if task.done and task.error is not None and not isinstance(task.error, LedgerError | OSError):
+                raise Violation("no bug", f"upkeep failed: {task.error!r}")
+        lines = [line for line in history.lines if not line.truth.deleted and not line.truth.deferred and line.settled]
+        if not lines or plan.profile.first_id:
+            return
+        rng = Random(plan.seed)
+        if history.destroyed < plan.shape[2] - 1 and rng.random() < 0.5:
+            history.destroyed += 1
+            lost = history.some_bookie(rng)
+            if lost is not None:
+                self.world.tell(f"{lost.name} is lost for good")
+                lost.lose_disk(amnesia=False)
+        self._make_whole(lines)
+        self._audit(lines, "whole")
+        self.truth.seen["every entry on its whole write quorum"] += 1
+        if plan.seed % 2 == 0 or plan.profile.upkeep:
+            self._a_day_later(lines, rng)
+
+    def _a_day_later(self, lines: "list[Line]", rng: Random) -> None:
+        history = self.history
+        self.do_day(rng)
+        self._until_over(self.tasks, "a look for superfluous copies")
+        self._collect_all()
+        self._audit(lines, "whole after a day")
+        self._gone("garbage collection")
+        for bookie in history.bookies:
+            if bookie.up:
+                bookie.lose_power(rng)
+        for bookie in history.bookies:
+            if not bookie.gone:
+                bookie.start()
+        history.let_pass(1.0)
+        for bookie in history.bookies:
+            if not bookie.gone and not bookie.serving:
+                raise Violation("start", f"{bookie.name} does not start after a power loss")
+        self._collect_all()
+        self._audit(lines, "whole after a power loss")
+        self._gone("a power loss and garbage collection")
+
+    def _until_over(self, tasks: list[Task], what: str) -> None:
+        self.history.let_pass(REPAIR_SECONDS, lambda: all(task.over for task in tasks))
+        if not all(task.over for task in tasks):
+            raise Violation("ends once", f"{what} hangs")
+
+    def _do(self, client: SimClient, story: "Deferred[Any]") -> Any:
+        """Its result, or None where it failed."""
+        task = self._begin(story, client)
+        self._until_over([task], "a repair")
+        if task.error is not None and not isinstance(task.error, LedgerError):
+            raise Violation("no bug", f"a repair failed: {task.error!r}")
+        return task.value
+
+    def _make_whole(self, lines: "list[Line]") -> None:
+        """As an operator does: bookies take back what they lost, lost ones are given up, ledgers are checked, who lacks copies is replaced."""
+        history = self.history
+        left = "nothing was tried"
+        for _ in range(ROUNDS_MAX):
+            for bookie in history.bookies:
+                if bookie.serving and bookie.storage.counters.directories_lost:
+                    bookie.die()  # it knows what it lost once it is started again
+                if not bookie.gone and not bookie.up:
+                    bookie.start()
+            while sum(bookie.up for bookie in history.bookies) <= history.plan.shape[0]:
+                history.new_bookie().start()
+            history.let_pass(0.3)
+            refills = [self._refill(bookie) for bookie in history.bookies if bookie.in_limbo]
+            self._until_over(refills, "a bookie that takes back what it lost")
+            client = history.new_client(f"{REPAIRER}{len(history.clients)}", history.plain_options)
+            lost = [bookie.id for bookie in history.bookies if not bookie.up]
+            if lost:
+                done = self._do(client, recover_bookies(client.client, lost))
+                left = f"{done.failed if done is not None else 'failed'}"
+            incomplete = self._incomplete(client, lines)
+            if not incomplete:
+                return
+            left = f"{incomplete}, {left}"
+            for ledger, bookie_id in incomplete:
+                self.truth.seen["a living bookie lacked copies"] += 1
+                self._do(client, recover_bookies(client.client, [bookie_id], ledger, even_if_registered=True))
+        raise Violation("whole", f"after {ROUNDS_MAX} rounds of repair copies are missing: {left}")
+
+    def _incomplete(self, client: SimClient, lines: "list[Line]") -> list[tuple[int, str]]:
+        """Which ledgers lack copies, and on whom."""
+        found: list[tuple[int, str]] = []
+        for line in lines:
+            check = self._do(client, check_ledger(client.client, line.truth.id))
+            if check is None:
+                raise Violation("whole", f"ledger {line.truth.id} can't be checked")
+            found += sorted({(line.truth.id, missing.bookie) for missing in check.missing})
+        return found
+
+    def _collect_all(self) -> None:
+        """Two rounds on every bookie: what came back late is in its table after the first."""
+        history = self.history
+        for _ in range(2):
+            for bookie in history.bookies:
+                if bookie.serving:
+                    bookie.garbage.force()
+            history.let_pass(REPAIR_SECONDS, lambda: not any(bookie.serving and bookie.garbage.forced for bookie in history.bookies))
+
+    def _gone(self, after: str) -> None:
+        """Nobody has anything of a deleted ledger any more."""
+        for bookie in self.history.bookies:
+            if not bookie.serving or bookie.garbage.problem is not None:
+                continue
+            for line in self.history.lines:
+                if line.truth.deleted and bookie.storage.ledger(line.truth.id) is not None:
+                    raise Violation("deleted", f"{bookie.name} still has deleted ledger {line.truth.id} after {after}")
+
+    # What is really on the disks
+
+    def _audit(self, lines: "list[Line]", invariant: str) -> None:
+        """Checker 5: each entry of each fragment is with its whole write quorum, the right bytes, asked of their storages."""
+        bookies = {bookie.id: bookie for bookie in self.history.bookies}
+        tasks: list[Task] = []
+        for line in lines:
+            metadata = self.world.metadata(line.truth.id)
+            assert metadata is not None
+            for bookie_id, first, count in shares(line.truth, metadata):
+                bookie = bookies[bookie_id]
+                if not bookie.serving:
+                    raise Violation(invariant, f"ledger {line.truth.id} names {bookie_id}, which is lost")
+                tasks.append(Task(Deferred.fromCoroutine(held(bookie, line.truth, first, count)), lambda: True))
+        self.history.let_pass(REPAIR_SECONDS, lambda: all(task.done for task in tasks))
+        for task in tasks:
+            if not task.done or task.error is not None or task.value is not None:
+                raise Violation(invariant, f"{task.value or task.error!r}")
+
+
+def shares(truth: LedgerTruth, metadata: LedgerMetadata) -> Iterator[tuple[str, int, int]]:
+    """(bookie, first entry, count) of what each has to hold."""
+    open_runs: dict[str, list[int]] = {}
+    for entry in range(truth.first, metadata.last_entry + 1):
+        for bookie in sorted(truth.write_set(entry, metadata)):
+            run = open_runs.get(bookie)
+            if run is not None and run[0] + run[1] == entry:
+                run[1] += 1
+                continue
+            if run is not None:
+                yield bookie, run[0], run[1]
+            open_runs[bookie] = [entry, 1]
+    for bookie, run in open_runs.items():
+        yield bookie, run[0], run[1]
+
+
+def held(bookie: SimBookie, truth: LedgerTruth, first: int, count: int) -> Coroutine[Any, Any, str | None]:
+    """What is wrong with these entries there."""
+
+    async def look() -> str | None:
+        at, stop = first, first + count
+        while at < stop:
+            found = bookie.storage.read_run(truth.id, at, stop - at, 1 << 20)
+            bodies = await found if isinstance(found, Deferred) else found
+            if isinstance(bodies, Status):
+                return f"{bookie.name} says {bodies.name} for entry {at} of ledger {truth.id}"
+            for body in bodies:
+                ids = int.from_bytes(body[:8], "big"), int.from_bytes(body[8:16], "big")
+                if ids != (truth.id, at) or body[PAYLOAD_AT:] != truth.payloads[at]:
+                    return f"{bookie.name} holds {bytes(body[:60])!r} as entry {at} of ledger {truth.id}"
+                at += 1
+        return None
+
+    return look()
