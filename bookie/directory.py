@@ -50,6 +50,8 @@ def current(directory: str) -> str:
 def records_of(bodies: Sequence[bytes]) -> tuple[bytes, Sequence[int]]:
     """Entry-log records of the bodies, joined; and the bodies' sizes."""
     sizes = list(map(len, bodies))
+    if len(sizes) == 1:
+        return SIZE.pack(sizes[0]) + bodies[0], sizes
     if min(sizes) == max(sizes):
         size = SIZE.pack(sizes[0])
         return size + size.join(bodies), sizes
@@ -103,9 +105,7 @@ class LedgerDirectory:
                 pause()
         logs.write_out()  # a full disk shows here, where it may be tried again
         self._sync(self.logs)
-        for row in rows:
-            index.put(*row)
-            pause()
+        index.put_all(rows, pause)
         index.commit()
         return written
 

@@ -16,7 +16,6 @@ Safety: nothing is deleted on doubtful evidence.
 
 from array import array
 from bisect import bisect_right
-from itertools import pairwise
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -294,13 +293,13 @@ class Garbage:
             page = await self._store.ledger_ids(after, PAGE)
             if not page:
                 break
-            if page[0] <= after or any(low >= high for low, high in pairwise(page)):
+            have = set(page)
+            if page[0] <= after or len(have) < len(page) or sorted(page) != page:
                 raise Doubt(f"{self._store.uri} listed ledgers out of order behind {after}")
             listed += len(page)
             after = page[-1]
             stop = bisect_right(local, after)
-            have = set(page)
-            missing += [ledger for ledger in local[at:stop] if ledger not in have]
+            missing += sorted(set(local[at:stop]) - have)
             at = stop
         if self._stopped:
             raise Doubt("the bookie stops")

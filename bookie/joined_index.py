@@ -9,7 +9,7 @@ Safety: a log with an entry that only Apache's index names is in use; any doubt 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from quire.bookie.apache_index import ENTRY_MAX, ApacheIndex
 from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, EntryLogs, read_map
@@ -57,8 +57,8 @@ class JoinedIndex(RunIndex):
                 self._latest.popitem(last=False)
         return run
 
-    def last(self, ledger: int) -> int:
-        return max(super().last(ledger), self.apache.last(ledger))
+    def lasts(self, ledgers: Sequence[int]) -> list[int]:
+        return [max(own, self.apache.last(ledger)) for own, ledger in zip(super().lasts(ledgers), ledgers, strict=True)]
 
     def runs(self, ledger: int, first: int = 0) -> Iterator[Run]:
         """The runs of both, ascending and disjoint; those of Apache's are read from the log."""

@@ -12,6 +12,8 @@ Knows: the bytes of a row.  Does not know: which ledgers are in memory, when row
 """
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,6 +23,8 @@ from quire.bookie.rows import BATCH_BYTES_MAX, Row, Rows
 # SPDX-License-Identifier: Apache-2.0
 
 KEY = struct.Struct(">q")
+PAGE_ROWS = 512  # the interpreter is held for about 0.1 ms
+SHARED_MAX = 1000
 LOWEST, ABOVE = KEY.pack(0), b"\x80" + bytes(7)  # negative ids sort above all others
 
 
@@ -94,10 +98,19 @@ class LedgerTable:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
+        self._shared: dict[bytes, LedgerRow] = {}  # most ledgers have one of few rows: it is decoded and kept once
 
     def get(self, ledger: int) -> LedgerRow | None:
         data = self._rows.get(KEY.pack(ledger))
-        return None if data is None else decode(ledger, data)
+        if data is None:
+            return None
+        row = self._shared.get(data)
+        if row is None:
+            row = decode(ledger, data)
+            if len(self._shared) >= SHARED_MAX:
+                self._shared.clear()
+            self._shared[data] = row
+        return row
 
     def write(self, changes: Mapping[int, LedgerRow | None]) -> None:
         """Stores rows (None: removes them), in batches; durable after `sync`."""
@@ -120,9 +133,21 @@ class LedgerTable:
 
     def ids(self) -> Iterator[int]:
         """All ledgers, ascending."""
-        for key, _value in self._rows.scan(LOWEST, ABOVE):
-            if len(key) == KEY.size:
-                yield KEY.unpack(key)[0]
+        for some in self.pages():
+            yield from some
+
+    def pages(self) -> "Iterator[array[int]]":
+        """The same, in arrays of some hundred: each sees the rows of its moment."""
+        low = LOWEST
+        while True:
+            keys = [key for key, _value in self._rows.page(low, ABOVE, PAGE_ROWS)]
+            whole = array("q", b"".join([key for key in keys if len(key) == KEY.size]))
+            if sys.byteorder == "little":
+                whole.byteswap()
+            yield whole
+            if len(keys) < PAGE_ROWS:
+                return
+            low = keys[-1] + b"\0"
 
     def rows(self) -> Iterator[tuple[int, LedgerRow]]:
         """All ledgers with their rows, ascending.  `StorageError` for a damaged one."""

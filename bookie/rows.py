@@ -15,6 +15,8 @@ never written with sync=True, and made durable by `flush_wal(True)`.  Tables hav
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import cast
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch
 
@@ -39,6 +41,14 @@ class Rows(ABC):
     @abstractmethod
     def floor(self, key: bytes) -> Row | None:
         """The row with the greatest key that is not above `key`."""
+
+    @abstractmethod
+    def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
+        """`floor` of each; ascending keys are found fastest."""
+
+    @abstractmethod
+    def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
+        """The first rows of a scan, `most` at most."""
 
     @abstractmethod
     def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
@@ -140,6 +150,32 @@ class RocksRows(Rows):
         except Exception as error:
             raise OSError(f"RocksDB {self.path}: {error}") from error
 
+    def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
+        found: list[Row | None] = []
+        try:
+            at = self._db.iter()  # to make one takes as long as to move it
+            for key in keys:
+                at.seek_for_prev(key)
+                if at.valid():
+                    found.append((at.key(), at.value()))
+                else:
+                    at.status()
+                    found.append(None)
+        except Exception as error:
+            raise OSError(f"RocksDB {self.path}: {error}") from error
+        return found
+
+    def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
+        try:
+            found: list[Row] = list(islice(cast(Iterator[Row], self._db.items(from_key=low)), most))  # all are bytes in raw mode
+        except Exception as error:
+            raise OSError(f"RocksDB {self.path}: {error}") from error
+        if len(found) < most:  # the end, or an error, which these iterators don't tell
+            found += islice(self.scan(found[-1][0] + b"\0" if found else low, high), most - len(found))
+        while found and found[-1][0] >= high:
+            found.pop()
+        return found
+
     def sync(self) -> None:
         try:
             self._db.flush_wal(True)
@@ -190,6 +226,12 @@ class DictRows(Rows):
         if at == len(self._keys) or self._keys[at] != key:
             at -= 1
         return (self._keys[at], self._rows[self._keys[at]]) if at >= 0 else None
+
+    def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
+        return [self.floor(key) for key in keys]
+
+    def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
+        return list(islice(self.scan(low, high), most))
 
     def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
         keys = self._keys[bisect_left(self._keys, low) : bisect_left(self._keys, high)]

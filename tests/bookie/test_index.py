@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.bookie.files import StorageError
-from quire.bookie.index import EQUAL, LONG, SHORT, Run, RunIndex, encode_run
+from quire.bookie.index import EQUAL, LONG, SHORT, Run, RunIndex, Use, encode_run
 from quire.bookie.rows import DictRows, RocksRows, Rows
 
 Model = dict[tuple[int, int], tuple[int, int, int, int]]  # (ledger, entry) -> (log, offset, size, sum)
@@ -43,7 +43,7 @@ def put(index: RunIndex, model: Model, ledger: int, first: int, count: int, kind
     sizes = [100 + rng.randint(0, high) for _ in range(count)]
     sums = [rng.getrandbits(32) for _ in range(count)]
     offset = rng.randrange(1024, 1 << 30)
-    index.put(ledger, first, len(sizes), encode_run(log, offset, sizes, sums))
+    index.put_all([(ledger, first, len(sizes), encode_run(log, offset, sizes, sums))], lambda: None)
     for within in range(count):
         model[ledger, first + within] = (log, offset, sizes[within], sums[within])
         offset += sizes[within] + 4
@@ -64,7 +64,7 @@ def check(index: RunIndex, rows: Rows, model: Model, entries: int = 90) -> None:
         assert [entry for run in runs for entry in range(run.first, run.last + 1)] == sorted(known), "disjoint, ascending, complete"
         assert [run.first for run in index.runs(ledger, 20)] == [run.first for run in runs if run.last >= 20]
     assert index.find(3, 0) is None
-    assert index.last(3) == -1
+    assert index.lasts([3, 0, 1, 0]) == [-1, *(index.last(ledger) for ledger in (0, 1, 0))]
 
 
 def play(rows: Rows, steps: list[tuple[object, ...]]) -> None:
@@ -185,6 +185,10 @@ def test_rows_contract(rows: Rows) -> None:
     assert rows.floor(b"c") == (b"b", b"2")
     assert rows.floor(b"b") == (b"b", b"2")
     assert rows.floor(b"A") is None
+    assert rows.floors([b"A", b"c", b"b", b"z"]) == [None, (b"b", b"2"), (b"b", b"2"), (b"d", b"4")]
+    assert rows.page(b"a", b"d", 9) == [(b"a", b"1"), (b"b", b"2")]
+    assert rows.page(b"a", b"d", 1) == [(b"a", b"1")]
+    assert rows.page(b"c", b"d", 2) == []
     assert list(rows.scan(b"a", b"d")) == [(b"a", b"1"), (b"b", b"2")]
     rows.write([(b"b", b"3")], [b"b", b"d"])
     assert rows.get(b"b") == b"3"
@@ -192,6 +196,21 @@ def test_rows_contract(rows: Rows) -> None:
     rows.delete_range(b"a", b"b")
     assert list(rows.scan(b"", b"\xff")) == [(b"b", b"3")]
     rows.sync()
+
+
+def test_many_runs_are_put_as_one_by_one(rows: Rows) -> None:
+    """Highest entries are looked up for many ledgers at once, and what overlaps older rows still cuts them; the use of logs is counted."""
+    index = RunIndex(rows)
+    runs = [(ledger, first, 2, encode_run(7, 2000, [50, 60 + ledger % 2], [1, 2])) for ledger in range(200) for first in (0, 2)]
+    index.put_all(runs, lambda: None)
+    index.commit()
+    again = RunIndex(rows)
+    again.put_all([(ledger, 3, 1, encode_run(8, 4000, [50], [3])) for ledger in range(0, 200, 2)], lambda: None)
+    again.commit()
+    assert again.lasts(range(200)) == [3] * 200
+    assert [(run.first, run.count, run.log) for run in again.runs(6)] == [(0, 2, 7), (2, 1, 7), (3, 1, 8)]
+    assert [(run.first, run.count, run.log) for run in again.runs(7)] == [(0, 2, 7), (2, 2, 7)]
+    assert again.uses(lambda: None) == {7: Use(400, 100 * (54 + 64 + 54) + 200 * (54 + 65)), 8: Use(100, 5400)}
 
 
 def test_dict_rows_lose_what_was_not_synced() -> None:

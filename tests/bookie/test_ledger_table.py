@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.bookie.files import StorageError
-from quire.bookie.ledger_table import LedgerRow, LedgerTable, decode, encode, varint
+from quire.bookie.ledger_table import PAGE_ROWS, SHARED_MAX, LedgerRow, LedgerTable, decode, encode, varint
 from quire.bookie.ledgers import EVICTED_AT_ONCE, STATES_MAX, Ledgers, LedgerState, rows_of
 from quire.bookie.rows import DictRows, RocksRows
 from quire.protocol.digest import Digest, DigestType
@@ -121,6 +121,45 @@ def test_apaches_table_is_read_and_written(tmp_path: Path) -> None:
     again = LedgerTable(RocksRows(str(path)))
     assert again.get(0) == LedgerRow(key, fenced=True)
     again.close()
+
+
+def test_all_ids_are_listed_whatever_the_pages(tmp_path: Path) -> None:
+    """Ascending, without Apache's flags and foreign keys, on both drivers."""
+    for rows in (DictRows(), RocksRows(str(tmp_path / "table"))):
+        table = LedgerTable(rows)
+        assert list(table.ids()) == []
+        for count in (1, PAGE_ROWS - 1, PAGE_ROWS, PAGE_ROWS + 1, 3 * PAGE_ROWS):
+            table.write({ledger * 7: LedgerRow(b"k") for ledger in range(count)})
+            rows.write([(b"\xff" * 8, b"flag"), (b"\0\0x", b"foreign")])
+            assert list(table.ids()) == [ledger * 7 for ledger in range(count)]
+        table.close()
+
+
+def test_a_listing_never_ends_at_damage(tmp_path: Path) -> None:
+    """A block that can't be read is an error, or what lies behind it would seem not to be here."""
+    path = tmp_path / "table"
+    table = LedgerTable(RocksRows(str(path), write_buffer_bytes=64 << 10))
+    table.write({ledger: LedgerRow(ledger.to_bytes(20, "big")) for ledger in range(20_000)})
+    table.close()
+    LedgerTable(RocksRows(str(path))).close()  # the rows of its log become a table
+    for file in path.glob("*.sst"):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    table = LedgerTable(RocksRows(str(path)))
+    with pytest.raises(OSError, match=r"[Cc]orruption"):
+        list(table.ids())
+    table.close()
+
+
+def test_rows_that_are_alike_are_kept_once() -> None:
+    """However many there are, and each ledger has its own."""
+    table = LedgerTable(DictRows())
+    table.write({ledger: LedgerRow(b"key", explicit_lac=bytes([ledger % 2])) for ledger in range(10)})
+    assert table.get(2) is table.get(4)
+    assert table.get(3) == LedgerRow(b"key", explicit_lac=b"\1")
+    table.write({ledger: LedgerRow(b"%d" % ledger) for ledger in range(SHARED_MAX + 10)})
+    assert [table.get(ledger) for ledger in range(SHARED_MAX + 10)] == [LedgerRow(b"%d" % ledger) for ledger in range(SHARED_MAX + 10)]
 
 
 def test_states_are_loaded_kept_and_evicted() -> None:
