@@ -18,7 +18,7 @@ from quire.client.api import Client
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, DigestMatch, MetadataSerialization, NoSuchEntry, NoSuchLedgerExists
+from quire.protocol.errors import OK, DigestMatch, MetadataSerialization, NoSuchEntry, NoSuchLedgerExists, name_of
 from quire.replication.fragments import count_on, quorums_of, runs_on
 from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader
 from quire.replication.together import all_of
@@ -56,6 +56,7 @@ class LedgerCheck:
     last: int
     copies_expected: int
     missing: tuple[Missing, ...]
+    fragments: tuple[int, ...] = (0,)  # their first entries, ascending
 
     @property
     def complete(self) -> bool:
@@ -64,6 +65,16 @@ class LedgerCheck:
     @property
     def copies_missing(self) -> int:
         return sum(each.entries for each in self.missing)
+
+    def by_fragment(self) -> dict[int, list[Missing]]:
+        """The same by the fragment's first entry; a run that reaches over a fragment's end is cut there.  Whole fragments are left out."""
+        out: dict[int, list[Missing]] = {}
+        for fragment, end in zip(self.fragments, (*self.fragments[1:], self.last + 1), strict=True):
+            for each in self.missing:
+                first, stop = max(each.first, fragment), min(each.first + each.entries, end)
+                if first < stop:
+                    out.setdefault(fragment, []).append(each._replace(first=first, entries=stop - first))
+        return out
 
     def entries_missing(self) -> list[tuple[int, int, tuple[str, ...]]]:
         """Runs (first id, count, bookies without it) of the entries that lack copies, ascending and disjoint."""
@@ -127,7 +138,7 @@ async def _check(client: Client, ledger: int, progress: Progress | None) -> Ledg
         checks[bookie].parts.append((index, first, end))
     await all_of([check.run() for check in checks.values()])
     missing = sorted((each for check in checks.values() for each in check.missing), key=lambda each: (each.first, each.bookie))
-    return LedgerCheck(ledger, metadata.state, last, expected, tuple(missing))
+    return LedgerCheck(ledger, metadata.state, last, expected, tuple(missing), tuple(fragment.first for fragment in metadata.fragments))
 
 
 class Tally:
@@ -221,4 +232,4 @@ def why(code: int) -> str:
     """A missing copy's code in words."""
     if code in NEGATIVE:
         return "no such ledger there" if code == NoSuchLedgerExists.code else "not stored there"
-    return "its digest is wrong" if code == DigestMatch.code else f"no answer (code {code})"
+    return "its digest is wrong" if code == DigestMatch.code else f"no answer ({name_of(code)})"

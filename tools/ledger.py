@@ -278,7 +278,7 @@ def check(
     json_wanted: Json = False,
 ) -> None:
     """
-    Reads every copy of every entry, verifies the digests, and prints which copies are missing or damaged. Never fences.
+    Reads every copy of every entry, verifies the digests, and prints which copies are missing or damaged, by fragment and bookie, and why. Never fences.
 
     Exit status 1 when any is. `quire recover BOOKIE` makes good what a lost bookie held.
 
@@ -319,15 +319,22 @@ async def checked(client: "Client", ledger: int) -> dict[str, Any]:
         "copies": found.copies_expected,
         "good": found.copies_expected - found.copies_missing,
         "missing": [
-            {"bookie": part.bookie, "first": part.first, "last": part.first + part.entries - 1, "why": why(part.code), "code": part.code}
-            for part in found.missing
+            {"fragment": fragment, "bookie": part.bookie, "first": part.first, "last": part.first + part.entries - 1, "why": why(part.code), "code": part.code}
+            for fragment, parts in found.by_fragment().items()
+            for part in parts
         ],
     }
 
 
 def check_lines(found: dict[str, Any]) -> list[str]:
     lines = [f"ledger {found['ledger']} ({found['state']}): {found['entries']:,} entries, {found['good']:,} of {found['copies']:,} copies are good"]
-    return lines + [f"  {part['bookie']} misses {part['first']} to {part['last']}: {part['why']}" for part in found["missing"]]
+    fragment = None
+    for part in found["missing"]:
+        if part["fragment"] != fragment:
+            fragment = part["fragment"]
+            lines.append(f"  fragment from entry {fragment}:")
+        lines.append(f"    {part['bookie']} misses {part['first']} to {part['last']}: {part['why']}")
+    return lines
 
 
 class Printer:

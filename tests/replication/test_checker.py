@@ -183,5 +183,6 @@ def test_entries_are_given_with_all_bookies_that_lack_them():
     """Runs are cut where the set of bookies changes."""
     from quire.metadata.ledger import LedgerState
 
-    check = LedgerCheck(1, LedgerState.CLOSED, 9, 30, (Missing("a", 2, 4, -13), Missing("b", 4, 4, -13)))
+    check = LedgerCheck(1, LedgerState.CLOSED, 9, 30, (Missing("a", 2, 4, -13), Missing("b", 4, 4, -13)), (0, 5, 8))
+    assert check.by_fragment() == {0: [Missing("a", 2, 3, -13), Missing("b", 4, 1, -13)], 5: [Missing("a", 5, 1, -13), Missing("b", 5, 3, -13)]}
     assert check.entries_missing() == [(2, 2, ("a",)), (4, 2, ("a", "b")), (6, 2, ("b",))]

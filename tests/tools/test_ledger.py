@@ -4,12 +4,16 @@ import hashlib
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from quire.metadata.ledger import Fragment
+from quire.metadata.uri import open_store
 from quire.tools.cluster import LocalCluster
-from tests.tools.command import COMMAND, environment, ok, refused
+from tests.reactor import reactor, run
+from tests.tools.command import COMMAND, environment, ok, quire, refused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -243,6 +247,34 @@ def test_check_counts_every_copy(uri: str, text: int) -> None:
     found = ok("ledger", "check", text, "--json", metadata=uri).document
     assert found == {"ledger": text, "state": "CLOSED", "entries": 5000, "copies": 15000, "good": 15000, "missing": []}
     assert "15,000 of 15,000 copies are good" in ok("ledger", "check", text, metadata=uri).out
+
+
+def test_check_tells_by_fragment_and_bookie_what_is_missing(cluster: LocalCluster) -> None:
+    """Metadata that names bookies without the entries: status 1, each range with its reason, and a word on what to do."""
+    ledger = written(cluster.uri, b"a\nb\nc\nd\n", "--lines", "--ensemble", 3, "--write", 3, "--ack", 2)
+
+    async def move() -> tuple[str, str]:
+        store = await open_store(reactor, cluster.uri)
+        found = await store.read_ledger(ledger)
+        (fragment,) = found.value.fragments
+        (spare,) = set(cluster.ids) - set(fragment.bookies)
+        moved = Fragment(2, (spare, *fragment.bookies[1:]))
+        gone = Fragment(0, ("127.0.0.1:1", *fragment.bookies[1:]))
+        await store.write_ledger(ledger, replace(found.value, fragments=(gone, moved)), found.version)
+        await store.close()
+        return spare, fragment.bookies[0]
+
+    spare, _first = run(move)
+    done = quire("ledger", "check", ledger, metadata=cluster.uri)
+    assert done.code == 1
+    assert done.out.splitlines() == [
+        f"ledger {ledger} (CLOSED): 4 entries, 8 of 12 copies are good",
+        "  fragment from entry 0:",
+        "    127.0.0.1:1 misses 0 to 1: no answer (BookieHandleNotAvailable, code -8)",
+        "  fragment from entry 2:",
+        f"    {spare} misses 2 to 3: no such ledger there",
+    ]
+    assert "quire recover BOOKIE" in done.err
 
 
 def test_interrupted_writing_leaves_no_traceback(uri: str) -> None:
