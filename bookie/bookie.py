@@ -212,7 +212,7 @@ class Bookie:
         marked = 0
         async for rows in restoring.suspects(self._store, self.id, lost):
             await storage.mark_limbo(rows)
-            marked += len(rows)
+            marked += sum(row.limbo for row in rows.values())
         await storage.mark_limbo({})  # writes the marks of the directories also where there was nothing to mark
         self.log.warn(
             "{bookie}: {count} ledgers may lack entries here; it says of them what it has, and never that there is no more", bookie=self.id, count=marked

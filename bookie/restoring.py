@@ -79,10 +79,11 @@ class Lost(NamedTuple):
 
 async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterator[dict[int, LedgerRow]]:
     """
-    Every ledger that the metadata gives the bookie and that lay on what is lost, in pages, as it has to be marked.  Fails as the store does.
+    Every ledger that lay on what is lost, in pages, as it has to be marked.  Fails as the store does.
 
-    A ledger that somebody recovers is fenced, for its fence may have been here: a recovery says so in the metadata before it fences.  Plain adds
-    are refused by limbo itself.
+    One that the metadata gives the bookie is in limbo, which refuses plain adds.  One that is not open is fenced, for its fence may have been here: a recovery
+    says so in the metadata before it fences.  That goes for ledgers that do without the bookie, too: it may have been replaced after it was fenced, by a
+    repair, of which a writer that sleeps has not heard.
     """
     after = -1
     while page := await store.ledger_ids(after, LEDGERS_PER_PAGE):
@@ -92,8 +93,10 @@ async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterat
             some = concerned[start : start + READS_AT_ONCE]
             found = await gatherResults([Deferred.fromCoroutine(_metadata(store, ledger)) for ledger in some], consumeErrors=True)
             for ledger, metadata in zip(some, found, strict=True):
-                if metadata is not None and bookie in metadata.bookies():
-                    rows[ledger] = LedgerRow(master_key(metadata), fenced=metadata.state is not LedgerState.OPEN, limbo=True)
+                if metadata is not None:
+                    row = LedgerRow(master_key(metadata), fenced=metadata.state is not LedgerState.OPEN, limbo=bookie in metadata.bookies())
+                    if row.fenced or row.limbo:
+                        rows[ledger] = row
         yield rows
         after = page[-1]
 

@@ -572,7 +572,7 @@ class Storage:
         return Status.EOK
 
     async def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> None:
-        """Puts many ledgers in limbo, made if they are unknown, fenced where their row says so; durable on return.  `StorageError`, `OSError`."""
+        """Puts many ledgers in limbo and fences them, as their rows say, made if they are unknown; durable on return.  `StorageError`, `OSError`."""
         states = []
         for ledger, row in rows.items():
             state = self._ledgers.get(ledger)
@@ -580,7 +580,7 @@ class Storage:
                 state = self._rowless(ledger, row.key)
             elif state.key in (b"", UNSET_KEY):
                 state.key = row.key
-            state.limbo = True
+            state.limbo = state.limbo or row.limbo
             state.fenced = state.fenced or row.fenced
             self._ledgers.dirty[ledger] = state
             states.append(state)
