@@ -1,30 +1,38 @@
 """
 `python -m bench.ledgers`: what very many ledgers on one bookie cost, beside the same bookie with few.
 
-    python -m bench.ledgers                          10^6 ledgers beside 10^3: about half an hour
+    python -m bench.ledgers                          10^6 ledgers beside 10^3: about ten minutes
     python -m bench.ledgers --many 100000            a reduced form, a few minutes
     python -m bench.ledgers --many 3000 --few 100 --delete 500 --samples 200 --rounds 2      whether it works at all
 
-Two bookies in processes of their own, metadata in SQLite, one entry of 100 bytes in each ledger at first.  Then, by turns: a burst of single adds to ledgers
-drawn at random (CPU per entry) and adds one at a time (p50, p99).  Then the big one is stopped and killed and started again, and 10^4 of its ledgers are
-deleted.  It prints a JSON document with every figure; the exit status is 1 when a bound is missed that the figures were long enough to judge.
+Two bookies in processes of their own, metadata in SQLite, one entry of 100 bytes in each ledger at first.  Then three things are measured:
+
+`active`    As many ledgers of the big bookie as the small one has, drawn at random, get adds, and all of the small one: the two do the same work, and only the
+            number of ledgers that they hold differs.  Bursts by turns, then adds one at a time, some of them on each side by turns, so that whatever else
+            the machine does hits both.  The bounds on CPU per entry, p50 and p99 are judged on this.
+`spread`    Adds to ledgers drawn from all that the big bookie holds.  A bookie with 10^3 ledgers has no such load: 20,000 adds to 10^3 ledgers are 10^3 runs
+            in a flush, 20,000 adds to 10^6 ledgers are 20,000 runs, each with its own row, and nearly each needs its ledger's row read first.  It is told
+            as it is and judged by nobody.
+the rest    Resident memory, restarts after a kill and after a stop, the deletion of 10^4 ledgers; of the big bookie.
+
+CPU is that of the whole process from the first add until it is idle again, so flushes and RocksDB's compactions count.
+It prints a JSON document with every figure; the exit status is 1 when a bound is missed.
 """
 
 import argparse
 import json
 import pathlib
 import random
-import re
 import selectors
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from bench.sides import cpu_seconds, resident_mb
@@ -37,6 +45,9 @@ DIGEST = Digest(DigestType.CRC32C, b"")
 PAYLOAD = bytes(100)
 READY_S = 120
 AT_ONCE = 500  # frames on the way
+AT_ONCE_METADATA = 20_000  # ledgers in one transaction
+BY_TURNS = 50  # adds one at a time on one side, then on the other
+IDLE_S, IDLE_PART, IDLE_S_MAX = 0.5, 0.05, 60.0  # idle: less than this part of a CPU in this time
 RESIDENT_MB_MAX, RESTART_S_MAX, DELETE_CPU_S_MAX, CPU_RATIO_MAX, P50_RATIO_MAX, P99_RATIO_MAX = 200.0, 10.0, 2.0, 1.1, 1.1, 1.5
 
 
@@ -45,45 +56,41 @@ def frame(ledger: int, entry: int) -> bytes:
 
 
 class Metadata:
-    """A SQLite store with as many closed ledgers as wanted; the commands of `quire` and a helper process fill it."""
+    """A SQLite store with as many ledgers as wanted; a process of its own fills it."""
 
     def __init__(self, directory: pathlib.Path, ledgers: int) -> None:
         self.uri = f"sqlite://{directory}/metadata.db"
         quire("metadata", "init", "--metadata", self.uri)
-        self._run(f"await create(store, range({ledgers}))")
+        self._change("create", range(ledgers))
 
-    def delete(self, ledgers: Sequence[int]) -> None:
-        self._run(f"await delete(store, range({ledgers[0]}, {ledgers[-1] + 1}))")
+    def delete(self, ledgers: range) -> None:
+        self._change("delete", ledgers)
 
-    def _run(self, story: str) -> None:
-        subprocess.run([sys.executable, "-m", "bench.ledgers", "--story", story, "--metadata", self.uri], check=True)
+    def _change(self, what: str, ledgers: range) -> None:
+        words = ["--change", what, str(ledgers.start), str(ledgers.stop), "--metadata", self.uri]
+        subprocess.run([sys.executable, "-m", "bench.ledgers", *words], check=True)
 
 
-async def create(store: Any, ledgers: Sequence[int]) -> None:
-    """Metadata of ledgers that one bookie holds."""
-    from twisted.internet.defer import gatherResults
-
+def change(uri: str, what: str, ledgers: range) -> None:
+    """Creates or deletes ledgers, many in one transaction of the store."""
+    from quire.metadata import codec, sqlite_tables
     from quire.metadata.ledger import LedgerMetadata
-
-    made = LedgerMetadata.new(1, 1, 1, ["one"], digest=DigestType.CRC32C, password=b"")
-    for start in range(0, len(ledgers), 1000):
-        await gatherResults([store.create_ledger(ledger, made) for ledger in ledgers[start : start + 1000]])
-
-
-async def delete(store: Any, ledgers: Sequence[int]) -> None:
-    for ledger in ledgers:
-        await store.delete_ledger(ledger)
-
-
-def run_story(uri: str, story: str) -> None:
-    """One of the two above, in a process of its own."""
     from quire.tools.running import with_store
 
-    async def begun(store: Any) -> None:
-        name, wanted = re.fullmatch(r"await (\w+)\(store, range\((.*)\)\)", story).groups()  # type: ignore[union-attr]  # as `_run` wrote it
-        await {"create": create, "delete": delete}[name](store, range(*map(int, wanted.split(", "))))
+    data = codec.encode(LedgerMetadata.new(1, 1, 1, ["one"], digest=DigestType.CRC32C, password=b"", ctoken=1))
 
-    with_store(uri, begun)
+    def some(part: range, connection: sqlite_tables.Connection) -> None:
+        for ledger in part:
+            if what == "create":
+                sqlite_tables.create_ledger(connection, uri, ledger, data)
+            else:
+                sqlite_tables.delete_ledger(connection, ledger)
+
+    async def all_of_them(store: Any) -> None:
+        for start in range(ledgers.start, ledgers.stop, AT_ONCE_METADATA):
+            await store.run(partial(some, range(start, min(start + AT_ONCE_METADATA, ledgers.stop))), writes=True)
+
+    with_store(uri, all_of_them)
 
 
 def quire(*words: str) -> str:
@@ -110,7 +117,10 @@ class BookieProcess:
         """Seconds until it serves."""
         began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "quire.tools.bookie_daemon", "--conf", str(self._conf), "--json"], stdout=subprocess.PIPE, stderr=self._log
+            [sys.executable, "-m", "quire.tools.bookie_daemon", "--conf", str(self._conf), "--json", "--stop-with-stdin"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
         )
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
@@ -131,6 +141,9 @@ class BookieProcess:
         self._peer.close()
         self.process.send_signal(number)
         self.process.wait(READY_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def frames(self, ledgers: Sequence[int]) -> list[bytes]:
         made = []
@@ -149,12 +162,23 @@ class BookieProcess:
                 if answer[4:8] != bytes(4):
                     raise RuntimeError(f"an add was refused: {answer.hex()}")
 
-    def cpu_per_entry(self, ledgers: Sequence[int]) -> float:
-        """Microseconds."""
-        frames = self.frames(ledgers)
-        before = cpu_seconds(self.process.pid)
-        self.add(frames)
-        return (cpu_seconds(self.process.pid) - before) / len(ledgers) * 1e6
+    @property
+    def cpu(self) -> float:
+        """Seconds."""
+        return cpu_seconds(self.process.pid)
+
+    @property
+    def resident_mb(self) -> float:
+        return resident_mb(self.process.pid)
+
+    def settle(self) -> None:
+        """Waits until flushes and compactions are over."""
+        end = time.monotonic() + IDLE_S_MAX
+        while time.monotonic() < end:
+            before = self.cpu
+            time.sleep(IDLE_S)
+            if self.cpu - before < IDLE_PART * IDLE_S:
+                return
 
     def latencies(self, ledgers: Sequence[int]) -> list[float]:
         """Milliseconds of adds one at a time."""
@@ -168,11 +192,11 @@ class BookieProcess:
     def collect(self) -> tuple[float, float, int]:
         """A forced round of garbage collection: CPU seconds, seconds, ledgers deleted."""
         url = f"{self._http}/api/v1/bookie/gc"
-        before, began, cpu = self._status(url), time.perf_counter(), cpu_seconds(self.process.pid)
+        before, began, cpu = self._status(url), time.perf_counter(), self.cpu
         urllib.request.urlopen(urllib.request.Request(url, b'{"forceMinor": false, "forceMajor": false}', method="PUT"), timeout=READY_S).close()
         while self._status(url)["is_in_force_gc"] == "true":
             time.sleep(0.2)
-        return cpu_seconds(self.process.pid) - cpu, time.perf_counter() - began, self._status(url)["ledgers_deleted"] - before["ledgers_deleted"]
+        return self.cpu - cpu, time.perf_counter() - began, self._status(url)["ledgers_deleted"] - before["ledgers_deleted"]
 
     def _status(self, url: str) -> dict[str, Any]:
         with urllib.request.urlopen(url, timeout=READY_S) as answer:
@@ -184,30 +208,59 @@ def percentile(values: Sequence[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]
 
 
+Drawn = dict[str, list[int]]  # the ledgers of each side that get adds
+
+
+def bursts(sides: dict[str, BookieProcess], drawn: Drawn, options: argparse.Namespace, rng: random.Random) -> dict[str, float]:
+    """CPU microseconds per entry of each side, over bursts by turns and what follows from them."""
+    for side in sides.values():
+        side.settle()
+    before = {name: side.cpu for name, side in sides.items()}
+    for number in range(options.rounds):
+        for name in sorted(sides, reverse=number % 2 == 1):
+            sides[name].add(sides[name].frames(rng.choices(drawn[name], k=options.burst)))
+    time.sleep(options.flush_s)  # what is left in memory is flushed
+    for side in sides.values():
+        side.settle()
+    return {name: (side.cpu - before[name]) / (options.rounds * options.burst) * 1e6 for name, side in sides.items()}
+
+
+def waits(sides: dict[str, BookieProcess], drawn: Drawn, options: argparse.Namespace, rng: random.Random) -> dict[str, list[float]]:
+    """Milliseconds of adds one at a time, a few on each side by turns."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(-(-options.rounds * options.samples // BY_TURNS)):
+        for name in sorted(sides, reverse=number % 2 == 1):
+            found[name] += sides[name].latencies(rng.choices(drawn[name], k=BY_TURNS))
+    return found
+
+
+def compare(sides: dict[str, BookieProcess], drawn: Drawn, options: argparse.Namespace, rng: random.Random, kind: str = "") -> dict[str, float]:
+    """The figures of one kind of load."""
+    figures = {}
+    for name, spent in bursts(sides, drawn, options, rng).items():
+        figures[f"{name}{kind}_cpu_us_per_entry"] = round(spent, 2)
+    for name, found in waits(sides, drawn, options, rng).items():
+        figures[f"{name}{kind}_p50_ms"] = round(percentile(found, 0.5), 3)
+        figures[f"{name}{kind}_p99_ms"] = round(percentile(found, 0.99), 3)
+    return figures
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Every figure."""
     rng = random.Random(1)
     figures: dict[str, Any] = {"many": options.many, "few": options.few}
     with tempfile.TemporaryDirectory(dir=options.dir, prefix="quire-ledgers-") as folder:
         sides = {name: BookieProcess(pathlib.Path(folder, name), count) for name, count in (("few", options.few), ("many", options.many))}
+        many = sides["many"]
         try:
             for name, side in sides.items():
                 began = time.perf_counter()
                 side.add(side.frames(range(side.ledgers)))
                 figures[f"{name}_fill_s"] = round(time.perf_counter() - began, 2)
-            cpu: dict[str, list[float]] = {name: [] for name in sides}
-            waits: dict[str, list[float]] = {name: [] for name in sides}
-            for number in range(options.rounds):
-                for name in sorted(sides, reverse=number % 2 == 1):
-                    side = sides[name]
-                    cpu[name].append(side.cpu_per_entry([rng.randrange(side.ledgers) for _ in range(options.burst)]))
-                    waits[name] += side.latencies([rng.randrange(side.ledgers) for _ in range(options.samples)])
-            for name in sides:
-                figures[f"{name}_cpu_us_per_entry"] = round(statistics.median(cpu[name]), 2)
-                figures[f"{name}_p50_ms"] = round(percentile(waits[name], 0.5), 3)
-                figures[f"{name}_p99_ms"] = round(percentile(waits[name], 0.99), 3)
-            many = sides["many"]
-            figures["many_resident_mb"] = round(resident_mb(many.process.pid), 1)
+            figures["many_resident_mb_after_fill"] = round(many.resident_mb, 1)
+            figures |= compare(sides, {"few": list(range(options.few)), "many": rng.sample(range(options.many), options.few)}, options, rng)
+            figures |= compare({"many": many}, {"many": list(range(options.many))}, options, rng, "_spread")
+            figures["many_resident_mb"] = round(many.resident_mb, 1)
             many.stop(signal.SIGKILL)
             figures["restart_after_kill_s"] = round(many.start(), 2)
             many.stop()
@@ -216,7 +269,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             many.metadata.delete(range(options.delete))
             spent, seconds, deleted = many.collect()
             figures |= {"deleted": deleted, "delete_cpu_s": round(spent, 2), "delete_s": round(seconds, 2)}
-            figures["many_resident_mb_at_the_end"] = round(resident_mb(many.process.pid), 1)
+            figures["many_resident_mb_at_the_end"] = round(many.resident_mb, 1)
         finally:
             for side in sides.values():
                 if side.process.poll() is None:
@@ -228,7 +281,7 @@ def missed(figures: dict[str, Any]) -> list[str]:
     """The bounds that the figures do not keep."""
     found = []
     for name, value, most in (
-        ("resident memory, MB", max(figures["many_resident_mb"], figures["many_resident_mb_at_the_end"]), RESIDENT_MB_MAX),
+        ("resident memory, MB", max(value for name, value in figures.items() if name.startswith("many_resident_mb")), RESIDENT_MB_MAX),
         ("restart, s", max(figures["restart_s"], figures["restart_after_kill_s"]), RESTART_S_MAX),
         ("CPU of deleting 10^4 ledgers, s", figures["delete_cpu_s"] * 10_000 / max(figures["deleted"], 1), DELETE_CPU_S_MAX),
         ("CPU per entry, ratio", figures["many_cpu_us_per_entry"] / max(figures["few_cpu_us_per_entry"], 0.01), CPU_RATIO_MAX),
@@ -246,14 +299,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--few", type=int, default=1_000)
     parser.add_argument("--delete", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--burst", type=int, default=20_000, help="adds for one figure of CPU")
+    parser.add_argument("--burst", type=int, default=20_000, help="adds in one burst")
     parser.add_argument("--samples", type=int, default=1_000, help="adds one at a time, each round")
     parser.add_argument("--dir", help="where the bookies' directories lie")
-    parser.add_argument("--story", help=argparse.SUPPRESS)
+    parser.add_argument("--flush-s", type=float, default=11.0, help="longer than the bookies' flushInterval")
+    parser.add_argument("--change", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--metadata", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    if options.story:
-        run_story(options.metadata, options.story)
+    if options.change:
+        change(options.metadata, options.change[0], range(*map(int, options.change[1:])))
         return 0
     figures = measure(options)
     figures["missed"] = missed(figures)
