@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from quire.bookie import disks, given_up, identity, restoring
+from quire.bookie import disks, identity, restoring
 from quire.bookie.admin import Admin
 from quire.bookie.admin_gc import GcPaths
 from quire.bookie.contract import LedgerStorage
@@ -61,9 +61,13 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
 
     read_only_changed: Callable[[str | None], None]  # set by the bookie: why adds are refused, None when they are taken again
 
-    def start(self) -> None:
-        """Blocks: replays the journal.  Raises `StorageError`."""
+    behind: list[str]  # ledger directories that were given up in an earlier run; what they missed must be put in limbo before `caught_up`
+
+    def start(self, dead: Mapping[str, str] | None = None) -> None:
+        """Blocks: replays the journal.  `dead`: ledger directories that it must do without, and why.  Raises `StorageError`."""
         ...
+
+    def caught_up(self) -> None: ...
 
     def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> Coroutine[Any, Any, None]: ...
 
@@ -173,11 +177,12 @@ class Bookie:
         self.port = self._socket.getsockname()[1]
         self.host = identity.own_host(options)
         self.id = identity.derive_id(options, self.host, self.port)
+        dead = {} if self._restore else identity.dead_directories(self._files, options)
         lost = await identity.lost_directories(self._store, options, self.id, cluster.instance_id, self._files) if self._restore else []
         if lost:
             self.log.warn("{bookie} has lost {lost}: its ledgers are marked, then copied from other bookies", bookie=self.id, lost=", ".join(lost))
             restoring.begin(self._files, options, lost)
-        elif await identity.check(self._store, options, self.id, cluster.instance_id, self._files):
+        elif await identity.check(self._store, options, self.id, cluster.instance_id, self._files, dead=dead):
             self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
         storage = self._storage = self._open_storage(options, self._reactor, self._files)
         storage.failed = self._fail
@@ -188,27 +193,27 @@ class Bookie:
         self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
         self.garbage = Garbage(self._clock, options, self._files, storage, self._store, cluster.instance_id)
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
-        storage.start()
+        storage.start(dead)
         boot = self._files.boot_id()
-        behind = given_up.noted(self._files, options.ledger_directories)
-        if lost or behind:
-            await self._mark(storage, restoring.Lost.of(options, [*lost, *behind]))
-            given_up.forget(self._files, options.ledger_directories)
-            identity.stamp(self._files, options, identity.Cookie.expected(options, self.id, cluster.instance_id))
+        if lost or storage.behind:
+            await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.behind]))
+            storage.caught_up()
+            cookie = identity.Cookie.expected(options, self.id, cluster.instance_id)
+            identity.stamp(self._files, options, cookie, identity.indexes_of(options, storage.lost_directories))
             restoring.end(self._files, lost)
-        elif restoring.unclean(self._files, options, boot):
+        elif restoring.unclean(self._files, self._living, boot):
             self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
             await self._mark(storage, restoring.Lost.all_of(options))
-        elif storage.replay_found_limbo and restoring.noted_limbo(self._files, options) is None:
-            restoring.note_limbo(self._files, options, restoring.COPYING)
+        elif storage.replay_found_limbo and restoring.noted_limbo(self._files, self._living) is None:
+            restoring.note_limbo(self._files, self._living, restoring.COPYING)
         if self.incomplete:
             self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
-        restoring.note_running(self._files, options, boot)
+        restoring.note_running(self._files, self._living, boot)
         self._running_noted = True
 
     async def _mark(self, storage: OpenableStorage, lost: restoring.Lost) -> None:
         """Puts in limbo what the bookie may have lost, durably."""
-        restoring.note_limbo(self._files, self.options, restoring.COPYING)
+        restoring.note_limbo(self._files, self._living, restoring.COPYING)
         marked = 0
         async for rows in restoring.suspects(self._store, self.id, lost):
             await storage.mark_limbo(rows)
@@ -219,16 +224,23 @@ class Bookie:
         )
 
     async def _close_storage(self, storage: OpenableStorage) -> None:
+        living = self._living
         await storage.close()
         if self._running_noted and self._failure is None:
-            restoring.note_running(self._files, self.options, None)
+            restoring.note_running(self._files, living, None)
+
+    @property
+    def _living(self) -> BookieOptions:
+        """The options without the ledger directories that were given up: notes are kept in the others."""
+        lost = self.directories_lost
+        return self.options.model_copy(update={"ledger_directories": tuple(path for path in self.options.ledger_directories if path not in lost)})
 
     async def _open(self) -> None:
         """The ports, then the list."""
         options = self.options
         if options.force_read_only:
             self._reasons[FORCED] = "forceReadOnlyBookie is set"
-        if restoring.noted_limbo(self._files, options) == restoring.COPYING:
+        if restoring.noted_limbo(self._files, self._living) == restoring.COPYING:
             self._reasons[RESTORING] = "what it may have lost is being copied from other bookies"
         self._look_at_disks()
         self.registration = Registration(self._store, self.id, self._fail)
@@ -305,7 +317,7 @@ class Bookie:
     @property
     def incomplete(self) -> bool:
         """Whether some ledgers are in limbo, so that somebody should copy what they lack, by `copies`."""
-        return restoring.noted_limbo(self._files, self.options) is not None
+        return restoring.noted_limbo(self._files, self._living) is not None
 
     @property
     def restoring(self) -> bool:
@@ -314,7 +326,7 @@ class Bookie:
 
     def copied(self) -> None:
         """Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.  `OSError`."""
-        restoring.note_limbo(self._files, self.options, restoring.WAITING if self.copies.limbo() else None)
+        restoring.note_limbo(self._files, self._living, restoring.WAITING if self.copies.limbo() else None)
         self._set_read_only(RESTORING, None)
 
     # -- read-only

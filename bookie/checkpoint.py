@@ -122,6 +122,7 @@ class Checkpoints:
         self._waiters: list[Deferred[None]] = []
         self._turns: list[Deferred[None]] = []
         self.gave_up: Callable[[int, LedgerDirectory], None] = lambda number, directory: None  # a directory failed, and others go on
+        self.behind: list[str] = []  # directories that were given up in an earlier run and are back; what they missed is not in limbo yet
         self._told: set[int] = set()
         self._noted: list[str] = []
 
@@ -232,7 +233,7 @@ class Checkpoints:
 
     def _settled(self, work: Work) -> None:
         """All of it is durable, save what was meant for a directory that was given up."""
-        self._tell_given_up()
+        self.tell_given_up()
         self.blocked = None
         self.marks = work.places
         self._work = None
@@ -253,13 +254,14 @@ class Checkpoints:
         half = self._cache.active
         try:
             for directory in self._directories:
-                self._room(directory, half)
+                self._in(directory, self._room, directory, half)
         except OSError as error:
             if error.errno in FULL and half.bytes < bytes_max:
                 return
             raise
         self.write(self._cache.swap())
         self._cache.drop()
+        self.tell_given_up()
 
     def _store(self, work: Work) -> None:
         """On the storage pool."""
@@ -304,10 +306,11 @@ class Checkpoints:
         """From now on, on the reactor thread; the next checkpoint writes it down.  False when it is the last one, or was given up before."""
         if directory.fault is not None or not self._give_up(directory, reason):
             return False
-        self._tell_given_up()
+        self.tell_given_up()
         return True
 
-    def _tell_given_up(self) -> None:
+    def tell_given_up(self) -> None:
+        """Calls `gave_up` of each directory once, on the reactor thread or at a start."""
         for number, directory in enumerate(self._directories):
             if directory.fault is not None and number not in self._told:
                 self._told.add(number)
@@ -315,10 +318,19 @@ class Checkpoints:
 
     def _note_given_up(self) -> None:
         """Before the journal forgets what was meant for them."""
-        while (lost := [directory.configured for directory in self._directories if directory.fault is not None]) != self._noted:
+        while (lost := [each.configured for each in self._directories if each.fault is not None or each.configured in self.behind]) != self._noted:
             for directory in self._directories:
                 self._in(directory, given_up.note, self._files, [directory.configured], lost)
             self._noted = lost
+
+    def caught_up(self) -> None:
+        """What the directories missed that are `behind` is in limbo now, durably.  Before anything else runs; `OSError`."""
+        self.behind = []
+        if any(directory.fault is not None for directory in self._directories):
+            self._note_given_up()
+        else:
+            given_up.forget(self._files, [directory.configured for directory in self._directories])
+            self._noted = []
 
     def _room(self, directory: LedgerDirectory, half: Half) -> None:
         """A flush that runs into a full disk leaves half a log, and perhaps an index that must be opened again: it is not begun."""
@@ -338,9 +350,9 @@ class Checkpoints:
         return shares
 
     def write(self, half: Half, deleted: Iterable[int] = ()) -> None:
-        """Writes a half to its directories, not yet durably.  Raises `OSError`."""
+        """Writes a half to its directories, not yet durably.  Raises `StorageError`, `OSError`."""
         for directory, (ledgers, gone) in zip(self._directories, self._shares(half, deleted), strict=True):
-            self._write(directory, ledgers, gone, half)
+            self._in(directory, self._write, directory, ledgers, gone, half)
         self.entries += half.entries
 
     def _write(self, directory: LedgerDirectory, ledgers: list[int], gone: list[int], half: Half) -> None:

@@ -10,6 +10,7 @@ Every method raises `OSError` as the system gave it.  Safety: a failed sync is r
 for after it nobody knows what the pages hold.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -22,11 +23,18 @@ BUFFERS_MAX = 1024  # IOV_MAX on Linux
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TEMPORARY = ".tmp"  # what a file is called until it is whole and synced
 
+DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)  # what a disk says that is of no use any more
+
 Buffer = bytes | bytearray | memoryview
 
 
 class StorageError(Exception):
     """The storage can't be used; the text names the file, and the offset where there is one."""
+
+
+def is_dead(error: OSError) -> bool:
+    """Whether the disk itself has failed; RocksDB has only the words of it."""
+    return error.errno in DEAD or (error.errno is None and any(os.strerror(number) in str(error) for number in DEAD))
 
 
 class Usage(NamedTuple):

@@ -30,15 +30,19 @@ def note(files: Files, living: Iterable[str], lost: Sequence[str]) -> None:
 
 def noted(files: Files, directories: Sequence[str]) -> list[str]:
     """Those of the configured ledger directories that were given up.  `StorageError` that names a damaged file, `OSError`."""
-    named: set[str] = set()
-    for directory in directories:
-        text = files.read_file(_path(directory))
-        if text is not None:
-            lines, check = text[:-9], text[-9:]
-            if check != b"%08x\n" % crc32c(lines):
-                raise StorageError(f"{_path(directory)} at offset {len(lines)}: damaged (its checksum is wrong)")
-            named.update(lines.decode("utf-8", "surrogateescape").splitlines())
-    return [directory for directory in directories if directory in named]
+    found = set().union(*(named(files, directory) for directory in directories))
+    return [directory for directory in directories if directory in found]
+
+
+def named(files: Files, directory: str) -> set[str]:
+    """Those that the note in one directory names."""
+    text = files.read_file(_path(directory))
+    if text is None:
+        return set()
+    lines, check = text[:-9], text[-9:]
+    if check != b"%08x\n" % crc32c(lines):
+        raise StorageError(f"{_path(directory)} at offset {len(lines)}: damaged (its checksum is wrong)")
+    return set(lines.decode("utf-8", "surrogateescape").splitlines())
 
 
 def forget(files: Files, directories: Iterable[str]) -> None:

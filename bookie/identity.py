@@ -14,10 +14,10 @@ would say "no such entry" of entries that it acknowledged.  New cookies go to em
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from quire.bookie.files import Files
+from quire.bookie.files import Files, is_dead
 from quire.bookie.restoring import RESTORING
 from quire.conf.addresses import interface_address, own_address, own_name
 from quire.conf.bookie import BookieOptions
@@ -195,10 +195,35 @@ def version_path(directory: str) -> str:
     return os.path.join(directory, CURRENT, VERSION_FILE)
 
 
-def read_cookies(files: Files, options: BookieOptions) -> dict[str, Cookie | None]:
-    """The cookie of each directory; None where there is none."""
+def dead_directories(files: Files, options: BookieOptions) -> dict[str, str]:
+    """
+    The ledger directories whose disk, or their index's, has failed, and how; a bookie that has others may start without them.  None when none is left,
+    or a journal lies there.
+    """
+    found: dict[str, str] = {}
+    for ledgers, index in zip(options.ledger_directories, options.index_directories or options.ledger_directories, strict=False):
+        try:
+            for directory in (ledgers, index):
+                files.read_file(version_path(directory))
+                files.names(os.path.join(directory, CURRENT))
+        except OSError as failure:
+            if is_dead(failure):
+                found[ledgers] = str(failure)
+    return {} if len(found) == len(options.ledger_directories) or any(path in options.journal_directories for path in found) else found
+
+
+def indexes_of(options: BookieOptions, dead: Collection[str]) -> set[str]:
+    """These ledger directories and their index directories."""
+    pairs = zip(options.ledger_directories, options.index_directories or options.ledger_directories, strict=False)
+    return {path for pair in pairs if pair[0] in dead for path in pair}
+
+
+def read_cookies(files: Files, options: BookieOptions, without: Collection[str] = ()) -> dict[str, Cookie | None]:
+    """The cookie of each directory, save those `without`; None where there is none."""
     found: dict[str, Cookie | None] = {}
     for directory in directories(options):
+        if directory in without:
+            continue
         path = version_path(directory)
         try:
             data = files.read_file(path)
@@ -230,10 +255,12 @@ def place_of(options: BookieOptions, directory: str) -> str:
     return "".join(f"{use} {number}\n" for use, paths in uses for number, path in enumerate(paths) if path == directory)
 
 
-def check_places(files: Files, options: BookieOptions) -> list[str]:
+def check_places(files: Files, options: BookieOptions, without: Collection[str] = ()) -> list[str]:
     """The directories that have no note of their place, as an Apache bookie's have none.  `IdentityError` when directories were exchanged."""
     bare = []
     for directory in directories(options):
+        if directory in without:
+            continue
         try:
             data = files.read_file(place_path(directory))
         except OSError as failure:
@@ -271,18 +298,19 @@ async def stored_cookie(store: MetadataStore, bookie: str) -> Versioned[bytes] |
         return None
 
 
-def stamp(files: Files, options: BookieOptions, cookie: Cookie) -> None:
+def stamp(files: Files, options: BookieOptions, cookie: Cookie, without: Collection[str] = ()) -> None:
     """
-    Writes the cookie to every directory, durably; `IdentityError` names the directory that can't be written.  No directory has it before all were
-    written to: a cookie binds them to each other, so that a wrong name among them could not be corrected.
+    Writes the cookie to every directory, durably, save those `without`; `IdentityError` names the directory that can't be written.  No directory has
+    it before all were written to: a cookie binds them to each other, so that a wrong name among them could not be corrected.
     """
-    for directory in directories(options):
+    wanted = [directory for directory in directories(options) if directory not in without]
+    for directory in wanted:
         try:
             files.make_directories(os.path.join(directory, CURRENT))
         except OSError as failure:
             raise IdentityError(f"{directory} can't be made: {failure.strerror or failure}") from failure
-    note_places(files, options, directories(options))
-    for directory in directories(options):
+    note_places(files, options, wanted)
+    for directory in wanted:
         try:
             files.replace(version_path(directory), cookie.encode())
         except OSError as failure:
@@ -319,21 +347,34 @@ async def lost_directories(store: MetadataStore, options: BookieOptions, bookie:
     return lost
 
 
-async def check(store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files, write: bool = True) -> bool:
+async def check(
+    store: MetadataStore,
+    options: BookieOptions,
+    bookie: str,
+    instance_id: str | None,
+    files: Files,
+    write: bool = True,
+    dead: Mapping[str, str] | None = None,
+) -> bool:
     """
     Decides whether the bookie may start, and gives a new one its cookies; True when it is new.  Raises `IdentityError`.
     Nothing is written unless the answer is yes, and nothing at all without `write`.
+    `dead`: ledger directories that it must do without, and why; that is for a bookie whose other directories all have their cookies.
     """
     expected = Cookie.expected(options, bookie, instance_id)
-    in_directories = read_cookies(files, options)
+    without = indexes_of(options, dead or ())
+    in_directories = read_cookies(files, options, without)
     stored = await stored_cookie(store, bookie)
     expansion = options.allow_storage_expansion
     for directory, cookie in in_directories.items():
         if cookie is not None and (different := expected.differences(cookie, expansion)):
             raise IdentityError(f"{version_path(directory)} belongs to another bookie or configuration: {'; '.join(different)}.  {advice(cookie, expected)}")
-    placeless = check_places(files, options)
+    placeless = check_places(files, options, without)
     bare = [directory for directory, cookie in in_directories.items() if cookie is None]
     full = [directory for directory in in_directories if not is_empty(files, directory)]
+    if dead and (stored is None or bare):
+        named = "; ".join(f"{directory}: {reason}" for directory, reason in dead.items())
+        raise IdentityError(f"{named}.  Only a bookie that the cluster knows, and whose other directories have their cookies, starts without such a directory")
     if stored is None:
         # Cookies in directories that are otherwise empty are those of a first start that ended before the store had its copy.
         if full:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from heapq import merge
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -30,9 +30,10 @@ from quire.bookie import apache_journal, given_up
 from quire.bookie.catch_up import CatchUp
 from quire.bookie.checkpoint import Checkpoints, read_mark
 from quire.bookie.counters import Counters
+from quire.bookie.dead_directory import DeadDirectory
 from quire.bookie.deleted import DeletedLedgers
 from quire.bookie.directory import LAC_END, LedgerDirectory, current
-from quire.bookie.files import Files, StorageError, Usage
+from quire.bookie.files import Files, StorageError, Usage, is_dead
 from quire.bookie.journal import Group, Journal
 from quire.bookie.journal_format import (
     BLOCK,
@@ -68,6 +69,7 @@ from quire.protocol.messages import AddRun
 # SPDX-License-Identifier: Apache-2.0
 
 log = Logger()
+T = TypeVar("T")
 pack_block = BLOCK.pack
 lac_of = LAC_AT.unpack_from
 FRAME_EXTRA = ENTRY_OVERHEAD - FRAME_BODY  # a frame is its body and FRAME_BODY bytes
@@ -111,6 +113,7 @@ class Storage:
         self._checkpoints = Checkpoints(self._files, self._workers, self._journals, self._cache, self._ledgers, self._directories)
         self._checkpoints.finished = self._on_checkpoint
         self._checkpoints.gave_up = self._on_given_up
+        self.behind: list[str] = []  # ledger directories that were given up in an earlier run, until `caught_up`
         self._lost: set[int] = set()  # numbers of the ledger directories that were given up
         self._lookup = Lookup(
             self._ledgers,
@@ -146,10 +149,13 @@ class Storage:
 
     # Start
 
-    def start(self) -> None:
-        """Makes and locks the directories, replays the journals, starts their threads.  Raises `StorageError` that names file and offset, `OSError`."""
+    def start(self, dead: Mapping[str, str] | None = None) -> None:
+        """
+        Makes and locks the directories, replays the journals, starts their threads.  Raises `StorageError` that names file and offset, `OSError`.
+        `dead`: ledger directories that are given up already, and why; others are when their disk says so, as long as one lives.
+        """
         try:
-            self._start()
+            self._start(dict(dead or {}))
         except BaseException:
             self._release()
             raise
@@ -157,27 +163,37 @@ class Storage:
         self._started = self._reactor.seconds()
         self._timer = self._reactor.callLater(0 if self._cache.full else self._options.flush_interval_ms / 1000, self._on_timer)
 
-    def _start(self) -> None:
+    def _start(self, dead: dict[str, str]) -> None:
         options, files = self._options, self._files
         indexes = options.index_directories or options.ledger_directories
         if len(indexes) != len(options.ledger_directories):
             raise StorageError(f"{len(options.ledger_directories)} ledger directories need as many index directories, not {len(indexes)}")
-        for directory in dict.fromkeys((*options.journal_directories, *options.ledger_directories, *indexes)):
-            files.make_directories(current(directory))
-        self._lock_directories()
-        moving = Moving(files, options, indexes)
-        moving.check()
-        marks = [read_mark(files, current(directory)) for directory in options.ledger_directories]
-        for ledger_path, index_path, mark in zip(options.ledger_directories, indexes, marks, strict=True):
-            opened = LedgerDirectory(files, self._open_rows, ledger_path, index_path, options.entry_log_bytes_max, self._workers.pause, mark is not None)
-            self._directories.append(opened)
-        moving.begin(self._directories)
-        behind = given_up.noted(files, options.ledger_directories)  # they failed in an earlier run; their ledgers are put in limbo after the start
-        lowest = self._lowest([(path, mark) for path, mark in zip(options.ledger_directories, marks, strict=True) if path not in behind])
+        for path in options.journal_directories:
+            files.make_directories(current(path))
+            self._lock(path)
+        pairs = dict(zip(options.ledger_directories, indexes, strict=True))
+        for ledgers, index in pairs.items():
+            self._attempt(dead, ledgers, self._make_directories, ledgers, index)
+        moving = self._with_living(dead, pairs, Moving.check)
+        marks = {path: self._attempt(dead, path, read_mark, files, current(path)) for path in pairs}
+        for ledgers, index in pairs.items():
+            self._directories.append(
+                self._attempt(dead, ledgers, self._open_directory, ledgers, index, marks[ledgers]) or DeadDirectory(ledgers, index, dead[ledgers])
+            )
+        # Which failed in an earlier run: of these, those that are back have their ledgers put in limbo after the start.
+        named = [self._attempt(dead, path, given_up.named, files, path) or () for path in pairs]
+        self._leave_out(dead)
+        self.behind = self._checkpoints.behind = [path for path in pairs if path not in dead and any(path in names for names in named)]
+        if dead and moving.arriving:
+            raise StorageError(f"{'; '.join(dead.values())}: what an Apache bookie left is taken over as a whole or not at all")
+        moving.begin([directory for directory in self._directories if directory.fault is None])
+        lowest = self._lowest([(path, mark) for path, mark in marks.items() if path not in self.behind and path not in dead])
         self._checkpoints.marks = lowest
         for number, path in enumerate(options.journal_directories):
             self._open_journal(path, None if lowest is None else lowest[number])
         self._move_in(moving)
+        self._with_living(dead, pairs, Moving.finish)
+        self._leave_out(dead)
         for journal in self._journals:
             journal.start()
 
@@ -220,14 +236,64 @@ class Storage:
                 return directory.fault is not None
         return False
 
-    def _lock_directories(self) -> None:
-        options = self._options
-        for directory in dict.fromkeys((*options.journal_directories, *options.ledger_directories)):
-            path = os.path.join(current(directory), LOCK)
+    def caught_up(self) -> None:
+        """What the directories missed that are `behind` is in limbo now, durably.  Once, right after the start; `OSError`."""
+        self.behind = []
+        self._checkpoints.caught_up()
+
+    def _attempt(self, dead: dict[str, str], directory: str, step: Callable[..., T], *args: Any) -> T | None:
+        """A step of the start in one ledger directory; None when its disk is dead, by that or before.  Raises what `step` does where none may be left out."""
+        if directory in dead:
+            return None
+        try:
+            return step(*args)
+        except OSError as error:
+            if not is_dead(error) or directory in self._options.journal_directories or len(dead) + 1 >= len(self._options.ledger_directories):
+                raise
+            dead[directory] = str(error)
+            return None
+
+    def _make_directories(self, ledgers: str, index: str) -> None:
+        for path in dict.fromkeys((ledgers, index)):
+            self._files.make_directories(current(path))
+            self._files.names(current(path))
+        if ledgers not in self._options.journal_directories:
+            self._lock(ledgers)
+
+    def _open_directory(self, ledgers: str, index: str, mark: list[Place] | None) -> LedgerDirectory:
+        return LedgerDirectory(self._files, self._open_rows, ledgers, index, self._options.entry_log_bytes_max, self._workers.pause, marked=mark is not None)
+
+    def _with_living(self, dead: dict[str, str], pairs: Mapping[str, str], step: Callable[[Moving], None]) -> Moving:
+        """A step of moving in, with all directories that live; which of them is dead when it fails, each tells by itself."""
+        while True:
+            living = {ledgers: index for ledgers, index in pairs.items() if ledgers not in dead}
             try:
-                self._locks.append(self._files.lock(path))
-            except BlockingIOError:
-                raise StorageError(f"{path} is locked: another bookie runs on this directory") from None
+                moving = self._moving(living)
+                step(moving)
+            except OSError:
+                for ledgers, index in living.items():
+                    self._attempt(dead, ledgers, lambda pair: self._moving(pair).check(), {ledgers: index})
+                if not living.keys() & dead.keys():
+                    raise
+            else:
+                return moving
+
+    def _moving(self, pairs: Mapping[str, str]) -> Moving:
+        return Moving(self._files, self._options.model_copy(update={"ledger_directories": tuple(pairs)}), tuple(pairs.values()))
+
+    def _leave_out(self, dead: Mapping[str, str]) -> None:
+        """Directories that were found dead are given up, opened or not."""
+        for directory in self._directories:
+            if directory.configured in dead:
+                self._checkpoints.give_up(directory, dead[directory.configured])
+        self._checkpoints.tell_given_up()
+
+    def _lock(self, directory: str) -> None:
+        path = os.path.join(current(directory), LOCK)
+        try:
+            self._locks.append(self._files.lock(path))
+        except BlockingIOError:
+            raise StorageError(f"{path} is locked: another bookie runs on this directory") from None
 
     def _move_in(self, moving: Moving) -> None:
         """What an Apache bookie's journals hold becomes ours, durably, and Apache is kept out."""
@@ -240,7 +306,6 @@ class Storage:
             for cut in moving.cuts:
                 log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=cut)
             self._checkpoints.make_now()
-        moving.finish()
 
     def _apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:
         """

@@ -83,11 +83,15 @@ class FakeStorage:
         self.counters = FakeCounters()
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
+        self.behind: list[str] = []
         self.space = FakeSpace()
         self.started = self.closed = False
         self.start_error: Exception | None = None
 
-    def start(self) -> None:
+    def caught_up(self) -> None:
+        self.behind = []
+
+    def start(self, dead: Mapping[str, str] | None = None) -> None:
         if self.start_error is not None:
             raise self.start_error
         self.started = True

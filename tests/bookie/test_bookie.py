@@ -8,6 +8,7 @@ import errno
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -387,7 +388,7 @@ def test_no_port_opens_before_the_journal_is_replayed(tmp_path: Path) -> None:
         seen: list[int] = []
 
         class Slow(FakeStorage):
-            def start(self) -> None:
+            def start(self, dead: Mapping[str, str] | None = None) -> None:
                 seen.append(bookie.port)
                 import socket
 
