@@ -31,6 +31,7 @@ from quire.client.blocking import LEDGER_IDS_PER_PAGE, Batches, gathering, paylo
 from quire.client.gathering import append_when_ready
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import Watch
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import LedgerError
 
@@ -180,6 +181,27 @@ class Client(Handle):
     async def is_closed(self, ledger_id: int) -> bool:
         return await _wait(self._thread, lambda: self._client.is_closed(ledger_id))
 
+    async def watch_ledger(self, ledger_id: int) -> AsyncIterator[LedgerMetadata | None]:
+        """
+        The metadata now and after changes (not every one in between), None once the ledger is deleted or missing.  Leaving the loop, or
+        the client's close, ends the watch.
+        """
+        loop = asyncio.get_running_loop()
+        news: asyncio.Queue[LedgerMetadata | None] = asyncio.Queue()
+
+        def told(metadata: LedgerMetadata | None) -> None:
+            loop.call_soon_threadsafe(news.put_nowait, metadata)
+
+        async def begin() -> Watch:
+            return self._client.watch_ledger(ledger_id, told)
+
+        watch = await _wait(self._thread, begin)
+        try:
+            while True:
+                yield await news.get()
+        finally:
+            self._thread.call(watch.cancel)
+
     async def close(self) -> None:
         await _wait(self._thread, self._client.close)
 
@@ -278,6 +300,12 @@ class Reader(Handle):
 
     async def read_last_confirmed(self) -> int:
         return await _wait(self._thread, self._reader.read_last_confirmed)
+
+    async def try_read_last_confirmed(self) -> int:
+        return await _wait(self._thread, self._reader.try_read_last_confirmed)
+
+    async def read_last_entry(self) -> Entry:
+        return await _wait(self._thread, self._reader.read_last_entry)
 
     def __aiter__(self) -> AsyncIterator[Entry]:
         return self._pull(self._reader.stream)

@@ -286,12 +286,13 @@ class Client:
 
     def _ranks(self, bookies: set[str]) -> Mapping[str, tuple[float, ...]]:
         """Near and healthy ones first; empty while all are the same."""
-        ranks = self.health.ranks(bookies) if self.options.reorder_reads else {}
+        ranks = self.health.ranks(bookies, self.pool.pending, self.options.crowded_reads) if self.options.reorder_reads else {}
         local = self.options.local_place
         if not local or not self.options.reorder_reads:
             return ranks
         return {
-            bookie: (*ranks.get(bookie, (0, 0.0))[:1], nearness(local, self.topology.place_of(bookie)), *ranks.get(bookie, (0, 0.0))[1:]) for bookie in bookies
+            bookie: (rank[0], nearness(local, self.topology.place_of(bookie)), *rank[1:])
+            for bookie, rank in ((bookie, ranks.get(bookie, (0, 0, 0.0))) for bookie in bookies)
         }
 
     async def _recover(self, record: LedgerRecord, digest: Digest) -> LedgerMetadata:

@@ -28,6 +28,7 @@ from quire.client.gathering import Gathering, append_when_ready
 from quire.client.writer import FRAME_OVERHEAD
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import Watch
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import LedgerError
 
@@ -148,9 +149,35 @@ class Client(Handle):
         """Whether the ledger has its end, as the store says now.  `NoSuchLedger`."""
         return self._thread.wait(lambda: self._client.is_closed(ledger_id))
 
+    def watch_ledger(self, ledger_id: int, fn: Callable[[LedgerMetadata | None], object]) -> "LedgerWatch":
+        """
+        Calls `fn` with the metadata now and after changes (not with every one in between), with None once the ledger is deleted or
+        missing.  It is called on the reactor's thread, so it must not block or ask this client: hand on to a queue what takes longer.
+        """
+
+        async def begin() -> Watch:
+            return self._client.watch_ledger(ledger_id, fn)
+
+        return LedgerWatch(self._thread, self._thread.wait(begin))
+
     def close(self) -> None:
         """Ends every connection; open writers and readers fail with `ClientClosed`.  Ledgers are not closed by this."""
         self._thread.wait(self._client.close)
+
+
+class LedgerWatch(Handle):
+    """Somebody is told of a ledger's metadata; `close`, or the end of a `with` block, ends it."""
+
+    def __init__(self, thread: ReactorThread, watch: Watch) -> None:
+        self._thread = thread
+        self._watch = watch
+
+    def close(self) -> None:
+        """Once this returned nothing more is told."""
+        self._thread.wait(self._end)
+
+    async def _end(self) -> None:
+        self._watch.cancel()
 
 
 class Writer(Handle):
@@ -268,6 +295,17 @@ class Reader(Handle):
     def read_last_confirmed(self) -> int:
         """Asks the bookies for the last add confirmed."""
         return self._thread.wait(self._reader.read_last_confirmed)
+
+    def try_read_last_confirmed(self) -> int:
+        """
+        The same from whoever answers first with news, so also while too few bookies are up for certainty; without news, what is known
+        here.  `LedgerRecovery` when no bookie answers.
+        """
+        return self._thread.wait(self._reader.try_read_last_confirmed)
+
+    def read_last_entry(self) -> Entry:
+        """The last entry that is confirmed, asked for anew while the ledger is open.  `NoSuchEntry` when there is none."""
+        return self._thread.wait(self._reader.read_last_entry)
 
     def __iter__(self) -> Iterator[Entry]:
         """Every entry up to `last_entry_id`; the next batch is fetched while this one is used."""

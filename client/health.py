@@ -88,25 +88,29 @@ class Health:
         self._quarantined = {bookie: until for bookie, until in self._quarantined.items() if until > now}
         return sorted(self._quarantined)
 
-    def ranks(self, bookies: Collection[str]) -> dict[str, tuple[int, float]]:
+    def ranks(self, bookies: Collection[str], pending: Callable[[str], int] = lambda _bookie: 0, many: int = 0) -> dict[str, tuple[int, int, float]]:
         """
-        Whom to ask first, lowest rank first: healthy, failed lately (the longer ago the better), read-only, slow, not registered.
-        Empty while all are healthy: then any order will do.
+        Whom to ask first, lowest rank first: healthy, failed lately (the longer ago the better), read-only, slow, not registered; among
+        equals who has fewer reads under way (`pending`), in steps of `many`; 0: their number counts among slow ones only.
+        Empty while all are healthy and none has `many`: then any order will do.
         """
         registered = self.registered
-        if not self._failed and not self._slow and (registered is None or all(bookie in registered.writable for bookie in bookies)):
+        crowded = many > 0 and any(pending(bookie) >= many for bookie in bookies)
+        if not crowded and not self._failed and not self._slow and (registered is None or all(bookie in registered.writable for bookie in bookies)):
             return {}
         since = self._seconds() - self._limits.memory_ms / 1000
         ranks = {}
         for bookie in bookies:
             failed, slow = self._failed.get(bookie, since), self._slow.get(bookie, since)
+            waiting = pending(bookie)
+            load = waiting // many if many else 0
             if registered is not None and registered.find(bookie) is None:
-                rank = (4, 0.0)
+                rank = (4, load, 0.0)
             elif slow > since:
-                rank = (3, slow)
+                rank = (3, waiting, slow)
             elif registered is not None and bookie not in registered.writable:
-                rank = (2, 0.0)
+                rank = (2, load, 0.0)
             else:
-                rank = (1, failed) if failed > since else (0, 0.0)
+                rank = (1, load, failed) if failed > since else (0, load, 0.0)
             ranks[bookie] = rank
         return ranks

@@ -10,9 +10,10 @@ Nothing here fails a Deferred: an answer carries a code (`answers`).
 Safety: a fencing read and a recovery add never travel over V2, whose answers can't tell them from plain ones.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
 
@@ -47,6 +48,7 @@ class BookiePool:
         self._serials = count(1)
         self._packing = Packing()
         self._closed = False
+        self._pending: Counter[str] = Counter()  # reads and batch reads that wait for an answer
 
     def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel:
         """
@@ -72,8 +74,8 @@ class BookiePool:
         One entry body, not verified; `entry` -1 is the highest one stored there.  With `fence_key` (the master key) the ledger is
         fenced first, and only V3 carries it.
         """
-        answer: Deferred[Answer] = Deferred()
         fence = fence_key is not None
+        answer: Deferred[Answer] = Deferred() if fence else self._counted(bookie)
         request = Read(ledger, entry, fence, fence_key, priority, version=3)
         if fence or self._options.protocol == "v3":
             return self._ask(bookie, READ, request, answer, patient=fence)
@@ -91,7 +93,7 @@ class BookiePool:
         Bodies of consecutive entries from `first` on, not verified: at most `count_max` (<= 0: no limit) and about `bytes_max`
         bytes, at least one.  Over V2, or as pipelined single reads when all goes over V3.
         """
-        answer: Deferred[BatchAnswer] = Deferred()
+        answer: Deferred[BatchAnswer] = self._counted(bookie)
 
         def over(link: Link) -> None:
             if isinstance(link, LinkV2):
@@ -136,6 +138,20 @@ class BookiePool:
 
     def info(self, bookie: str) -> Deferred[InfoAnswer]:
         return self._ask(bookie, INFO, BookieInfo(TOTAL_AND_FREE), Deferred(), patient=False)
+
+    def pending(self, bookie: str) -> int:
+        """Reads and batch reads that wait for this bookie's answer."""
+        return self._pending[bookie]
+
+    def _counted(self, bookie: str) -> "Deferred[Any]":
+        """For the answer to a read, which is pending until then."""
+        self._pending[bookie] += 1
+
+        def answered(given: object) -> object:
+            self._pending[bookie] -= 1
+            return given
+
+        return Deferred().addBoth(answered)
 
     def connection_of(self, bookie: str) -> int | None:
         """

@@ -9,7 +9,7 @@ Safety: nothing here fences.  The end that a reader shows never shrinks, and it 
 metadata; a bookie's unsigned hint only makes it ask again (D14).
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
@@ -19,7 +19,7 @@ from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.client.core.read import RangeRead, ReadLimits
 from quire.client.health import Health
-from quire.client.network import Clock
+from quire.client.network import Clock, Timer
 from quire.client.pool import Answer, LacAnswer
 from quire.client.range_reader import Notes, RangeReader, ReadPool, Run, Speculation
 from quire.client.record import LedgerRecord
@@ -28,7 +28,7 @@ from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, Read, Timeout, UnauthorizedAccess
+from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, LedgerRecovery, NoSuchEntry, Read, Timeout, UnauthorizedAccess
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -162,6 +162,17 @@ class Reader:
         """Asks the bookies how far the ledger is confirmed; answered from the metadata once it is closed."""
         return Deferred.fromCoroutine(self._read_last_confirmed())
 
+    def try_read_last_confirmed(self) -> Deferred[int]:
+        """
+        The same from whoever answers first with news, so also while too few bookies are up for certainty; without news, what is known
+        here.  `LedgerRecovery` when no bookie answers.
+        """
+        return Deferred.fromCoroutine(self._try_read_last_confirmed())
+
+    def read_last_entry(self) -> Deferred[Entry]:
+        """The last entry that is confirmed, asked for anew while the ledger is open.  `NoSuchEntry` when there is none."""
+        return Deferred.fromCoroutine(self._read_last_entry())
+
     async def stream(self, first: int = 0, last: int | None = None) -> AsyncGenerator[list[Entry], None]:
         """Entries from `first` to `last` (None: to `last_entry_id`) in large lists, read ahead of the consumer."""
         end = self._lac if last is None else last
@@ -272,19 +283,51 @@ class Reader:
         bad = [code for code in codes if code != OK and code not in NEGATIVE]
         raise Timeout(text) if bad and bad[-1] == Timeout.code else Read(text)
 
+    async def _try_read_last_confirmed(self) -> int:
+        self._check_open()
+        if self.closed:
+            return self._lac
+        bookies, before = self._record.metadata.last_fragment.bookies, self._lac
+        coverage = Coverage(self.id, self._quorums, self._digest)
+        done: Deferred[None] = Deferred()
+
+        def answered(answer: LacAnswer, index: int) -> None:
+            coverage.lac_and_entry(index, answer.code, answer.lac_body, answer.last_body)
+            self._confirmed(coverage)
+            if not done.called and (coverage.lac > before or coverage.exhausted):
+                done.callback(None)
+
+        for index, bookie in enumerate(bookies):
+            self._pool.read_lac(bookie, self.id).addCallback(answered, index)
+        await done
+        if not self.closed and not any(code == OK or code in NEGATIVE for code in coverage.answered.values()):
+            raise LedgerRecovery("the last add confirmed is not known: " + coverage.failure(bookies))
+        return self._lac
+
+    async def _read_last_entry(self) -> Entry:
+        last = await self._read_last_confirmed()
+        if last < 0:
+            raise NoSuchEntry(f"ledger {self.id} has no entry that is confirmed")
+        (entry,) = await self._read(last, last, False)
+        return entry
+
     async def _await_news(self, seconds: float) -> None:
-        """Waits at one bookie of the last ensemble until it has news, or the metadata has, or `seconds` are over."""
+        """
+        Waits at a bookie of the last ensemble, and the longer it lasts at further ones, until one has news, or the metadata has, or
+        `seconds` are over.
+        """
         bookies = self._record.metadata.last_fragment.bookies
         known = self._lac
-        index = self._prefer % len(bookies)
-        wait_ms = max(1, min(self._options.long_poll_ms, int(seconds * 1000)))
-        polled: Deferred[Any] = self._pool.long_poll(bookies[index], self.id, known, wait_ms)
-        news = self._first_of(polled, seconds)
-        answer = await news
+        polled = self._poll(bookies, known, seconds)
+        found = await self._first_of(polled, seconds)
+        if not polled.called:
+            polled.callback(None)  # asks nobody else
         if self._ended:
             raise ClientClosed(f"ledger {self.id}: {self._ended}")
-        if answer is None or self.closed or self._gone:
+        if found is None or self.closed or self._gone:
             return
+        index, answer = found
+        self._prefer = index
         failed = answer.code != OK and answer.code not in NEGATIVE
         if failed or answer.lac is None or answer.lac <= known:
             # Nothing there: another bookie may know more (this one may be behind, or out of the ensemble by now).
@@ -296,6 +339,35 @@ class Reader:
         except LedgerError as error:
             self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
             await self._pause(min(seconds, POLL_PAUSE_SECONDS))
+
+    def _poll(self, bookies: Sequence[str], known: int, seconds: float) -> Deferred[tuple[int, Answer] | None]:
+        """The first answer of any bookie, and whose it is: one is asked now, another one after each wait that the options name."""
+        first: Deferred[tuple[int, Answer] | None] = Deferred()
+        options, over = self._options, self._clock.seconds() + min(self._options.long_poll_ms / 1000, seconds)
+        timers: list[Timer] = []
+
+        def answered(answer: Answer, index: int) -> None:
+            if not first.called:
+                first.callback((index, answer))
+
+        def ask(step: int, pause_ms: float) -> None:
+            left_ms = int((over - self._clock.seconds()) * 1000)
+            if first.called or self._ended or (step and left_ms <= 0):
+                return
+            index = (self._prefer + step) % len(bookies)
+            self._pool.long_poll(bookies[index], self.id, known, max(1, left_ms)).addCallback(answered, index)
+            if pause_ms and step + 1 < len(bookies) and pause_ms < left_ms and not first.called:
+                longer_ms = min(pause_ms * options.speculative_poll_growth, options.speculative_poll_ms_max)
+                timers.append(self._clock.callLater(pause_ms / 1000, ask, step + 1, longer_ms))
+
+        def over_now(found: tuple[int, Answer] | None) -> tuple[int, Answer] | None:
+            for timer in timers:
+                if timer.active():
+                    timer.cancel()
+            return found
+
+        ask(0, options.speculative_poll_ms)
+        return first.addCallback(over_now)
 
     def _first_of(self, polled: Deferred[Any], seconds: float) -> Deferred[Any]:
         """The poll's answer, or None at the first news of the metadata or after `seconds`."""

@@ -66,6 +66,15 @@ class ClientOptions(BaseModel):
     speculative_read_growth: float = option(
         2.0, ge=1.0, key="speculativeReadTimeoutBackoffMultiplier", description="how much longer each further wait within one read is"
     )
+    speculative_poll_ms: int = option(
+        1_500, ge=0, key="firstSpeculativeReadLACTimeout", unit="ms", description="a tailing reader's poll is sent to the next bookie too after this; 0: never"
+    )
+    speculative_poll_ms_max: int = option(
+        5_000, ge=0, key="maxSpeculativeReadLACTimeout", unit="ms", description="most that this wait grows to within one round of polls"
+    )
+    speculative_poll_growth: float = option(
+        2.0, ge=1.0, key="speculativeReadLACTimeoutBackoffMultiplier", description="how much longer each further wait within one round of polls is"
+    )
     long_poll_ms: int = option(
         3_000, ge=1, key="longPollMillis", unit="ms", description="how long a bookie may hold a tailing reader's poll; below the read time-out"
     )
@@ -160,6 +169,12 @@ class ClientOptions(BaseModel):
         description="a bookie that failed or was slow is asked last, and chosen last, so long",
     )
     reorder_reads: bool = option(True, key="reorderReadSequenceEnabled", description="ask near and healthy replicas first, slow and unregistered ones last")
+    crowded_reads: int = option(
+        32,
+        ge=0,
+        key="readReorderThresholdPendingRequests",
+        description="among equally near and healthy replicas one with so many reads of this client under way is asked after those with fewer; 0: no matter",
+    )
     quarantine: bool = option(False, key="bookieHealthCheckEnabled", description="choose no bookie for a while that answered with many errors")
     quarantine_interval_ms: int = option(60_000, ge=1, scale=1000, key="bookieHealthCheckIntervalSeconds", unit="s", description="errors are counted over this")
     quarantine_errors: int = option(100, ge=1, key="bookieErrorThresholdPerInterval", description="errors in it that lead to quarantine")
@@ -196,6 +211,8 @@ class ClientOptions(BaseModel):
             raise ValueError("topology is 'file', but topology_file (networkTopologyFileName) names none")
         if self.speculative_read_ms > self.speculative_read_ms_max:
             raise ValueError(f"speculative_read_ms ({self.speculative_read_ms}) is above speculative_read_ms_max ({self.speculative_read_ms_max})")
+        if self.speculative_poll_ms > self.speculative_poll_ms_max:
+            raise ValueError(f"speculative_poll_ms ({self.speculative_poll_ms}) is above speculative_poll_ms_max ({self.speculative_poll_ms_max})")
         if self.reconnect_wait_ms_min > self.reconnect_wait_ms_max:
             raise ValueError(f"reconnect_wait_ms_min ({self.reconnect_wait_ms_min}) is above reconnect_wait_ms_max ({self.reconnect_wait_ms_max})")
         return self

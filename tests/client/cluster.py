@@ -198,6 +198,7 @@ class FakePool:
         self.clock = cluster.clock
         self.channels: set[FakeChannel] = set()
         self.asked: list[Request] = []
+        self.crowd: dict[str, int] = {}
         self.closed = False
 
     def delay(self, bookie: FakeBookie) -> float:
@@ -243,6 +244,10 @@ class FakePool:
 
         self.clock.callLater(self.delay(target), arrive)
         return done
+
+    def pending(self, bookie: str) -> int:
+        """Reads under way, as a story has it."""
+        return self.crowd.get(bookie, 0)
 
     def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]:
         return self.ask(bookie, "fence" if fence_key else "read", ledger, entry, lambda target: target.read(ledger, entry, fence_key), Answer)

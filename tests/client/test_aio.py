@@ -135,3 +135,30 @@ def test_wrong_arguments(uri):
                 await writer.append_many(["text"])
 
     asyncio.run(story())
+
+
+def test_metadata_is_watched_and_the_last_entry_asked_for(uri):
+    async def story():
+        async with aio.connect(uri) as bk:
+            writer = await bk.create_ledger()
+            await writer.append_many([b"a", b"b"])
+            states = []
+
+            async def watch():
+                async for metadata in bk.watch_ledger(writer.id):
+                    states.append(metadata and metadata.state)
+                    if metadata is None:
+                        return
+
+            watching = asyncio.ensure_future(watch())
+            reader = await bk.open_ledger(writer.id, recover=False)
+            assert await reader.try_read_last_confirmed() in (-1, 1)
+            await writer.close()
+            async with await bk.open_ledger(writer.id) as closed:
+                assert (await closed.read_last_entry()).data == b"b"
+            await bk.delete_ledger(writer.id)
+            await asyncio.wait_for(watching, 30)
+            assert states[0] is not None
+            assert states[-1] is None
+
+    asyncio.run(story())

@@ -1,5 +1,6 @@
 """The blocking face on real bookies: everything that interface.md shows, wrong arguments, failures, and back-pressure."""
 
+import queue
 import threading
 from concurrent.futures import wait
 
@@ -254,3 +255,33 @@ def test_a_bookie_that_dies_is_replaced_and_nothing_is_lost(tmp_path):
             assert len(writer.metadata.fragments) == 2
         with bk.open_ledger(writer.id) as reader:
             assert [entry.data for entry in reader] == payloads
+
+
+def test_metadata_is_watched_until_the_watch_is_closed(cluster):
+    """The present state first, then changes, None after the deletion; nothing after `close`."""
+    news = queue.Queue()
+    with connect(cluster.uri) as bk:
+        writer = bk.create_ledger()
+        with bk.watch_ledger(writer.id, news.put):
+            assert news.get(timeout=30).state is LedgerState.OPEN
+            writer.close()
+            assert news.get(timeout=30).state is LedgerState.CLOSED
+            bk.delete_ledger(writer.id)
+            assert news.get(timeout=30) is None
+        with bk.create_ledger() as writer, bk.watch_ledger(writer.id, news.put):
+            assert news.get(timeout=30).state is LedgerState.OPEN
+        assert bk.is_closed(writer.id)
+        assert news.empty()
+
+
+def test_the_last_entry_and_a_try_at_the_last_add_confirmed(cluster):
+    with connect(cluster.uri) as bk:
+        with bk.create_ledger() as writer:
+            writer.append_many([b"a", b"b"])
+            writer.append(b"c")
+            with bk.open_ledger(writer.id, recover=False) as reader:
+                assert reader.try_read_last_confirmed() >= 1
+                assert reader.read_last_entry().data in (b"b", b"c")
+        with bk.open_ledger(writer.id) as reader:
+            assert reader.try_read_last_confirmed() == 2
+            assert reader.read_last_entry() == (writer.id, 2, b"c")

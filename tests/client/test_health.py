@@ -190,3 +190,19 @@ def test_free_disk_is_asked_for_once_in_an_interval():
     free["a"] = 40
     Deferred.fromCoroutine(weights.learn(["a"]))
     assert weights.weigh(["a", "c"]) == [40.0, 30.0]
+
+
+def test_among_equals_the_less_crowded_comes_first():
+    """In steps of `many`; below the first step nothing changes, and slow ones are counted one by one."""
+    clock = Clock()
+    of = Health(clock.seconds)
+    waiting = {"a": 9, "b": 3, "c": 12}
+    assert of.ranks("abc", waiting.__getitem__) == {}
+    assert of.ranks("abc", waiting.__getitem__, 20) == {}
+    ranks = of.ranks("abc", waiting.__getitem__, 5)
+    assert sorted("abc", key=ranks.__getitem__) == ["b", "a", "c"]
+    for bookie in "ac":
+        clock.advance(0.1)
+        of.slow(bookie)
+    ranks = of.ranks("abc", {"a": 4, "b": 0, "c": 3}.__getitem__)
+    assert sorted("abc", key=ranks.__getitem__) == ["b", "c", "a"]

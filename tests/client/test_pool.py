@@ -37,6 +37,19 @@ def test_adds_and_reads_share_the_v2_connection_and_control_has_its_own():
     assert len(net.accept().requests()) == 3
 
 
+def test_reads_are_pending_until_they_are_answered():
+    """So that readers can prefer a bookie with less to do; a lost connection answers them too."""
+    net = Net()
+    pool = make_pool(net)
+    pool.read(BOOKIE, 1, 0)
+    pool.batch_read(BOOKIE, 1, 0, 1, 1)
+    pool.read_lac(BOOKIE, 1)
+    assert pool.pending(BOOKIE) == 2
+    assert pool.pending("10.0.0.9:3181") == 0
+    pool.close()
+    assert pool.pending(BOOKIE) == 0
+
+
 def test_recovery_never_travels_over_v2():
     """A fencing read carries flag, key and priority, and goes over V3; so do recovery adds and deferred sync."""
     net = Net()

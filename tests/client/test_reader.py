@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.client.core import read as r
 from quire.client.core.coverage import Coverage
@@ -13,6 +14,7 @@ from quire.protocol.errors import (
     BookieHandleNotAvailable,
     ClientClosed,
     DigestMatch,
+    LedgerRecovery,
     MetaStore,
     NoSuchEntry,
     Read,
@@ -667,3 +669,80 @@ def test_reading_with_everybody_down():
     reader = cluster.succeed(client.open_ledger(writer.id))
     cluster.kill("b0", "b1", "b2")
     assert isinstance(cluster.fails(reader.read(0, 0)), BookieHandleNotAvailable)
+
+
+def test_a_try_is_content_with_the_first_news():
+    """One bookie that knows more is enough; without news it is what was known; without anybody it fails."""
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger())
+    cluster.succeed(writer.append_many([b"a", b"b"]))
+    reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
+    cluster.succeed(writer.append_many([b"c"]))
+    cluster.succeed(writer.append_many([b"d"]))
+    cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie != "b1" else "pass"
+    assert cluster.succeed(reader.try_read_last_confirmed()) == 2
+    assert isinstance(cluster.fails(reader.read_last_confirmed()), Timeout), "certainty takes more"
+    assert cluster.succeed(reader.try_read_last_confirmed()) == 2
+    cluster.judge = lambda request: -8 if request.op == "lac" else "pass"
+    error = cluster.fails(reader.try_read_last_confirmed())
+    assert isinstance(error, LedgerRecovery)
+    assert all(f"{bookie} can't be reached" in str(error) for bookie in ("b0", "b1", "b2"))
+    cluster.judge = lambda _request: "pass"
+    cluster.succeed(writer.close())
+    cluster.spin(0.1)
+    assert cluster.succeed(reader.try_read_last_confirmed()) == 3, "a closed ledger's end is in the metadata"
+
+
+def test_the_last_entry_is_asked_for_anew_while_the_ledger_is_open():
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger())
+    reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
+    assert isinstance(cluster.fails(reader.read_last_entry()), NoSuchEntry)
+    for payload in (b"a", b"b", b"c"):
+        cluster.succeed(writer.append(payload))
+    assert cluster.succeed(reader.read_last_entry()) == (writer.id, 1, b"b")
+    cluster.succeed(writer.close())
+    closed = cluster.succeed(cluster.client().open_ledger(writer.id))
+    assert cluster.succeed(closed.read_last_entry()) == (writer.id, 2, b"c")
+
+
+@pytest.mark.parametrize(("wait_ms", "asked"), [(50, 3), (0, 1)])
+def test_a_poll_that_lasts_is_sent_to_the_next_bookie_too(wait_ms, asked):
+    """The bookie that is asked first hangs; another one has the news, and is asked first from then on."""
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger())
+    client = cluster.client(speculative_poll_ms=wait_ms, long_poll_ms=900, read_timeout_ms=1000)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    first = reader.metadata.last_fragment.bookies[reader.id % 3]
+    cluster.judge = lambda request: "drop" if request.op == "poll" and request.bookie == first else "pass"
+    seen = []
+
+    async def follow():
+        async for entries in reader.tail(0.8):
+            seen.extend(entry.data for entry in entries)
+
+    tail = Outcome(Deferred.fromCoroutine(follow()))
+    cluster.spin(0.3)
+    polls = [request.bookie for request in client.pool.asked if request.op == "poll"]
+    assert len(polls) == len(set(polls)) == asked
+    cluster.succeed(writer.append_many([b"a"]))
+    cluster.succeed(writer.append_many([b"b"]))
+    cluster.spin(0.2)
+    assert (seen == [b"a"]) == (asked == 3)
+    cluster.judge = lambda _request: "pass"
+    reader.close()
+    cluster.spin(2.0)
+    assert tail.done
+
+
+def test_a_crowded_bookie_is_asked_after_the_others():
+    cluster = FakeCluster()
+    _writing, writer = written(cluster, 5)
+    client = cluster.client(crowded_reads=8)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    client.pool.crowd = {"b0": 9, "b1": 17, "b2": 3}
+    assert len(cluster.succeed(reader.read(0, 4))) == 5
+    assert [request.bookie for request in client.pool.asked if request.op in ("read", "batch")] == ["b2"]
+    client.pool.crowd = {"b0": 9, "b1": 17, "b2": 30}
+    cluster.succeed(reader.read(1, 1))
+    assert [request.bookie for request in client.pool.asked if request.op in ("read", "batch")][1:] == ["b0"]
