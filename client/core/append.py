@@ -323,7 +323,9 @@ class AppendMachine(Sending):
         if laggards and self.quorums.writable_without(self._without(laggards)):
             for replica in laggards:
                 if replica.channel in self._channels:
-                    self._fail(replica, Timeout.code, f"its backlog of {replica.backlog} bytes held up the writer", True, True, effects)
+                    self._fail(
+                        replica, Timeout.code, f"bookie {replica.bookie} held up the writer with a backlog of {replica.backlog} bytes", True, True, effects
+                    )
         if self._stalled:
             effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
 

@@ -203,7 +203,7 @@ class Sending(ABC):
         if len(silent) == len(late) and not self.deferred_sync and self.quorums.writable_without(self._without(silent)):
             for replica in silent:
                 if replica.channel in self._channels:
-                    self._fail(replica, Timeout.code, f"it answered nothing, with {replica.backlog} bytes sent to it", True, True, effects)
+                    self._fail(replica, Timeout.code, f"bookie {replica.bookie} answered nothing, with {replica.backlog} bytes sent to it", True, True, effects)
             return self.state not in WRITABLE
         self._stalled = True
         effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))

@@ -204,6 +204,22 @@ class Story:
     def asks(self, who: str) -> None:
         self.follow(self.readers[who].read_last_confirmed(), lambda lac: self.note(who, f"confirmed {lac}"), lambda error: self.note(who, str(error)))
 
+    @says(r"(?P<who>\w+) tries for the last confirmed")
+    def tries(self, who: str) -> None:
+        self.follow(self.readers[who].try_read_last_confirmed(), lambda lac: self.note(who, f"confirmed {lac}"), lambda error: self.note(who, str(error)))
+
+    @says(r"(?P<who>\w+) reads the last entry")
+    def reads_last(self, who: str) -> None:
+        self.follow(
+            self.readers[who].read_last_entry(),
+            lambda entry: self.note(who, f"entry {entry.entry_id} is {entry.data.decode()}"),
+            lambda error: self.note(who, str(error)),
+        )
+
+    @says(r"(?P<who>\w+)'s client is closed")
+    def client_closed(self, who: str) -> None:
+        self.follow(self.client(who).close(), lambda _none: self.note(who, "client closed"), lambda error: self.note(who, str(error)))
+
     @says(r"(?P<who>\w+) follows for (?P<seconds>\d+) seconds?")
     def follows(self, who: str, seconds: str) -> None:
         async def run() -> None:
