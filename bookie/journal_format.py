@@ -139,6 +139,11 @@ def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None)
     return int(length)
 
 
+def begun(data: bytes, offset: int, start: int, salt: int) -> bool:
+    """Whether a group was begun at `offset` of a segment that begins at `start`, as far as its header tells; else there are zeros, or an earlier use."""
+    return offset + GROUP.size <= len(data) and GROUP.unpack_from(data, offset)[3] == (start + offset) ^ salt
+
+
 def sequence_at(data: bytes, offset: int) -> int:
     return int(GROUP.unpack_from(data, offset)[2])
 

@@ -21,6 +21,7 @@ from quire.bookie.journal_format import (
     START,
     SUFFIX,
     Place,
+    begun,
     later_group,
     padded,
     salt_of,
@@ -104,11 +105,7 @@ class Replay:
                 offset += padded(length)
             following = self.segments[at + 1] if at + 1 < len(self.segments) else None
             wanted = 1 if sequence is None else sequence  # the first group ever may have been larger than the first segment
-            if (
-                following is not None
-                and following.start == segment.stop
-                and whole(self._head(following, wanted), 0, following.start, following.salt, wanted)
-            ):
+            if following is not None and following.start == segment.stop and whole(self._head(following, wanted), 0, following.start, following.salt, wanted):
                 sequence = wanted
                 at += 1
                 offset = 0
@@ -136,7 +133,7 @@ class Replay:
                 f"journal damage: {segment.path} has no whole group {wanted} at offset {offset}, yet a later group is whole in {later}{missing}; "
                 "acknowledged entries may be lost here"
             )
-        if any(data[offset : offset + ALIGNMENT]):
+        if begun(data, offset, segment.start, segment.salt):
             self.torn = f"{segment.path} at offset {offset}"
         if later is not None:
             # Sync was off: what is cut off now must never look like the continuation of what will be written here.

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from quire.bookie import journal_format as form
+from quire.bookie.checkpoint import read_mark
 from quire.bookie.files import StorageError
 from quire.bookie.journal_format import Place
 from quire.bookie.replay import Replay
@@ -49,7 +50,7 @@ def test_a_last_group_torn_at_any_byte_is_cut_off() -> None:
         found, replay = groups_of(torn)
         assert found == [at for at, _ in groups[:-1]]
         assert replay.place == Place(3, offset)
-        assert (replay.torn is not None) == any(whole[offset : offset + kept])
+        assert (replay.torn is not None) == (kept >= form.GROUP.size), "its header tells"
     again = Bookie(torn)
     assert [again.read(1, entry) for entry in range(8)] == [*(body_of(1, entry) for entry in range(6)), Status.ENOENTRY, Status.ENOENTRY]
     again.storage.add(run_of(1, 6, 1), "x")
@@ -57,6 +58,26 @@ def test_a_last_group_torn_at_any_byte_is_cut_off() -> None:
     third = Bookie(again.disk.crashed(None))
     assert third.read(1, 6) == body_of(1, 6)
     assert third.read(1, 7) is Status.ENOENTRY
+
+
+def test_what_an_earlier_use_left_is_no_torn_tail() -> None:
+    """A journal that ended cleanly in a file that is used again is not said to be torn."""
+    bookie = Bookie(write_cache_bytes_max=64 << 20)
+    for entry in range(75):
+        bookie.storage.add(run_of(1, entry, size=100_000), entry)
+        bookie.commit()
+        if entry % 10 == 9:
+            bookie.now(bookie.storage.flush())
+    bookie.close()
+    disk = bookie.disk.crashed(None)
+    mark = read_mark(disk, "/disk/ledgers0/current")
+    assert mark is not None
+    replay = Replay(disk, JOURNAL, mark[0])
+    assert list(replay.groups()) == []
+    segment = replay.segments[-1]
+    offset = replay.place.position - segment.start
+    assert any(disk.inodes[segment.path].data[offset : offset + 512]), "the file was used before"
+    assert replay.torn is None
 
 
 def test_a_flipped_bit_in_the_middle_is_damage() -> None:
