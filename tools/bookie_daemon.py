@@ -14,12 +14,14 @@ Safety: assertions are part of the design, so `python -O` is refused.
 """
 
 import argparse
+import ctypes
 import gc
 import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -28,6 +30,7 @@ from typing import Any, NoReturn, cast
 FAILED, WRONG_USAGE = 1, 2
 SWITCH_INTERVAL_S = 0.00002  # who needs the interpreter waits so long for it: with 0.0001 appends beside catch-up reads took 1.5 times as long, with this 1.2
 GC_THRESHOLDS = (200_000, 20, 50)  # batches make few cycles; the start's objects are frozen besides
+M_ARENA_MAX = -8  # of glibc's mallopt
 LOG_NAME = "bookie.log"
 
 
@@ -160,6 +163,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     reactor: Any = global_reactor
     log = Logger(namespace="quire.bookie")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    share_memory()
     begin_logging()
     for warning in warnings:
         log.warn("{warning}", warning=warning)
@@ -232,6 +236,15 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     reactor.run()
     code, text = outcome[0] if outcome else (0, None)
     return complain(code, text) if text else code  # the last line that is written
+
+
+def share_memory() -> None:
+    """
+    Threads that start from now on allocate from one heap.  glibc would give each of them its own, where what the others have freed lies idle: 20 MB
+    under load.  They do not wait for each other longer than they do for the interpreter: measured with 150,000 ledgers.
+    """
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def settle_memory() -> None:

@@ -248,6 +248,29 @@ def test_the_daemon_carries_no_command_line_library() -> None:
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S).stdout == "[]\n"
 
 
+def test_threads_share_one_heap(tmp_path: Path) -> None:
+    """In glibc's own words; threads with heaps of their own would keep what others could use."""
+    program = """if True:
+        import ctypes, sys, threading
+        from quire.tools.bookie_daemon import share_memory
+
+        share_memory()
+        together = threading.Barrier(5)
+        threads = [threading.Thread(target=lambda: (together.wait(), [bytes(10_000) for _ in range(100)], together.wait())) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        c = ctypes.CDLL(None)
+        c.fopen.restype = ctypes.c_void_p
+        file = ctypes.c_void_p(c.fopen(sys.argv[1].encode(), b"w"))
+        c.malloc_info(0, file)
+        c.fclose(file)
+    """
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "heaps")], check=True, timeout=WAIT_S)
+    assert (tmp_path / "heaps").read_text().count("<heap nr=") == 1
+
+
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     from quire.tools.main import status
 
