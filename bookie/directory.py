@@ -12,7 +12,7 @@ a body that differs from its sum is never given out.
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from crc32c import crc32c
 
@@ -31,6 +31,7 @@ RUNS = "runs"  # our index; Apache's is called `locations`
 LEDGERS = "ledgers"  # Apache's table
 CURRENT_FILE = "CURRENT"  # every RocksDB has it
 BATCH_START, BATCH_ENTRY = 36, 4  # how a batch read's size is counted (spec wire-protocol.md 2.4)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 LAC_END = 24  # an entry body that is shorter carries no LAC
 
 
@@ -61,24 +62,37 @@ def records_of(bodies: Sequence[bytes]) -> tuple[bytes, Sequence[int]]:
     return b"".join(parts), sizes
 
 
+def _give_back(store: RunIndex | LedgerTable) -> None:
+    """Closes it after an error, which is the one to tell."""
+    with suppress(OSError):
+        store.close()
+
+
 class LedgerDirectory:
     """`ledger_path` holds the entry logs, `index_path` (often the same) the index and the table; both are configured directories."""
 
-    def __init__(self, files: Files, open_rows: OpenRows, ledger_path: str, index_path: str, log_bytes_max: int, pause: Callable[[], None]) -> None:
-        """Opens everything.  Raises `OSError`."""
+    def __init__(
+        self, files: Files, open_rows: OpenRows, ledger_path: str, index_path: str, log_bytes_max: int, pause: Callable[[], None], marked: bool = False
+    ) -> None:
+        """Opens everything.  `marked`: a bookie of ours had a checkpoint here, so nothing is made that is missing.  Raises `StorageError`, `OSError`."""
         self.path = current(ledger_path)
         self.index_path = current(index_path)
         self.configured = ledger_path
         self.fault: str | None = None  # why it was given up: nothing is written to it any more, and what it lacks is unknown
         self.logs = EntryLogs(files, self.path, log_bytes_max)
         runs, ledgers = os.path.join(current(index_path), RUNS), os.path.join(current(index_path), LEDGERS)
-        self.new_rows = [path for path in (runs, ledgers) if not files.exists(os.path.join(path, CURRENT_FILE))]  # which of the two were not here before
+        for path in (runs, ledgers) if marked else ():
+            if not files.exists(os.path.join(path, CURRENT_FILE)):
+                raise StorageError(
+                    f"{path} is gone, yet {self.path} has a mark: entries, keys and fences would seem never to have been here; "
+                    "put it back, or run `quire bookie rebuild-index --conf FILE`"
+                )
         self._pause = pause
         with ExitStack() as opened:  # what is open is closed again when the rest can't be had
             self.table = LedgerTable(open_rows(ledgers))
-            opened.callback(self.table.close)
+            opened.callback(_give_back, self.table)
             self.index = open_index(files, open_rows, current(index_path), self.logs, self.table)
-            opened.callback(self.index.close)
+            opened.callback(_give_back, self.index)
             self._sequences = Sequences(files, current(index_path))
             self._sequences.check(self.index.sequence, self.table.sequence, runs, ledgers)
             files.sync_directory(current(index_path))  # RocksDB syncs what is in its directory, not the directory's own name
@@ -113,7 +127,7 @@ class LedgerDirectory:
         self.table.write(rows)
 
     def sync(self) -> None:
-        """Entry logs, then index, then table.  Raises `SyncFailed`."""
+        """Entry logs, then index, then table.  Raises `SyncFailed`; `OSError` for a full disk, and it may be tried again."""
         reached = self.index.sequence, self.table.sequence  # before the syncs: whatever comes meanwhile is not covered
         self._sync(self.logs)
         self._sync(self.index)
@@ -125,6 +139,8 @@ class LedgerDirectory:
         try:
             part.sync()
         except OSError as error:
+            if error.errno in FULL and part is not self.logs:
+                raise  # rows say this only when nothing was begun
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
@@ -132,7 +148,7 @@ class LedgerDirectory:
         try:
             self.logs.finish_whole(log, handle, at, ledgers)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in FULL:
                 raise
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 
@@ -266,6 +282,10 @@ class LedgerDirectory:
         return self.index.ranges(ledger)
 
     def close(self) -> None:
-        self.logs.close()
-        self.index.close()
-        self.table.close()
+        """Raises `OSError` after all is closed; not for one that was given up, for nothing is lost by that any more."""
+        with ExitStack() as last:
+            if self.fault is not None:
+                last.enter_context(suppress(OSError))
+            last.callback(self.table.close)
+            last.callback(self.index.close)
+            self.logs.close()

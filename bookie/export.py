@@ -10,6 +10,7 @@ Safety: nothing is opened before Apache's index has everything, durably; what st
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import chain
 from typing import NamedTuple
 
@@ -87,10 +88,13 @@ def export(stopped: Stopped, storage: str, open_rows: OpenRows = RocksRows) -> E
     """Writes Apache's index and lets Apache in.  Call `obstacles` before.  Raises `StorageError`, `OSError`; then Apache is still kept out."""
     ledgers = entries = 0
     for pair in stopped.pairs:
-        index = RunIndex(open_rows(os.path.join(pair.rows, RUNS)))
-        table = LedgerTable(open_rows(os.path.join(pair.rows, LEDGERS)))
-        apache = _open_apache(stopped.files, pair, storage, table, open_rows)
-        try:
+        with ExitStack() as opened:
+            index = RunIndex(open_rows(os.path.join(pair.rows, RUNS)))
+            opened.callback(index.close)
+            table = LedgerTable(open_rows(os.path.join(pair.rows, LEDGERS)))
+            opened.callback(table.close)
+            apache = _open_apache(stopped.files, pair, storage, table, open_rows)
+            opened.callback(apache.close)
             known = list(table.ids())
             ledgers += len(known)
             for ledger in known:
@@ -100,10 +104,6 @@ def export(stopped: Stopped, storage: str, open_rows: OpenRows = RocksRows) -> E
             table.sync()
             apache.sync()
             stopped.files.sync_directory(pair.rows)
-        finally:
-            apache.close()
-            table.close()
-            index.close()
     Moving(stopped.files, stopped.options, stopped.indexes).open_for_apache()
     return Exported(storage, ledgers, entries)
 

@@ -10,6 +10,7 @@ Safety: a log with an entry that only Apache's index names is in use; any doubt 
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 
 from quire.bookie.apache_index import ENTRY_MAX, ApacheIndex
 from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, EntryLogs, read_map
@@ -128,8 +129,8 @@ class JoinedIndex(RunIndex):
         self._rows.sync()
 
     def close(self) -> None:
-        super().close()
-        self.apache.close()
+        with closing(self.apache):
+            super().close()
 
 
 def ledgers_in(logs: EntryLogs, log: int) -> set[int]:

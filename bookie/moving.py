@@ -16,6 +16,7 @@ which is written when Apache's index has all of them; an index of Apache's that 
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from quire.bookie.apache_index import Locations, Pages, idx_ledgers
@@ -68,13 +69,18 @@ def kind_of(locations: bool, idx: bool) -> str:
 
 
 def open_index(files: Files, open_rows: OpenRows, index: str, logs: EntryLogs, table: LedgerTable) -> RunIndex:
-    """Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `OSError`."""
+    """Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then nothing is open."""
     rows = open_rows(os.path.join(index, RUNS))
-    if has_locations(files, index):
-        return JoinedIndex(rows, Locations(open_rows(os.path.join(index, LOCATIONS)), logs.read), logs)
-    if has_idx(files, index):
-        return JoinedIndex(rows, Pages(files, index, logs.read, table.get), logs)
-    return RunIndex(rows)
+    try:
+        if has_locations(files, index):
+            return JoinedIndex(rows, Locations(open_rows(os.path.join(index, LOCATIONS)), logs.read), logs)
+        if has_idx(files, index):
+            return JoinedIndex(rows, Pages(files, index, logs.read, table.get), logs)
+        return RunIndex(rows)
+    except (StorageError, OSError):
+        with suppress(OSError):
+            rows.close()
+        raise
 
 
 class Moving:

@@ -2,8 +2,9 @@
 The index made anew from the entry logs, for a stopped bookie whose own was lost or damaged; also from logs that Apache wrote.
 
 Every record of every log becomes part of a run, in the order of logs and offsets: of copies of one entry the later counts, as in Apache's rebuild.  Records of
-ledgers that the ledger table does not know are passed over: those ledgers were deleted.  Without a table all ledgers are taken, each fenced and without
-a key (the next caller gives it).  The new index is built beside the old one, synced, and takes its place by a rename; the old one is kept as `runs.old`.
+ledgers that the ledger table does not know are passed over: those ledgers were deleted.  Without a table all ledgers are taken, also those that only the
+journal names, each fenced and without a key (the next caller gives it).  What is new is built beside the old, synced, and takes its place by renames;
+the old index is kept as `runs.old`, an old table as `ledgers.old`.
 
 Knows: how to read records that no index vouches for.  Does not know: deletions that only the metadata store knows (garbage collection finds them).
 Safety: a log that can't be read to its end may have held entries: the ledgers that it concerns are put in limbo, so that nothing of them is denied.
@@ -12,22 +13,23 @@ The sums are those of what the logs hold now: damage done before a rebuild is fo
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
 from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, EntryLogs, log_name, read_map
-from quire.bookie.files import Files
+from quire.bookie.files import Files, StorageError
 from quire.bookie.index import RunIndex, encode_run
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.moving import KEPT, LEDGERS, ROCKSDB_FILE, RUNS, has_idx, has_locations, kind_of
 from quire.bookie.rows import OpenRows, RocksRows
-from quire.bookie.sequences import forget
+from quire.bookie.sequences import Sequences, forget
 from quire.bookie.stopped import Pair, Stopped
 
 # SPDX-License-Identifier: Apache-2.0
 
-NEW, OLD = RUNS + ".new", RUNS + ".old"
+NEW, OLD = ".new", ".old"
 RUN_ENTRIES_MAX = 256
 RUN_BYTES_MAX = 1 << 20
 BLOCK_BYTES = 1 << 20
@@ -92,31 +94,44 @@ class LogWalk:
 
 
 def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: bool = False) -> list[Rebuilt]:
-    """Rebuilds the index of every ledger directory; with `new_table` also the ledger table, which is made anyway where it is missing.  Raises `OSError`."""
-    return [_rebuild_one(stopped.files, pair, open_rows, stopped.options.frame_bytes_max, new_table) for pair in stopped.pairs]
+    """
+    Rebuilds the index of every ledger directory; with `new_table` also the ledger table, which is made anyway where it is missing.
+    Raises `StorageError` when the table lost rows, and for damage in the journals when it is made anew; `OSError`.
+    """
+    found = []
+    for number, pair in enumerate(stopped.pairs):
+        new = new_table or not stopped.files.exists(os.path.join(pair.rows, LEDGERS, ROCKSDB_FILE))
+        journaled = {ledger for ledger in stopped.journaled() if ledger % len(stopped.pairs) == number} if new else set()
+        found.append(_rebuild_one(stopped, pair, open_rows, journaled if new else None))
+    return found
 
 
-def _rebuild_one(files: Files, pair: Pair, open_rows: OpenRows, body_bytes_max: int, new_table: bool) -> Rebuilt:
-    done = Rebuilt(pair.logs)
-    forget(files, pair.rows)
-    table_path = os.path.join(pair.rows, LEDGERS)
-    done.new_table = new_table or not files.exists(os.path.join(table_path, ROCKSDB_FILE))
-    if done.new_table:
-        files.rename_aside(table_path, table_path + ".old")
-    files.remove_tree(os.path.join(pair.rows, NEW))
-    logs = EntryLogs(files, pair.logs, 1 << 30)
-    table = LedgerTable(open_rows(table_path))
-    index = RunIndex(open_rows(os.path.join(pair.rows, NEW)))
-    try:
+def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: set[int] | None) -> Rebuilt:
+    """`journaled`: the table is made anew, and has these ledgers too, so that a replay knows them; None: it is kept."""
+    files = stopped.files
+    done = Rebuilt(pair.logs, new_table=journaled is not None)
+    table_path, index_path = os.path.join(pair.rows, LEDGERS), os.path.join(pair.rows, RUNS)
+    for path in (table_path, index_path):
+        files.remove_tree(path + NEW)
+    with ExitStack() as opened:
+        logs = EntryLogs(files, pair.logs, 1 << 30)
+        opened.callback(logs.close)
+        table = LedgerTable(open_rows(table_path + NEW if done.new_table else table_path))
+        opened.callback(table.close)
+        if not done.new_table:
+            _check_table(files, pair.rows, table, table_path)
+        index = RunIndex(open_rows(index_path + NEW))
+        opened.callback(index.close)
         known: set[int] | None = None if done.new_table else set(table.ids())
         seen: set[int] = set()
         doubtful: set[int] = set()
         for log in logs.ids():
             done.logs += 1
-            doubtful |= _take_log(logs, log, index, done, known, seen, body_bytes_max, os.path.join(pair.logs, log_name(log)))
+            path = os.path.join(pair.logs, log_name(log))
+            doubtful |= _take_log(logs, log, index, done, known, seen, stopped.options.frame_bytes_max, path)
         index.sync()
-        if done.new_table:
-            _store(table, {ledger: LedgerRow(b"", fenced=True) for ledger in seen})
+        if journaled is not None:
+            _store(table, {ledger: LedgerRow(b"", fenced=True) for ledger in seen | journaled})
         limbo = {}
         for ledger in doubtful if -1 not in doubtful else set(table.ids()):
             row = table.get(ledger)
@@ -124,17 +139,36 @@ def _rebuild_one(files: Files, pair: Pair, open_rows: OpenRows, body_bytes_max: 
                 limbo[ledger] = row._replace(limbo=True)
         _store(table, limbo)
         table.sync()
+        reached = index.sequence, table.sequence
         done.ledgers, done.limbo = len(seen), len(limbo)
-    finally:
-        index.close()
-        table.close()
-        logs.close()
-    files.rename_aside(os.path.join(pair.rows, RUNS), os.path.join(pair.rows, OLD))
-    files.rename(os.path.join(pair.rows, NEW), os.path.join(pair.rows, RUNS))
-    if not kind_of(has_locations(files, pair.rows), has_idx(files, pair.rows)):
-        files.unlink(os.path.join(pair.rows, KEPT))  # Apache's index is gone, and ours has what it had
-    files.sync_directory(pair.rows)
+    _put_in_place(files, pair.rows, done.new_table)
+    Sequences(files, pair.rows).write(*reached)
     return done
+
+
+def _put_in_place(files: Files, rows: str, new_table: bool) -> None:
+    """The index goes first and comes last: a bookie whose rebuild was interrupted does not start, and the next rebuild begins anew."""
+    index, table = os.path.join(rows, RUNS), os.path.join(rows, LEDGERS)
+    files.rename_aside(index, index + OLD)
+    files.sync_directory(rows)
+    forget(files, rows)
+    if new_table:
+        files.rename_aside(table, table + OLD)
+        files.rename(table + NEW, table)
+        files.sync_directory(rows)
+    files.rename(index + NEW, index)
+    if not kind_of(has_locations(files, rows), has_idx(files, rows)):
+        files.unlink(os.path.join(rows, KEPT))  # Apache's index is gone, and ours has what it had
+    files.sync_directory(rows)
+
+
+def _check_table(files: Files, rows: str, table: LedgerTable, path: str) -> None:
+    """A table that lost rows would make entries of their ledgers seem deleted.  Raises `StorageError`."""
+    try:
+        sequences = Sequences(files, rows)
+    except StorageError:
+        return  # it is what the rebuild mends: nobody knows the numbers any more
+    sequences.check(None, table.sequence, os.path.join(rows, RUNS), path)
 
 
 def _store(table: LedgerTable, rows: dict[int, LedgerRow]) -> None:

@@ -12,17 +12,27 @@ RocksDB holds the interpreter lock in put, get, seek and open and gives it up in
 never written with sync=True, and made durable by `flush_wal(True)`.  Tables have format version 5, which Java's RocksDB of BookKeeper opens too.
 """
 
+import errno
+import os
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
+from threading import Lock
 from typing import cast
+from weakref import WeakSet
 
-from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch
+from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, RdictIter, WriteBatch
+
+from quire.bookie import rocks_files
+from quire.bookie.files import Files
 
 # SPDX-License-Identifier: Apache-2.0
 
 BATCH_BYTES_MAX = 64 << 10
+REOPEN_BYTES = 16 << 20  # what RocksDB may write when it opens: both write buffers as tables
+FULL = {os.strerror(number): number for number in (errno.ENOSPC, errno.EDQUOT)}  # how its errors tell them
 Row = tuple[bytes, bytes]
 
 
@@ -56,7 +66,10 @@ class Rows(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """All that was written is on stable storage afterwards.  Raises `OSError`; then nobody knows, and it may not be tried again."""
+        """
+        All that was written is on stable storage afterwards.  Raises `OSError`; then nobody knows, and it may not be tried again, save with
+        ENOSPC: then nothing was done yet.
+        """
 
     @property
     @abstractmethod
@@ -75,11 +88,50 @@ def open_read_only(path: str) -> Rows:
     return RocksRows(path, read_only=True)
 
 
+class Scan(Iterator[Row]):
+    """Rows of RocksDB that are being read.  It keeps the store open until its last row was taken, or `end`."""
+
+    def __init__(self, at: RdictIter, high: bytes, path: str) -> None:
+        self._at: RdictIter | None = at
+        self._high = high
+        self._path = path
+        self._over = False
+
+    def __next__(self) -> Row:
+        # No local name for the iterator: the frame of a call that failed may be kept for long.
+        if self._at is None:
+            if self._over:
+                raise StopIteration
+            raise OSError(f"RocksDB {self._path} was closed in the midst of a scan")
+        try:
+            if self._at.valid():
+                key = self._at.key()
+                if key < self._high:
+                    row = key, self._at.value()
+                    self._at.next()
+                    return row
+            self._at.status()
+        except Exception as error:
+            self._at = None
+            raise OSError(f"RocksDB {self._path}: {error}") from error
+        self._at, self._over = None, True
+        raise StopIteration
+
+    def end(self) -> None:
+        self._at = None
+
+
 class RocksRows(Rows):
-    """RocksDB in a directory, made if it is missing."""
+    """
+    RocksDB in a directory, made if it is missing.
+
+    A write for which the disk had no room is `OSError` with ENOSPC and may be tried again.  RocksDB itself may refuse every write from then on, so the
+    store is opened anew before the next one, as soon as there is room for that; what was written before is in its log.  `sync` knows ENOSPC
+    only in that state, when nothing was begun.
+    """
 
     def __init__(self, path: str, write_buffer_bytes: int = 8 << 20, cache_bytes: int = 8 << 20, *, read_only: bool = False) -> None:
-        """`read_only`: it must be there, and nothing of it is changed.  Raises `OSError`."""
+        """`read_only`: it must be there, and nothing of it is changed.  Raises `StorageError` that names a damaged file, `OSError`."""
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(write_buffer_bytes)
@@ -95,12 +147,23 @@ class RocksRows(Rows):
         table.set_cache_index_and_filter_blocks(True)
         options.set_block_based_table_factory(table)
         self.path = path
+        self._options = options
+        self._read_only = read_only
+        self._scans: WeakSet[Scan] = WeakSet()
+        self._scans_change = Lock()
+        self._full = False  # a write found no room: RocksDB may be stuck
+        self._db = self._opened()
+
+    def _opened(self) -> Rdict:
+        rocks_files.check(self.path)
         try:
-            self._db = Rdict(path, options, access_type=AccessType.read_only(False)) if read_only else Rdict(path, options)
+            return Rdict(self.path, self._options, access_type=AccessType.read_only(False)) if self._read_only else Rdict(self.path, self._options)
         except Exception as error:  # rocksdict raises bare Exception
-            raise OSError(f"RocksDB {path} can't be opened: {error}") from error
+            raise OSError(f"RocksDB {self.path} can't be opened: {error}") from error
 
     def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
+        if self._full:
+            self._open_again()
         batch = WriteBatch(raw_mode=True)
         for key in deletes:
             batch.delete(key)
@@ -110,13 +173,35 @@ class RocksRows(Rows):
         try:
             self._db.write(batch)
         except Exception as error:
-            raise OSError(f"RocksDB {self.path}: {error}") from error
+            raise self._not_written(error) from error
 
     def delete_range(self, low: bytes, high: bytes) -> None:
+        if self._full:
+            self._open_again()
         try:
             self._db.delete_range(low, high)
         except Exception as error:
-            raise OSError(f"RocksDB {self.path}: {error}") from error
+            raise self._not_written(error) from error
+
+    def _not_written(self, error: Exception) -> OSError:
+        text = f"RocksDB {self.path}: {error}"
+        number = next((number for words, number in FULL.items() if words in text), None)
+        if number is None:
+            return OSError(text)
+        self._full = True
+        return OSError(number, text)
+
+    def _open_again(self) -> None:
+        """After a full disk.  Raises `OSError` with ENOSPC while there is too little room, and nothing was done."""
+        if (free := Files().usage(self.path).free) < REOPEN_BYTES:
+            raise OSError(errno.ENOSPC, f"RocksDB {self.path}: {free} bytes are free, {REOPEN_BYTES} are wanted after a write that failed")
+        with suppress(OSError):  # a store that is stuck says so once more
+            self.close()
+        try:
+            self._db = self._opened()
+        except OSError as error:
+            raise self._not_written(error) from error
+        self._full = False
 
     def get(self, key: bytes) -> bytes | None:
         try:
@@ -126,34 +211,41 @@ class RocksRows(Rows):
         return found if found is None else bytes(found)
 
     def floor(self, key: bytes) -> Row | None:
+        at = self._iterator()
         try:
-            at = self._db.iter()
             at.seek_for_prev(key)
             if at.valid():
                 return at.key(), at.value()
             at.status()
         except Exception as error:
             raise OSError(f"RocksDB {self.path}: {error}") from error
+        finally:
+            del at  # whoever keeps the error must not keep the store open
         return None
 
     def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
+        at = self._iterator()
         try:
-            at = self._db.iter()
             at.seek(low)
-            while at.valid():
-                key = at.key()
-                if key >= high:
-                    return
-                yield key, at.value()
-                at.next()
-            at.status()
+            found = Scan(at, high, self.path)
+        except Exception as error:
+            raise OSError(f"RocksDB {self.path}: {error}") from error
+        finally:
+            del at
+        with self._scans_change:
+            self._scans.add(found)
+        return found
+
+    def _iterator(self) -> RdictIter:
+        try:
+            return self._db.iter()
         except Exception as error:
             raise OSError(f"RocksDB {self.path}: {error}") from error
 
     def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
         found: list[Row | None] = []
+        at = self._iterator()  # to make one takes as long as to move it
         try:
-            at = self._db.iter()  # to make one takes as long as to move it
             for key in keys:
                 at.seek_for_prev(key)
                 if at.valid():
@@ -163,6 +255,8 @@ class RocksRows(Rows):
                     found.append(None)
         except Exception as error:
             raise OSError(f"RocksDB {self.path}: {error}") from error
+        finally:
+            del at
         return found
 
     def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
@@ -177,6 +271,8 @@ class RocksRows(Rows):
         return found
 
     def sync(self) -> None:
+        if self._full:
+            self._open_again()
         try:
             self._db.flush_wal(True)
         except Exception as error:
@@ -187,7 +283,14 @@ class RocksRows(Rows):
         return int(self._db.latest_sequence_number())
 
     def close(self) -> None:
-        self._db.close()
+        """At once, though scans be left: they fail from now on.  Raises `OSError` when something could not be written; it is closed all the same."""
+        with self._scans_change:
+            for scan in self._scans:
+                scan.end()
+        try:
+            self._db.close()
+        except Exception as error:
+            raise OSError(f"RocksDB {self.path}: closed with an error: {error}") from error
 
 
 class DictRows(Rows):

@@ -13,7 +13,8 @@ File `quire.rows` beside the two stores, big-endian, replaced whole:
     16      8   number of the ledger table's last write
     24      4   CRC32C of all before it
 
-Knows: that file.  Does not know: the stores.  A store that was rebuilt begins anew: whoever rebuilds it removes the file (`forget`).
+Knows: that file.  Does not know: the stores.  A store that was rebuilt begins anew: whoever rebuilds it removes the file before (`forget`) and writes it
+again afterwards.
 """
 
 import os
@@ -22,6 +23,7 @@ import struct
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.rocks_files import WHAT_TO_DO
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -48,15 +50,15 @@ class Sequences:
             magic, version, index, table = LAYOUT.unpack_from(data)
             if (magic, version) == (MAGIC, VERSION):
                 return int(index), int(table)
-        raise StorageError(f"{self.path} at offset 0: damaged ({len(data)} bytes; its checksum or its layout is wrong)")
+        raise StorageError(f"{self.path} at offset 0: damaged ({len(data)} bytes; its checksum or its layout is wrong); {WHAT_TO_DO}")
 
-    def check(self, index: int, table: int, index_path: str, table_path: str) -> None:
-        """The numbers of the two stores as they were opened.  Raises `StorageError` that names the store which lost rows."""
+    def check(self, index: int | None, table: int, index_path: str, table_path: str) -> None:
+        """The numbers of the two stores as they were opened; None: whatever it has.  Raises `StorageError` that names the store which lost rows."""
         for found, known, path in ((index, self._known[0], index_path), (table, self._known[1], table_path)):
-            if found < known:
+            if found is not None and found < known:
                 raise StorageError(
                     f"{path}: damaged: {known - found} writes that were durable are gone (the last one found is {found} of {known}); "
-                    "its log of writes (*.log in it) holds a bad record, or it was removed; put it back, or run `quire bookie rebuild-index --conf FILE`"
+                    f"its log of writes (*.log in it) holds a bad record, or it was removed; {WHAT_TO_DO}"
                 )
 
     def write(self, index: int, table: int) -> None:

@@ -74,6 +74,17 @@ class Stopped:
             places.append(None if len(known) < len(found) else min(have) if len(have) == len(known) else START)
         return places
 
+    def journaled(self) -> set[int]:
+        """The ledgers that a replay of our journals will come to.  Raises `StorageError` on damage."""
+        found = set()
+        for directory, mark in zip(self.journals, self.marks(), strict=True):
+            for data, offset, length in Replay(self.files, directory, mark).groups():
+                try:
+                    found |= {ledger for kind, _count, ledger, _begin, _end in blocks(data, offset, length) if kind != END}
+                except ValueError as error:
+                    raise StorageError(f"journal {directory}: {error}") from error
+        return found
+
     def unflushed(self) -> Iterator[str]:
         """A line for each of our journals that holds something which is not stored elsewhere, or that is damaged."""
         for directory, mark in zip(self.journals, self.marks(), strict=True):

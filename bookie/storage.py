@@ -18,7 +18,7 @@ Safety:
 import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from heapq import merge
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -157,7 +157,8 @@ class Storage:
         try:
             self._start(dict(dead or {}))
         except BaseException:
-            self._release()
+            with suppress(OSError):  # the first error is the one to tell
+                self._release()
             raise
         self._opened = True
         self._started = self._reactor.seconds()
@@ -904,13 +905,15 @@ class Storage:
             self._release()
 
     def _release(self) -> None:
-        self._workers.stop()
-        for journal in self._journals:
-            journal.join()
-        for directory in self._directories:
-            directory.close()
-        for lock in self._locks:
-            self._files.close(lock)
+        """Closes all, locks last.  Raises `OSError` afterwards."""
+        with ExitStack() as last:
+            for lock in self._locks:
+                last.callback(self._files.close, lock)
+            for directory in self._directories:
+                last.callback(directory.close)
+            self._workers.stop()
+            for journal in self._journals:
+                journal.join()
         self._locks = []
         self._journals.clear()
         self._directories.clear()

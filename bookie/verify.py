@@ -136,7 +136,7 @@ def _directory(files: Files, pair: Pair, open_rows: OpenRows, report: Report) ->
             return None
         try:
             stores.append(open_rows(path))
-        except OSError as failure:
+        except (StorageError, OSError) as failure:
             report.bad(str(failure))
             return None
         return stores[-1]

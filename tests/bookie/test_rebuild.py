@@ -9,6 +9,7 @@ from quire.bookie.entry_log import HEADER, MAGIC, ledgers_map
 from quire.bookie.files import Files, StorageError
 from quire.bookie.rebuild import Rebuilt, rebuild
 from quire.bookie.rows import open_read_only
+from quire.bookie.sequences import Sequences
 from quire.bookie.stopped import Stopped
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -152,3 +153,136 @@ def test_a_bookie_that_runs_is_left_alone(tmp_path: pathlib.Path) -> None:
     with pytest.raises(StorageError, match="in use"):
         rebuilt(tmp_path)
     here.close()
+
+
+def damage_writes(store: pathlib.Path) -> None:
+    """The first record of RocksDB's log of writes; the ones behind it are gone with it."""
+    (path,) = store.glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[10] ^= 1
+    path.write_bytes(data)
+
+
+def killed(root: pathlib.Path, size: int = 300) -> pathlib.Path:
+    """A bookie of ours that was killed after a checkpoint and some more adds: ledger 1 is in the index, ledger 5 in the journal only."""
+    live = root / "live"
+    for name in ("journal", "ledgers", "index"):
+        (live / name).mkdir(parents=True)
+    here = Here(live)
+    digest = ledgers_of("rocksdb", "stopped")[0][0]
+
+    def add(ledger: int, first: int) -> None:
+        bodies = [digest.entry(ledger, entry, entry - 1, 10, bytes(size)) for entry in range(first, first + 5)]
+        assert here.storage.add(AddRun(ledger, first, bodies, digest.master_key, txns=list(range(5)), version=3), "a") is Status.EOK
+
+    add(1, 0)
+    here.storage.fence(5, digest.master_key, "f")  # so its key is in the table, and behind the mark in no journal
+    here.commit()
+    here.now(here.storage.flush())
+    add(1, 5)
+    here.commit()
+    here.now(here.storage.flush())
+    bodies = [digest.entry(5, entry, entry - 1, 10, b"recovered") for entry in range(3)]
+    assert here.storage.add(AddRun(5, 0, bodies, digest.master_key, recovery=True, txns=[0, 1, 2], version=3), "r") is Status.EOK
+    here.commit()
+    shutil.copytree(live, root / "killed")
+    here.close()
+    return root / "killed"
+
+
+def test_a_rebuilt_index_has_its_numbers(tmp_path: pathlib.Path) -> None:
+    """A loss of writes is noticed before the rebuild, mended by it, and noticed again right after it."""
+    root = killed(tmp_path)
+    damage_writes(root / "index/current/runs")
+    with pytest.raises(StorageError, match=r"index/current/runs: damaged: .*rebuild-index"):
+        Here(root)
+    assert rebuilt(root).problems == []
+    current = root / "index/current"
+    for index, table, name in ((0, 1 << 40, "runs"), (1 << 40, 0, "ledgers")):
+        with pytest.raises(StorageError, match=f"^{name}: damaged"):
+            Sequences(Files(), str(current)).check(index, table, "runs", "ledgers")
+    here = Here(root)
+    assert [isinstance(here.read(1, entry), bytes) for entry in range(11)] == [True] * 10 + [False]
+    assert isinstance(here.read(5, 2), bytes)
+    here.close()
+    Here(root).close()
+
+
+def test_a_table_that_lost_rows_is_not_believed(tmp_path: pathlib.Path) -> None:
+    """Entries of the ledgers that it forgot would pass for deleted; made anew it knows every ledger of the logs and of the journal, fenced."""
+    root = killed(tmp_path)
+    damage_writes(root / "index/current/ledgers")
+    for attempt in (lambda: Here(root), lambda: rebuilt(root), lambda: Here(root)):
+        with pytest.raises(StorageError, match=r"index/current/ledgers: damaged: .*--ledgers"):
+            attempt()
+    found = rebuilt(root, new_table=True)
+    assert (found.ledgers, found.new_table, found.passed_over) == (1, True, 0)
+    here = Here(root)
+    digest = ledgers_of("rocksdb", "stopped")[0][0]
+    for ledger, count in ((1, 10), (5, 3)):
+        assert [isinstance(here.read(ledger, entry), bytes) for entry in range(count)] == [True] * count
+        body = digest.entry(ledger, 999, -1, 1, b"x")
+        assert here.storage.add(AddRun(ledger, 999, [body], digest.master_key, txns=[0], version=3), "a") is Status.EFENCED
+    here.commit()
+    here.close()
+
+
+class Cut(Files):
+    """Ends at the `left`th change of names."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+    def rename(self, old: str, new: str) -> None:
+        self._count()
+        super().rename(old, new)
+
+    def rename_aside(self, path: str, aside: str) -> None:
+        self._count()
+        super().rename_aside(path, aside)
+
+    def unlink(self, path: str) -> None:
+        self._count()
+        super().unlink(path)
+
+
+@pytest.mark.parametrize("new_table", [False, True], ids=["kept table", "new table"])
+def test_a_rebuild_that_was_interrupted_denies_nothing(new_table: bool, tmp_path: pathlib.Path) -> None:
+    """Wherever it ends: a start is refused, twice, or all is there; and the next rebuild, with or without a new table, is a whole one."""
+    root = killed(tmp_path)
+    left = 0
+    refused = served = 0
+    while True:
+        here = tmp_path / "here"
+        shutil.copytree(root, here)
+        stopped = Stopped(Cut(left), options_for(here))
+        try:
+            rebuild(stopped, new_table=new_table)
+        except KeyboardInterrupt:
+            pass
+        else:
+            break
+        finally:
+            stopped.close()
+        for attempt in range(3):  # refused twice, then rebuilt; or served each time
+            try:
+                storage = Here(here)
+            except StorageError as error:
+                refused += "rebuild-index" in str(error)
+                if attempt == 1:
+                    rebuilt(here)
+                continue
+            assert [isinstance(storage.read(ledger, entry), bytes) for ledger, entry in ((1, 0), (1, 9), (5, 2), (1, 10))] == [True] * 3 + [False]
+            storage.close()
+            served += 1
+        shutil.rmtree(here)
+        left += 1
+    assert left >= 4
+    assert refused >= 4
+    assert refused + served == 3 * left
+    assert served >= left

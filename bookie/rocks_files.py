@@ -1,0 +1,106 @@
+"""
+What RocksDB will read when it opens a directory, looked at before: some damage keeps RocksDB itself busy for ever, some it takes for a torn end.
+
+MANIFEST-* (which tables there are) and *.log (the writes since then) have RocksDB's public log format, little-endian, in blocks of 32 KiB:
+
+    0   4   CRC32C of type and data, masked
+    4   2   bytes of data
+    6   1   type: 1 a whole record, 2 to 4 a first, middle, last part; 5 to 8 the same in a log that is used again
+    7   …   data, behind the log's number in a log that is used again; fewer than 7 bytes that remain of a block are zeros
+
+Knows: that format and CURRENT.  Does not know: what the records say, tables, options.  Logs that are used again are passed over: no manifest is one, we write
+none, and RocksDB reads them to their end.
+Safety: a manifest passes only when each record fits its sum up to the end, or up to a record that the file is too short for by every measure.
+Of a log of writes only what never ends is refused: RocksDB stops at a bad record, as it must after a power loss; whether that record
+was durable the numbers in `quire.rows` tell.
+"""
+
+import os
+import re
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from quire.bookie.files import Files, StorageError
+
+# SPDX-License-Identifier: Apache-2.0
+
+CURRENT = "CURRENT"
+NAMES = re.compile(rb"MANIFEST-\d+\n")
+BLOCK_BYTES = 32 << 10
+HEADER = struct.Struct("<IHB")
+USED_AGAIN = range(5, 9)
+WHAT_TO_DO = "put it back, or run `quire bookie rebuild-index --conf FILE` (with --ledgers if it is the ledger table's)"
+
+
+class Bad(NamedTuple):
+    """The first record that is not as it was written."""
+
+    offset: int
+    why: str
+    endless: bool  # RocksDB would never come to an end with it
+
+
+def masked(check: int) -> int:
+    """A CRC32C as RocksDB stores it."""
+    return ((check >> 15 | check << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def first_bad(data: bytes) -> Bad | None:
+    """The first bad record of a file that is not used again; None when there is none.  An end that is torn is not bad."""
+    at = 0
+    while at + HEADER.size <= len(data):
+        room = min(BLOCK_BYTES - at % BLOCK_BYTES, len(data) - at) - HEADER.size
+        if room < 0:
+            at += room + HEADER.size
+            continue
+        check, size, kind = HEADER.unpack_from(data, at)
+        if kind in USED_AGAIN:
+            return Bad(at, "its type is that of a log which is used again", at > 0)
+        if size > room:
+            return _too_long(data, at, room, check)
+        if kind == 0 and size == 0 and not any(data[at:]):
+            return None  # a file that grew, and a write that never came
+        body = at + HEADER.size
+        if masked(crc32c(data[body - 1 : body + size])) != check:  # the type is part of what the sum is of
+            return Bad(at, "its checksum is wrong", False)
+        at = body + size
+    return None
+
+
+def _too_long(data: bytes, at: int, room: int, check: int) -> Bad | None:
+    """A record that is longer than its block or the file: torn if the file ends here, unless a shorter one fits the sum."""
+    if at + HEADER.size + room < len(data):
+        return Bad(at, "it is longer than its block", False)
+    begin = at + HEADER.size - 1
+    sums = crc32c(data[begin : begin + 1])
+    for end in range(begin + 1, len(data)):
+        if masked(sums) == check:
+            return Bad(at, "its length is wrong", False)
+        sums = crc32c(data[end : end + 1], sums)
+    return Bad(at, "its length is wrong", False) if masked(sums) == check else None
+
+
+def check(directory: str, files: Files | None = None) -> None:
+    """Looks at a directory that RocksDB is about to open, if there is one.  Raises `StorageError` that names file and offset, `OSError`."""
+    files = files if files is not None else Files()
+    path = os.path.join(directory, CURRENT)
+    current = files.read_file(path)
+    if current is None:
+        return
+    if NAMES.fullmatch(current) is None:
+        raise StorageError(f"{path} at offset 0: damaged: it does not name a manifest; {WHAT_TO_DO}")
+    manifest = os.path.join(directory, current.decode().strip())
+    data = files.read_file(manifest)
+    if data is None:
+        raise StorageError(f"{path} at offset 0: damaged, or a file is gone: it names {manifest}, which is not there; {WHAT_TO_DO}")
+    bad = first_bad(data)
+    if bad is not None:
+        raise StorageError(f"{manifest} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}")
+    for name in files.names(directory):
+        if name.endswith(".log"):
+            log = os.path.join(directory, name)
+            bad = first_bad(files.read_file(log) or b"")
+            if bad is not None and bad.endless:
+                raise StorageError(f"{log} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}")
