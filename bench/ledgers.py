@@ -1,15 +1,15 @@
 """
 `python -m bench.ledgers`: what very many ledgers on one bookie cost, beside the same bookie with few.
 
-    python -m bench.ledgers                          10^6 ledgers beside 10^3: about ten minutes
-    python -m bench.ledgers --many 100000            a reduced form, a few minutes
-    python -m bench.ledgers --many 3000 --few 100 --delete 500 --samples 200 --rounds 2      whether it works at all
+    python -m bench.ledgers                          10^6 ledgers beside 10^3: about five minutes
+    python -m bench.ledgers --many 100000            a reduced form, about two minutes
+    python -m bench.ledgers --many 3000 --few 100 --delete 500 --adds 2000 --samples 200     whether it works at all
 
 Two bookies in processes of their own, metadata in SQLite, one entry of 100 bytes in each ledger at first.  Then three things are measured:
 
 `active`    As many ledgers of the big bookie as the small one has, drawn at random, get adds, and all of the small one: the two do the same work, and only the
-            number of ledgers that they hold differs.  Bursts by turns, then adds one at a time, some of them on each side by turns, so that whatever else
-            the machine does hits both.  The bounds on CPU per entry, p50 and p99 are judged on this.
+            number of ledgers that they hold differs.  Short bursts by turns, then adds one at a time, some on each side by turns, so that whatever else the
+            machine does hits both.  The bounds on CPU per entry, p50 and p99 are judged on this.
 `spread`    Adds to ledgers drawn from all that the big bookie holds.  A bookie with 10^3 ledgers has no such load: 20,000 adds to 10^3 ledgers are 10^3 runs
             in a flush, 20,000 adds to 10^6 ledgers are 20,000 runs, each with its own row, and nearly each needs its ledger's row read first.  It is told
             as it is and judged by nobody.
@@ -46,7 +46,8 @@ PAYLOAD = bytes(100)
 READY_S = 120
 AT_ONCE = 500  # frames on the way
 AT_ONCE_METADATA = 20_000  # ledgers in one transaction
-BY_TURNS = 50  # adds one at a time on one side, then on the other
+BURST = 1000  # adds at once on one side, then on the other
+BY_TURNS = 50  # the same of adds one at a time
 IDLE_S, IDLE_PART, IDLE_S_MAX = 0.5, 0.05, 60.0  # idle: less than this part of a CPU in this time
 RESIDENT_MB_MAX, RESTART_S_MAX, DELETE_CPU_S_MAX, CPU_RATIO_MAX, P50_RATIO_MAX, P99_RATIO_MAX = 200.0, 10.0, 2.0, 1.1, 1.1, 1.5
 
@@ -216,19 +217,20 @@ def bursts(sides: dict[str, BookieProcess], drawn: Drawn, options: argparse.Name
     for side in sides.values():
         side.settle()
     before = {name: side.cpu for name, side in sides.items()}
-    for number in range(options.rounds):
+    turns = -(-options.adds // BURST)
+    for number in range(turns):
         for name in sorted(sides, reverse=number % 2 == 1):
-            sides[name].add(sides[name].frames(rng.choices(drawn[name], k=options.burst)))
+            sides[name].add(sides[name].frames(rng.choices(drawn[name], k=BURST)))
     time.sleep(options.flush_s)  # what is left in memory is flushed
     for side in sides.values():
         side.settle()
-    return {name: (side.cpu - before[name]) / (options.rounds * options.burst) * 1e6 for name, side in sides.items()}
+    return {name: (side.cpu - before[name]) / (turns * BURST) * 1e6 for name, side in sides.items()}
 
 
 def waits(sides: dict[str, BookieProcess], drawn: Drawn, options: argparse.Namespace, rng: random.Random) -> dict[str, list[float]]:
     """Milliseconds of adds one at a time, a few on each side by turns."""
     found: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(-(-options.rounds * options.samples // BY_TURNS)):
+    for number in range(-(-options.samples // BY_TURNS)):
         for name in sorted(sides, reverse=number % 2 == 1):
             found[name] += sides[name].latencies(rng.choices(drawn[name], k=BY_TURNS))
     return found
@@ -298,9 +300,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--many", type=int, default=1_000_000)
     parser.add_argument("--few", type=int, default=1_000)
     parser.add_argument("--delete", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--burst", type=int, default=20_000, help="adds in one burst")
-    parser.add_argument("--samples", type=int, default=1_000, help="adds one at a time, each round")
+    parser.add_argument("--adds", type=int, default=200_000, help="adds in bursts, of each side and kind")
+    parser.add_argument("--samples", type=int, default=10_000, help="adds one at a time, likewise")
     parser.add_argument("--dir", help="where the bookies' directories lie")
     parser.add_argument("--flush-s", type=float, default=11.0, help="longer than the bookies' flushInterval")
     parser.add_argument("--change", nargs=3, help=argparse.SUPPRESS)

@@ -51,7 +51,7 @@ def test_percentiles() -> None:
 @pytest.mark.long
 def test_it_runs_from_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
     """On a small scale every figure is there; none is judged."""
-    main(["--many", "300", "--few", "20", "--delete", "50", "--samples", "20", "--rounds", "1", "--burst", "100", "--flush-s", "0"])
+    main(["--many", "300", "--few", "20", "--delete", "50", "--samples", "20", "--adds", "100", "--flush-s", "0"])
     figures = json.loads(capsys.readouterr().out)
     assert set(figures) >= {*GOOD, "missed"}
     assert figures["deleted"] == 50
