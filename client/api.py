@@ -27,6 +27,7 @@ from quire.client.topology import Topology, nearness
 from quire.client.weights import Weights
 from quire.client.writer import Writer, limits_of
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList, MetadataStore, Versioned, Watch
 from quire.metadata.uri import open_store
@@ -88,11 +89,13 @@ class Client:
         pool: BookiePool | None = None,
         random: Random | None = None,
         placement: Placement | None = None,
+        time_of_day: Callable[[], float] = time_of_day,
     ) -> None:
         self.options = options or ClientOptions()
         self.store = store
         self.pool = pool or BookiePool(reactor, store, self.options)
         self._reactor = reactor
+        self._time_of_day = time_of_day
         self.random = random or SystemRandom()
         chosen = self.options
         limits = HealthLimits(
@@ -216,7 +219,7 @@ class Client:
                     raise
                 ensemble_size -= 1
         token = 1 + self.random.getrandbits(CTOKEN_BITS)
-        metadata = LedgerMetadata.new(ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, int(self._reactor.seconds() * 1000))
+        metadata = LedgerMetadata.new(ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, int(self._time_of_day() * 1000))
         ledger, stored = await self._store(ledger_id, metadata)
         self._check_open()
         writer = Writer(

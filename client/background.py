@@ -20,6 +20,7 @@ from twisted.python import threadable
 from twisted.python.failure import Failure
 
 from quire.client.network import Reactor
+from quire.metadata.clock import steady
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -128,6 +129,7 @@ def reactor_thread() -> ReactorThread:
 
         reactor: Any = found
         if not reactor.running:
+            steady(reactor)
             up = threading.Event()
             reactor.callWhenRunning(up.set)
             _thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name=THREAD_NAME, daemon=True)

@@ -18,6 +18,7 @@ REACTOR_OWNERS = {
     "client/background.py": "runs the reactor for programs that have none",
 }
 CLOCK_OWNERS = {
+    "metadata/clock.py": "hands programs a clock that is never set, and the time of day",
     "metadata/uri.py": "hands each store the machine's clock that goes on while it sleeps",
     "tools/": "commands measure and show progress",
     "client/background.py": "a blocking call waits with a deadline of the caller's clock",

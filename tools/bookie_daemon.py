@@ -155,12 +155,14 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     from quire.bookie.bookie import Bookie, BookieFailed
     from quire.bookie.files import StorageError
     from quire.bookie.identity import IdentityError
+    from quire.metadata.clock import steady
     from quire.metadata.uri import open_store
     from quire.protocol.errors import LedgerError
     from quire.tools.refill import Refill
     from quire.tools.surplus import SurplusRuns
 
     reactor: Any = global_reactor
+    steady(reactor)
     log = Logger(namespace="quire.bookie")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     share_memory()

@@ -16,6 +16,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import ReactorNotRunning
 from twisted.python.failure import Failure
 
+from quire.metadata.clock import steady
 from quire.protocol.errors import MetaStore
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def run(story: Callable[[Any], Awaitable[T]]) -> T:
     from twisted.internet import reactor as global_reactor
 
     reactor: Any = global_reactor
+    steady(reactor)
     started: list[Deferred[T]] = []
     outcome: list[T | Failure] = []
     ended: Deferred[None] = Deferred()

@@ -406,7 +406,9 @@ class FakeCluster:
         chosen = ClientOptions(**options)
         pool = FakePool(self, self._clients, chosen)
         self.pools = [*self.pools, pool]
-        return Client(self.clock, self.store, chosen, pool=pool, random=Random(self._clients), placement=RandomPlacement(self.random))  # type: ignore[arg-type]
+        return Client(
+            self.clock, self.store, chosen, pool=pool, random=Random(self._clients), placement=RandomPlacement(self.random), time_of_day=self.clock.seconds
+        )  # type: ignore[arg-type]
 
     def route(self, request: Request, perform: Callable[[], Callable[[], None] | None], refuse: Callable[[int], None]) -> None:
         verdict = self.judge(request)

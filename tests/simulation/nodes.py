@@ -395,7 +395,7 @@ class SimBookie:
             assert self.process is not None
             store = NamedStore(self.world, self.process)
             store.owner = f"{REPAIRER} of {self.name}"
-            self._client = Client(self.process, store, options, random=Random(self.lives))
+            self._client = Client(self.process, store, options, random=Random(self.lives), time_of_day=self.process.seconds)
         return self._client
 
     def refill(self, options: ClientOptions) -> "Deferred[Any]":
@@ -483,7 +483,7 @@ class SimClient:
         self.name = name
         self.process = Process(world.timeline, name, world.network.connect)
         self.store = NamedStore(world, self.process)
-        self.client = Client(self.process, self.store, options, random=Random(seed))
+        self.client = Client(self.process, self.store, options, random=Random(seed), time_of_day=self.process.seconds)
         self.fault_rate = 0.0
         self.store.faults = self._fault
 

@@ -1,0 +1,41 @@
+"""A reactor that was steadied measures by a clock that nobody sets; one that runs is left alone."""
+
+import time
+from typing import Any
+
+from twisted.internet.selectreactor import SelectReactor
+
+from quire.metadata.clock import steady, time_of_day
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_timers_do_not_mind_the_time_of_day(monkeypatch: Any) -> None:
+    reactor: Any = SelectReactor()
+    steady(reactor)
+    now = [100.0]
+    reactor.seconds = lambda: now[0]  # in place of the steady clock, for the test
+    monkeypatch.setattr(time, "time", lambda: 5.0)
+    rung: list[float] = []
+    reactor.callLater(10.0, lambda: rung.append(reactor.seconds()))
+    monkeypatch.setattr(time, "time", lambda: -1e6)
+    reactor.runUntilCurrent()
+    assert rung == []
+    now[0] = 110.0
+    reactor.runUntilCurrent()
+    assert rung == [110.0]
+
+
+def test_a_steady_reactor_asks_the_steady_clock() -> None:
+    reactor: Any = SelectReactor()
+    steady(reactor)
+    assert reactor.seconds is time.monotonic
+    running: Any = SelectReactor()
+    running.running = True
+    before = running.seconds
+    steady(running)
+    assert running.seconds is before
+
+
+def test_the_time_of_day_counts_from_1970() -> None:
+    assert time_of_day() > 1_700_000_000
