@@ -13,10 +13,11 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
+from quire.client.core.quorum import Quorums
 from quire.client.health import Health, HealthLimits
 from quire.client.network import Reactor
 from quire.client.placement import Placement, Wish
-from quire.client.policies import policy, source
+from quire.client.policies import domains, policy, source
 from quire.client.pool import BookiePool
 from quire.client.range_reader import read_body
 from quire.client.reader import Entry, Reader
@@ -218,6 +219,9 @@ class Client:
                 if not self.options.opportunistic_striping or ensemble_size == write_quorum:
                     raise
                 ensemble_size -= 1
+        apart = domains(self.options, self.topology.place_of)
+        if apart is not None and not apart.serve(Quorums(ensemble_size, write_quorum, ack_quorum), bookies):
+            raise NotEnoughBookies(f"{apart.lack(bookies)}; tell their places (see docs/placement.md), or start bookies elsewhere")
         token = 1 + self.random.getrandbits(CTOKEN_BITS)
         metadata = LedgerMetadata.new(ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, int(self._time_of_day() * 1000))
         ledger, stored = await self._store(ledger_id, metadata)
@@ -231,6 +235,7 @@ class Client:
             self.options,
             deferred_sync=DEFERRED_SYNC in flags,
             advanced=advanced,
+            domains=apart,
             on_end=self.handles.discard,
         )
         self.handles.add(writer)

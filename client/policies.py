@@ -9,11 +9,13 @@ from importlib.metadata import entry_points
 from random import Random
 from typing import cast
 
+from quire.client.core.quorum import Domains
 from quire.client.network import Reactor
 from quire.client.placement import Placement, PlaceOf, RandomPlacement, Weigh
 from quire.client.rack_placement import RackAware
 from quire.client.region_placement import RegionAware
-from quire.client.topology import Source, from_file, from_script, from_store
+from quire.client.topology import Source, from_file, from_script, from_store, region_of
+from quire.client.zone_placement import ZoneAware
 from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
 
@@ -34,11 +36,27 @@ def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Wei
         regions = [region for region in options.regions.split(";") if region]
         enforce, least = options.enforce_regions, options.regions_min
         return RegionAware(random, place_of, local=options.local_place, regions=regions, regions_min=least, enforce=enforce, weigh=weigh)
+    if options.placement == "zone-aware":
+        least, desired = options.zones_min, options.zones_desired
+        return ZoneAware(random, place_of, zones_min=least, zones_desired=desired, strict=options.enforce_zones, weigh=weigh)
     found = list(entry_points(group=GROUP, name=options.placement))
     if not found:
         others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none is installed"
-        raise ValueError(f"no placement policy is named {options.placement!r}: there are random, rack-aware, region-aware, and by entry point {others}")
+        raise ValueError(
+            f"no placement policy is named {options.placement!r}: there are random, rack-aware, region-aware, zone-aware, and by entry point {others}"
+        )
     return cast(Policy, found[0].load())(random, options, place_of, weigh)
+
+
+def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
+    """In which fault domains the copies of an entry must lie before it is acknowledged; None: anywhere."""
+    if not options.enforce_domains:
+        return None
+    if options.placement == "zone-aware":
+        return Domains(lambda bookie: region_of(place_of(bookie)), options.zones_min)
+    if options.placement == "region-aware":
+        return Domains(lambda bookie: region_of(place_of(bookie)), options.regions_min)
+    return Domains(place_of, options.racks_min) if options.placement == "rack-aware" else None
 
 
 def source(reactor: Reactor, store: MetadataStore, options: ClientOptions) -> Source | None:

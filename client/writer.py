@@ -22,7 +22,7 @@ from quire.client.core import adds as a
 from quire.client.core.adds import State
 from quire.client.core.append import AppendMachine
 from quire.client.core.coverage import describe
-from quire.client.core.quorum import Quorums
+from quire.client.core.quorum import Domains, Quorums
 from quire.client.network import Clock, Timer
 from quire.client.record import LedgerRecord
 from quire.client.spares import Spares, wish_of
@@ -100,6 +100,7 @@ class Writer:
         *,
         deferred_sync: bool = False,
         advanced: bool = False,
+        domains: Domains | None = None,
         on_end: Callable[["Writer"], None] = lambda _writer: None,
     ) -> None:
         metadata = record.metadata
@@ -115,7 +116,9 @@ class Writer:
         self._payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
         self._quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         bookies = metadata.last_fragment.bookies
-        self._machine = AppendMachine(record.ledger, self._quorums, digest, bookies, limits_of(options), deferred_sync=deferred_sync, advanced=advanced)
+        self._machine = AppendMachine(
+            record.ledger, self._quorums, digest, bookies, limits_of(options), deferred_sync=deferred_sync, advanced=advanced, domains=domains
+        )
         self._waiters: deque[Waiter] = deque()
         self._gathered: list[tuple[Sequence[bytes], Deferred[Any], bool]] = []  # (payloads, who waits, one entry only)
         self._gathered_bytes = 0

@@ -20,6 +20,7 @@ CLASSES = {
     "DefaultEnsemblePlacementPolicy": "random",
     "RackawareEnsemblePlacementPolicy": "rack-aware",
     "RegionAwareEnsemblePlacementPolicy": "region-aware",
+    "ZoneawareEnsemblePlacementPolicy": "zone-aware",
     "ScriptBasedMapping": "script",
     "TableMapping": "file",
     "BookieRackAffinityMapping": "metadata",
@@ -136,7 +137,7 @@ class ClientOptions(BaseModel):
     placement: str = option(
         "rack-aware",
         key="ensemblePlacementPolicy",
-        description="random, rack-aware, region-aware, or the name of an entry point of the group quire.placement; BookKeeper's class names mean the same",
+        description="random, rack-aware, region-aware, zone-aware, or an entry point of the group quire.placement; BookKeeper's class names mean the same",
     )
     topology: Literal["none", "script", "file", "metadata"] = option(
         "none",
@@ -149,6 +150,16 @@ class ClientOptions(BaseModel):
     local_place: str = option("", key="localPlace", description="where this client is, /rack or /region/rack; empty: nowhere near any bookie")
     racks_min: int = option(2, ge=1, key="minNumRacksPerWriteQuorum", description="racks that the copies of an entry should lie in")
     enforce_racks: bool = option(False, key="enforceMinNumRacksPerWriteQuorum", description="rather create no ledger than put an entry into fewer racks")
+    zones_min: int = option(2, ge=1, key="minNumZonesPerWriteQuorum", description="zone-aware: zones that the copies of an entry must lie in")
+    zones_desired: int = option(3, ge=1, key="desiredNumZonesPerWriteQuorum", description="zone-aware: zones that are tried first")
+    enforce_zones: bool = option(
+        True, key="enforceStrictZoneawarePlacement", description="rather fail than use fewer zones, unknown ones, or an uneven ensemble size"
+    )
+    enforce_domains: bool = option(
+        False,
+        key="enforceMinNumFaultDomainsForWrite",
+        description="acknowledge an entry only when its copies lie in as many racks, regions or zones as the placement asks for, by the places known then",
+    )
     regions: str = option("", key="reppRegionsToWrite", description="regions to write to, parted by `;`; empty: all")
     regions_min: int = option(
         2, ge=1, key="reppMinimumRegionsForDurability", description="region-aware: no smaller number of regions may hold an ack quorum of an entry"

@@ -114,9 +114,9 @@ class AppendMachine(Sending):
 
     def _walk(self, effects: list[Effect]) -> None:
         """Moves the head over every entry that is at its ack quorum, and releases it."""
-        replicas = self._replicas
-        head = self.quorums.confirmed([replica.watermark for replica in replicas], self.head)
-        if any(replica.stragglers for replica in replicas):
+        replicas, domains = self._replicas, self.domains
+        head = self.head if domains else self.quorums.confirmed([replica.watermark for replica in replicas], self.head)
+        if domains or any(replica.stragglers for replica in replicas):
             while head < self._window.sent_last and (not self.advanced or head + 1 in self._ids) and self._at_quorum(head + 1):
                 head += 1
         head = min(head, self._window.sent_last)
@@ -136,8 +136,11 @@ class AppendMachine(Sending):
             self._pump(effects)
 
     def _at_quorum(self, entry: int) -> bool:
-        holders = sum([self._replicas[index].holds(entry) for index in self.quorums.write_set(entry)])
-        return holders >= self.quorums.ack
+        quorums, replicas = self.quorums, self._replicas
+        if self.domains is None:
+            return sum([replicas[index].holds(entry) for index in quorums.write_set(entry)]) >= quorums.ack
+        holders = [replicas[index].bookie for index in quorums.write_set(entry) if replicas[index].holds(entry)]
+        return len(holders) >= quorums.ack and self.domains.suffice(holders, quorums.write)
 
     def _unstall(self, effects: list[Effect]) -> None:
         """Goes on once every backlog is down to half its bound."""
@@ -208,8 +211,8 @@ class AppendMachine(Sending):
     def _spared(self, replica: Replica, code: int) -> bool:
         """Whether a bookie that failed keeps its place, and the ledger goes on without it until it is back (spec 2.5, modes)."""
         if self.limits.keep_ensemble:  # a recovery doesn't wait for those that it can't do without
-            return not self.deferred_sync and (not self.recovery or self.quorums.writable_without(self._without((replica,))))
-        return self.limits.delay_change and code != WriteOnReadOnlyBookie.code and self.quorums.writable_without(self._without((replica,)))
+            return not self.deferred_sync and (not self.recovery or self._writable_without(self._without((replica,))))
+        return self.limits.delay_change and code != WriteOnReadOnlyBookie.code and self._writable_without(self._without((replica,)))
 
     def _set_aside(self, replica: Replica, effects: list[Effect]) -> None:
         replica.standing = Standing.OUT
@@ -233,7 +236,7 @@ class AppendMachine(Sending):
         self._round = tuple(replica for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT))
         indexes = {replica.index for replica in self._round}
         failed = tuple((replica.index, replica.bookie) for replica in self._round)
-        effects.append(StoreEnsemble(self.head + 1, failed, self.bookies, not self.quorums.writable_without(indexes)))
+        effects.append(StoreEnsemble(self.head + 1, failed, self.bookies, not self._writable_without(indexes)))
 
     def _ensemble_changed(self, given: EnsembleChanged, effects: list[Effect]) -> None:
         assert len(given.bookies) == self.quorums.ensemble
@@ -252,9 +255,14 @@ class AppendMachine(Sending):
             self._change(effects)
             return
         out = [replica for replica in self._replicas if replica.standing is Standing.OUT]
-        if out and not self.quorums.writable_without({replica.index for replica in out}):
-            reason = f"nobody can replace them ({given.shortage}), and without them some entries miss the ack quorum of {self.quorums.ack}"
-            self._give_up(NotEnoughBookies.code, f"{self._failures(Standing.OUT)}; {reason}", effects, "start bookies")
+        lost = {replica.index for replica in out}
+        if (out or self.domains is not None) and not self._writable_without(lost):
+            reasons = [self._failures(Standing.OUT)] if out else []
+            if self.domains is not None and self.quorums.writable_without(lost):
+                reasons.append(self.domains.lack([replica.bookie for replica in self._replicas if replica not in out]))
+            else:
+                reasons.append(f"nobody can replace them ({given.shortage}), and without them some entries miss the ack quorum of {self.quorums.ack}")
+            self._give_up(NotEnoughBookies.code, "; ".join(reasons), effects, "start bookies")
             return
         self.state = State.OPEN
         self._live = None
@@ -320,7 +328,7 @@ class AppendMachine(Sending):
             return
         full = self.limits.replica_backlog_bytes_max // 2
         laggards = [replica for replica in self._channels.values() if replica.backlog > full]
-        if laggards and self.quorums.writable_without(self._without(laggards)):
+        if laggards and self._writable_without(self._without(laggards)):
             for replica in laggards:
                 if replica.channel in self._channels:
                     self._fail(

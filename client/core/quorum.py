@@ -10,7 +10,7 @@ Safety: coverage is decided over the actual write sets, never by counting alone 
 counted as an answer.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoSuchLedgerExists
@@ -19,6 +19,28 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoS
 
 NEGATIVE = frozenset((NoSuchEntry.code, NoSuchLedgerExists.code))  # a bookie says: I do not have it
 HEARD = NEGATIVE | {OK}  # a fenced bookie, whatever it holds
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """Fault domains: `of` tells a bookie's, `least` how many the acknowledged copies of an entry must lie in (spec 2.4, 6)."""
+
+    of: Callable[[str], str]
+    least: int
+
+    def suffice(self, bookies: Iterable[str], write: int) -> bool:
+        """Whether copies on these bookies lie far enough apart."""
+        return len(set(map(self.of, bookies))) >= min(write, self.least)
+
+    def serve(self, quorums: "Quorums", bookies: Sequence[str], lost: Container[int] = ()) -> bool:
+        """Whether each write set of an ensemble, without the indexes of `lost`, lies in enough of them."""
+        return all(
+            self.suffice([bookies[index] for index in quorums.write_set(entry) if index not in lost], quorums.write) for entry in range(quorums.ensemble)
+        )
+
+    def lack(self, bookies: Sequence[str]) -> str:
+        """Why an ensemble won't do, for an error."""
+        return f"of {', '.join(bookies)} some write set lies in fewer than {self.least} racks, regions or zones (enforceMinNumFaultDomainsForWrite)"
 
 
 @dataclass(frozen=True, slots=True)

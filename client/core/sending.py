@@ -8,7 +8,7 @@ Safety: whatever is not acknowledged to the caller is kept, and goes whole to ev
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from quire.client.core.adds import (
     Alarm,
@@ -22,7 +22,7 @@ from quire.client.core.adds import (
     State,
 )
 from quire.client.core.patience import Patience
-from quire.client.core.quorum import Quorums
+from quire.client.core.quorum import Domains, Quorums
 from quire.client.core.replica import Replica, Standing
 from quire.client.core.window import Window
 from quire.protocol.batch import AddBatch
@@ -51,6 +51,7 @@ class Sending(ABC):
         recovery: bool = False,
         deferred_sync: bool = False,
         advanced: bool = False,
+        domains: Domains | None = None,
     ) -> None:
         assert len(bookies) == quorums.ensemble
         self.ledger = ledger
@@ -60,6 +61,7 @@ class Sending(ABC):
         self.recovery = recovery
         self.deferred_sync = deferred_sync
         self.advanced = advanced
+        self.domains = domains
         self.state = State.OPEN
         self.head = last  # highest id acknowledged to the caller
         self.lac = last  # last add confirmed: the head, save with deferred sync
@@ -200,7 +202,7 @@ class Sending(ABC):
         if not late:
             return False
         silent = [replica for replica in late if not replica.heard]
-        if len(silent) == len(late) and not self.deferred_sync and self.quorums.writable_without(self._without(silent)):
+        if len(silent) == len(late) and not self.deferred_sync and self._writable_without(self._without(silent)):
             for replica in silent:
                 if replica.channel in self._channels:
                     self._fail(replica, Timeout.code, f"bookie {replica.bookie} answered nothing, with {replica.backlog} bytes sent to it", True, True, effects)
@@ -208,6 +210,11 @@ class Sending(ABC):
         self._stalled = True
         effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
         return True
+
+    def _writable_without(self, lost: Container[int]) -> bool:
+        """Whether every entry can still be acknowledged when nobody of `lost` answers."""
+        quorums, domains = self.quorums, self.domains
+        return quorums.writable_without(lost) and (domains is None or domains.serve(quorums, self.bookies, lost))
 
     def _without(self, replicas: Sequence[Replica]) -> set[int]:
         """The indexes of these and of all that get nothing already."""

@@ -8,7 +8,7 @@ import pytest
 
 from quire.client.core import adds as a
 from quire.client.core.append import ILLEGAL, TRANSITIONS, AppendMachine, IllegalInput
-from quire.client.core.quorum import Quorums
+from quire.client.core.quorum import Domains, Quorums
 from quire.protocol.digest import Digest, DigestType
 
 S = a.State
@@ -899,3 +899,51 @@ class RandomHistory:
                 continue
             missing = [entry for entry in self.story.q.entries_of(index, first, machine.pushed) if entry not in self.stored.get(bookie, ())]
             assert not missing, f"{bookie} lacks {missing}"
+
+
+# Fault domains (enforceMinNumFaultDomainsForWrite).
+
+RACKS = {"b0": "/r1", "b1": "/r1", "b2": "/r2", "b3": "/r2", "b4": "/r1"}
+APART = Domains(RACKS.__getitem__, 2)
+
+
+@pytest.mark.parametrize("advanced", [False, True])
+def test_copies_in_one_rack_are_no_quorum(advanced):
+    """Two of two are needed, in two racks: entries wait for the copy elsewhere, then go together."""
+    story = Story(domains=APART, advanced=advanced)
+    story.append(3, first=0 if advanced else None)
+    story.ack(0, 0, 2)
+    story.ack(1, 0, 2)
+    assert story.released == -1
+    story.ack(2, 1)
+    assert story.released == -1
+    story.ack(2, 0)
+    assert story.released == 1
+    story.ack(2, 2)
+    assert story.released == 2
+
+
+def test_the_last_bookie_of_a_rack_is_not_gone_on_without():
+    """An ack quorum lives, but in one rack: without a spare elsewhere the writer ends and says why; with one it goes on."""
+    for spare, ends in (("b4", True), ("b3", False)):
+        story = Story(domains=APART)
+        story.append(1)
+        for index in range(3):
+            story.ack(index, 0)
+        story.append(1)
+        story.lose(2)
+        assert story.stores[-1].must, "even a suspect will do"
+        effects = story.changed(i2=spare)
+        assert (story.machine.state is S.CLOSING) == ends
+        if ends:
+            (failure,) = [effect for effect in effects if isinstance(effect, a.FailPending)]
+            assert failure.code == NOT_ENOUGH
+            assert "of b0, b1, b4 some write set lies in fewer than 2 racks" in failure.reason
+    story = Story(domains=APART)
+    story.append(1)
+    story.ack(0, 0)
+    story.lose(1)
+    story.changed("no spare")
+    assert story.machine.state is S.OPEN, "the others lie in two racks"
+    story.ack(2, 0)
+    assert story.released == 0

@@ -7,7 +7,7 @@ import pytest
 
 from quire.client.core import adds as a
 from quire.metadata.ledger import LedgerState
-from quire.protocol.errors import LedgerRecovery
+from quire.protocol.errors import LedgerRecovery, NotEnoughBookies
 from tests.client.cluster import READ_ONLY, FakeCluster
 from tests.client.test_append import Story
 
@@ -420,3 +420,24 @@ def test_an_error_says_who_failed_how_which_quorum_is_missing_and_what_to_do():
         "all that are writable",
     ):
         assert part in text, text
+
+
+def test_a_ledger_whose_copies_can_not_lie_apart_is_not_created(tmp_path):
+    """Its entries could never be acknowledged.  Once the racks are told it is, and an entry waits for the second rack."""
+    places = tmp_path / "places"
+    places.write_text("b0 /r1\nb1 /r1\nb2 /r1\n")
+    cluster = FakeCluster(3)
+    options = {"enforce_domains": True, "topology": "file", "topology_file": str(places)}
+    error = cluster.fails(cluster.client(**options).create_ledger())
+    assert isinstance(error, NotEnoughBookies)
+    assert "fewer than 2 racks" in str(error)
+    assert "docs/placement.md" in str(error)
+    places.write_text("b0 /r1\nb1 /r1\nb2 /r2\n")
+    writer = cluster.succeed(cluster.client(**options).create_ledger())
+    cluster.judge = lambda request: "hold" if request.op == "add" and request.bookie == "b2" else "pass"
+    waiting = cluster.outcome(writer.append(b"a"))
+    cluster.spin(0.2)
+    assert not waiting.done
+    cluster.let_go(lambda _request: True)
+    cluster.spin(0.2)
+    assert waiting.value == 0
