@@ -10,11 +10,12 @@ Every method raises `OSError` as the system gave it.  Safety: a failed sync is r
 for after it nobody knows what the pages hold.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,9 +24,26 @@ BUFFERS_MAX = 1024  # IOV_MAX on Linux
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TEMPORARY = ".tmp"  # what a file is called until it is whole and synced
 
+KEEP_SIZE = 1  # of fallocate(2): the visible size stays
+STAT_BLOCK = 512  # the unit of st_blocks
+TRIM_BYTES_MIN = 1 << 20
+UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)
 DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)  # what a disk says that is of no use any more
 
 Buffer = bytes | bytearray | memoryview
+
+
+def system_fallocate() -> "Callable[[int, int, int, int], int] | None":
+    """Linux's fallocate(2) for 64-bit offsets, which Python has without its flags only; None elsewhere."""
+    system = ctypes.CDLL(None, use_errno=True)
+    call = getattr(system, "fallocate64", None) or getattr(system, "fallocate", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+        call.restype = ctypes.c_int
+    return call
+
+
+FALLOCATE = system_fallocate()
 
 
 class StorageError(Exception):
@@ -82,6 +100,23 @@ class Files:
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
         """One system call with at most `BUFFERS_MAX` buffers; returns how many bytes were written, perhaps fewer than given."""
         return os.pwritev(handle, buffers, offset)
+
+    def preallocate(self, handle: int, offset: int, count: int) -> bool:
+        """Room on the disk for bytes that will be written from `offset` on, the visible size unchanged; false where the file system knows no such thing."""
+        if FALLOCATE is None:
+            return False
+        if FALLOCATE(handle, KEEP_SIZE, offset, count) == 0:
+            return True
+        number = ctypes.get_errno()
+        if number in UNSUPPORTED:
+            return False
+        raise OSError(number, os.strerror(number))
+
+    def trim(self, handle: int) -> None:
+        """Gives back what was preallocated behind the file's end."""
+        found = os.fstat(handle)
+        if found.st_blocks * STAT_BLOCK > found.st_size + TRIM_BYTES_MIN:
+            os.ftruncate(handle, found.st_size)
 
     def pread(self, handle: int, count: int, offset: int) -> bytes:
         """One system call; fewer bytes at the end of the file, and perhaps elsewhere."""

@@ -89,6 +89,8 @@ class Disk(Files):
         self.calls: list[tuple[str, str]] = []
         self.before: Callable[[str, str], None] = lambda call, path: None
         self.short = False
+        self.preallocates = True
+        self.reserved: dict[str, int] = {}
         self._handles: dict[int, tuple[str, Inode]] = {}
         self._next = 3
         self.salts = 0
@@ -132,6 +134,20 @@ class Disk(Files):
             data = data[: len(data) * 2 // 3]
         inode.write(offset, data)
         return len(data)
+
+    def preallocate(self, handle: int, offset: int, count: int) -> bool:
+        """`reserved` tells how far each file has room; nothing else shows it."""
+        path, _inode = self._handles[handle]
+        self._call("preallocate", path)
+        if not self.preallocates:
+            return False
+        self.reserved[path] = offset + count
+        return True
+
+    def trim(self, handle: int) -> None:
+        path, _inode = self._handles[handle]
+        self._call("trim", path)
+        self.reserved.pop(path, None)
 
     def pread(self, handle: int, count: int, offset: int) -> bytes:
         return bytes(self._handles[handle][1].data[offset : offset + count])

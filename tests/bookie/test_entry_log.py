@@ -244,3 +244,84 @@ def test_logs_of_apache_bookkeeper_are_read(kind: str) -> None:
     assert read_map(reader(found[name])) is None
     (last,) = [name for name in found if name.endswith("lastId")]
     assert int(found[last], 16) == 0
+
+
+MIB = 1 << 20
+
+
+def fill(logs: EntryLogs, megabytes: int, ledger: int = 1) -> None:
+    for number in range(megabytes):
+        logs.append(ledger, records(ledger, number, 1, size=MIB))
+
+
+def test_a_log_that_grows_has_room_ahead_and_gives_it_back() -> None:
+    """Not for the first megabyte; in steps, never beyond the largest size; what is left goes when the log is sealed."""
+    disk = Disk()
+    logs = EntryLogs(disk, DIRECTORY, 40 * MIB)
+    logs.append(1, records(1, 0, 3))
+    logs.write_out()
+    assert disk.reserved == {}
+    fill(logs, 3)
+    assert disk.reserved == {f"{DIRECTORY}/0.log": 17 * MIB}
+    fill(logs, 16)
+    assert disk.reserved == {f"{DIRECTORY}/0.log": 33 * MIB}
+    fill(logs, 18)
+    assert disk.reserved == {f"{DIRECTORY}/0.log": 40 * MIB}
+    logs.rotate()
+    assert disk.reserved == {}
+    logs.sync()
+    fill(logs, 2)
+    assert list(disk.reserved) == [f"{DIRECTORY}/1.log"]
+    logs.close()
+    assert disk.reserved == {}
+    assert disk.open_files == 0
+
+
+def test_room_that_a_killed_process_left_is_given_back_at_a_start() -> None:
+    disk = Disk()
+    logs = EntryLogs(disk, DIRECTORY, 40 * MIB)
+    fill(logs, 2)
+    assert disk.reserved
+    EntryLogs(disk, DIRECTORY, 40 * MIB)
+    assert disk.reserved == {}
+
+
+def test_a_flush_that_failed_gives_its_room_back() -> None:
+    disk = Disk()
+    logs = EntryLogs(disk, DIRECTORY, 40 * MIB)
+    fill(logs, 2)
+    logs.abandon()
+    assert disk.reserved == {}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, None])
+def test_without_room_ahead_it_goes_on(number: int | None) -> None:
+    """A disk that is nearly full is asked no more for this log, a file system that can't preallocate never again."""
+    disk = Disk()
+    asked = []
+
+    def before(call: str, path: str) -> None:
+        if call == "preallocate":
+            asked.append(path)
+            if number is not None:
+                raise OSError(number, "injected", path)
+
+    disk.before, disk.preallocates = before, False
+    logs = EntryLogs(disk, DIRECTORY, 6 * MIB)
+    fill(logs, 8)
+    logs.sync()
+    assert asked == [f"{DIRECTORY}/0.log", f"{DIRECTORY}/1.log"][: 1 if number is None else 2]
+    assert len(disk.inodes[f"{DIRECTORY}/1.log"].data) > 2 * MIB
+
+
+def test_a_disk_that_fails_at_preallocation_fails() -> None:
+    disk = Disk()
+
+    def before(call: str, path: str) -> None:
+        if call == "preallocate":
+            raise OSError(errno.EIO, "injected", path)
+
+    disk.before = before
+    logs = EntryLogs(disk, DIRECTORY, 40 * MIB)
+    with pytest.raises(OSError, match="injected"):
+        fill(logs, 2)

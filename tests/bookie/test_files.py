@@ -1,5 +1,7 @@
 """The file system object: what is built from the system's calls, on a real disk."""
 
+import ctypes
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,3 +108,39 @@ def test_a_lock_is_exclusive(tmp_path: Path) -> None:
         files.lock(path)
     files.close(held)
     files.close(files.lock(path))
+
+
+def test_preallocated_room_does_not_show_and_is_given_back(tmp_path: Path) -> None:
+    """Where the file system knows it: the size stays, the blocks come and go; elsewhere nothing happens."""
+    files = Files()
+    handle = files.open(str(tmp_path / "file"), create=True)
+    files.write(handle, [b"x" * 5000], 0)
+    if files.preallocate(handle, 4096, 8 << 20):
+        assert os.fstat(handle).st_blocks * 512 >= 8 << 20
+    assert files.size(handle) == 5000
+    files.trim(handle)
+    assert os.fstat(handle).st_blocks * 512 < 1 << 20
+    assert files.read(handle, 6000, 0) == b"x" * 5000
+    files.close(handle)
+
+
+def test_preallocation_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not known to the file system or not to the system: false.  Anything else is raised."""
+    handle = Files().open(str(tmp_path / "file"), create=True)
+    failures = [errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOSPC, errno.EIO]
+
+    def fallocate(*arguments: int) -> int:
+        ctypes.set_errno(failures.pop(0))
+        return -1
+
+    monkeypatch.setattr("quire.bookie.files.FALLOCATE", fallocate)
+    for _ in range(2):
+        assert not Files().preallocate(handle, 0, 1 << 20)
+    for number in (errno.ENOSPC, errno.EIO):
+        with pytest.raises(OSError, match=os.strerror(number)) as raised:
+            Files().preallocate(handle, 0, 1 << 20)
+        assert raised.value.errno == number
+    assert not failures
+    monkeypatch.setattr("quire.bookie.files.FALLOCATE", None)
+    assert not Files().preallocate(handle, 0, 1 << 20)
+    Files().close(handle)
