@@ -215,6 +215,7 @@ class SimBookie:
         self.copies: Any = None
         self.garbage: Any = None
         self.serving = False
+        self.looked_since = 0.0  # when it last began to look for superfluous copies
         self._client: Client | None = None  # of its own, for what it does beside its service
 
     def start(self) -> None:
@@ -328,7 +329,7 @@ class SimBookie:
 
         def watched_drop(ledger: int) -> None:
             world.tell(f"{self.name} drops its copy of ledger {ledger}")
-            truth.dropped(name, ledger, world.metadata(ledger), world.timeline.now)
+            truth.dropped(name, ledger, world.metadata(ledger), self.looked_since)
             drop_copy(ledger)
 
         def watched_limbo(ledger: int, limbo: bool, token: object | None = None) -> Status:

@@ -18,7 +18,6 @@ from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
 PAYLOAD_AT = 36  # header and CRC32C
-JUST_NOW = 60.0  # seconds: a disk may be lost between a look at its copies and what is done upon it
 REPAIRER = "x"  # what names of repairing clients begin with
 
 
@@ -155,8 +154,8 @@ class Truth:
             self.break_("garbage", f"{bookie} deletes ledger {ledger}, which exists")
         truth.fenced.discard(bookie)
 
-    def dropped(self, bookie: str, ledger: int, metadata: LedgerMetadata | None, now: float) -> None:
-        """The bookie drops a superfluous copy: the ledger must be closed, do without the bookie and have all its other copies, just now at least."""
+    def dropped(self, bookie: str, ledger: int, metadata: LedgerMetadata | None, since: float) -> None:
+        """The bookie drops a superfluous copy: the ledger must be closed, do without the bookie and have had all other copies since it began to look."""
         truth = self.ledgers.get(ledger)
         if truth is None:
             return
@@ -168,7 +167,7 @@ class Truth:
             kept.discard(bookie)
         for entry in range(truth.first, metadata.last_entry + 1):
             have = truth.kept.get(entry, set()) | {each for found, each in truth.found if found == entry}
-            lacking = {each for each in truth.write_set(entry, metadata) if each not in have or truth.lost.get((entry, each), now) < now - JUST_NOW}
+            lacking = {each for each in truth.write_set(entry, metadata) if each not in have or truth.lost.get((entry, each), since) < since}
             if lacking:
                 self.break_("surplus", f"{bookie} drops its copy of ledger {ledger}, while {sorted(lacking)} lack entry {entry}")
                 return

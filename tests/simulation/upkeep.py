@@ -171,6 +171,7 @@ class Upkeep:
     def _drop_surplus(self, bookie: SimBookie) -> Task:
         process = bookie.process
         assert process is not None
+        bookie.looked_since = self.world.timeline.now
         task = Task(drop_surplus(bookie.own_client(self.history.options), bookie.id, bookie.copies), lambda: process.alive)
         self.tasks.append(task)
         return task
