@@ -128,8 +128,8 @@ class Moving:
                 )
             if idx and not locations and len(self._ledgers) > 1:
                 raise StorageError(
-                    f"{index} is SortedLedgerStorage's, which spreads a ledger over all {len(self._ledgers)} ledger directories; convert it with Apache's "
-                    "`bookkeeper shell convert-to-db-storage` first"
+                    f"{index} is SortedLedgerStorage's, which spreads each ledger over all {len(self._ledgers)} ledger directories, so that none of them "
+                    "could fail alone: have what it holds copied from other bookies with `quire decommission ID`, then `quire bookie format --conf FILE --yes`"
                 )
 
     # The first start

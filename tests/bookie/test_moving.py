@@ -173,9 +173,9 @@ def test_a_missing_index_stops_the_start(name: str, gone: str, said: str, tmp_pa
 
 
 def test_several_directories_of_the_sorted_storage_are_refused(tmp_path: pathlib.Path) -> None:
-    """A ledger's entries may lie in any of them."""
+    """A ledger's entries may lie in any of them; the text says what to do instead."""
     root = unpack("sorted_bookie0_stopped", tmp_path)
-    with pytest.raises(StorageError, match="convert-to-db-storage"):
+    with pytest.raises(StorageError, match=r"all 2 ledger directories.*quire decommission"):
         Here(
             root,
             ledger_directories=(str(root / "ledgers"), str(root / "ledgers2")),
