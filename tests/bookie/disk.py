@@ -197,6 +197,10 @@ class Disk(Files):
             rows = self.rows[path] = WatchedRows(rows, lambda call: self._call(call, path))
         return rows
 
+    def process_ended(self) -> None:
+        """Killed: its files are closed, its locks are free."""
+        self._handles, self._locked = {}, {}
+
     @property
     def open_files(self) -> int:
         return len(self._handles)

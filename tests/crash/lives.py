@@ -243,12 +243,38 @@ def losing_a_directory(life: Life) -> None:
     life.fence(8)
     life.commit()
 
-    def dead(call: str, path: str) -> None:
-        if "/ledgers1" in path:
-            raise OSError(errno.EIO, "the disk is dead", path)
-
-    life.disk.before = dead  # type: ignore[union-attr]
+    life.disk.before = second_disk_dead  # type: ignore[union-attr]
     life.flush()
+    going_on(life)
+
+
+def starting_without_a_directory(life: Life) -> None:
+    """It is dead when the bookie starts again after a kill: what the journal has for it stays there until it is noted as lost."""
+    for number in range(3):
+        life.add(1, number * 2, 2, size=300)
+        life.add(2, number * 2, 2, size=300)
+        life.commit()
+    life.flush()
+    life.add(1, 6, 2)
+    life.add(2, 6, 2)
+    life.fence(3)
+    life.fence(8)
+    life.commit()
+    assert isinstance(life.disk, Disk)
+    life.disk.process_ended()
+    life.disk.before = second_disk_dead
+    again = Life(life.disk, ledgers=2)
+    assert again.storage.lost_directories == ["/disk/ledgers1"]
+    going_on(again)
+
+
+def second_disk_dead(call: str, path: str) -> None:
+    if "/ledgers1" in path:
+        raise OSError(errno.EIO, "the disk is dead", path)
+
+
+def going_on(life: Life) -> None:
+    """So much that journal segments are freed."""
     life.add(2, 8, 2, size=20_000)
     life.commit()
     for number in range(10, 16):
@@ -275,6 +301,7 @@ STORIES: dict[str, Callable[[Life], None]] = {
     "many small": many_small,
     "compacting": compacting,
     "losing a directory": losing_a_directory,
+    "starting without a directory": starting_without_a_directory,
 }
 
 

@@ -33,7 +33,7 @@ CASES = [
     (story, layout)
     for layout in LAYOUTS
     for story in STORIES
-    if (story == "losing a directory") == (layout == "two ledger directories")
+    if (story in ("losing a directory", "starting without a directory")) == (layout == "two ledger directories")
     and not (story == "compacting" and layout in ("sync off", "entries not journaled"))
 ]
 
