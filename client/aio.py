@@ -202,6 +202,12 @@ class Client(Handle):
         finally:
             self._thread.call(watch.cancel)
 
+    async def disable_ensemble_change(self, on: bool = True) -> None:
+        async def switch() -> None:
+            self._client.disable_ensemble_change(on)
+
+        await _wait(self._thread, switch)
+
     async def close(self) -> None:
         await _wait(self._thread, self._client.close)
 

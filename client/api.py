@@ -174,6 +174,16 @@ class Client:
 
         return self.store.watch_ledger(ledger_id, seen)
 
+    def disable_ensemble_change(self, on: bool = True) -> None:
+        """
+        The option of that name at run time, for this client's writers and those to come: while bookies are restarted one after another,
+        say, none is replaced; appends wait where the ack quorum is out of reach.
+        """
+        self.options = self.options.model_copy(update={"disable_ensemble_change": on})
+        for handle in list(self.handles):
+            if isinstance(handle, Writer):
+                handle.keep_ensemble(on)
+
     def close(self) -> Deferred[None]:
         """Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger is closed."""
         if self._closed:

@@ -160,6 +160,17 @@ class Client(Handle):
 
         return LedgerWatch(self._thread, self._thread.wait(begin))
 
+    def disable_ensemble_change(self, on: bool = True) -> None:
+        """
+        The option of that name at run time, for this client's writers and those to come: while bookies are restarted one after another,
+        say, none is replaced; appends wait where the ack quorum is out of reach.
+        """
+
+        async def switch() -> None:
+            self._client.disable_ensemble_change(on)
+
+        self._thread.wait(switch)
+
     def close(self) -> None:
         """Ends every connection; open writers and readers fail with `ClientClosed`.  Ledgers are not closed by this."""
         self._thread.wait(self._client.close)

@@ -247,6 +247,10 @@ class Writer:
         self._tell_closers()
         return done
 
+    def keep_ensemble(self, on: bool) -> None:
+        """From now on bookies that fail are not replaced, as with `disable_ensemble_change`; or they are again."""
+        self._shell.feed(a.KeepEnsemble(on))
+
     def shut_down(self) -> None:
         """The client is closed: appends under way fail with `ClientClosed`, the ledger stays open."""
         self._flush()

@@ -73,6 +73,13 @@ class Shutdown:
 
 
 @dataclass(slots=True)
+class KeepEnsemble:
+    """From now on bookies that fail keep their places, or (`on` False) are replaced again."""
+
+    on: bool
+
+
+@dataclass(slots=True)
 class Forced:
     """Every bookie synced all that was acknowledged up to `last`, where the ledger's length was `length`."""
 
@@ -171,6 +178,7 @@ Input = (
     Append
     | Close
     | Shutdown
+    | KeepEnsemble
     | Forced
     | Acked
     | AddRefused

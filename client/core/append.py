@@ -12,6 +12,7 @@ possible (D1): a writer that lost its ledger writes no metadata.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from quire.client.core.adds import (
@@ -34,6 +35,7 @@ from quire.client.core.adds import (
     Fatal,
     Forced,
     Input,
+    KeepEnsemble,
     Rang,
     Refuse,
     ReleaseAcks,
@@ -228,6 +230,11 @@ class AppendMachine(Sending):
             reason = f"the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)"
             self._give_up(Write.code, f"{self._failures(Standing.FAILED)}, and {reason}", effects)
             return
+        if self.limits.keep_ensemble and not self.recovery and not self.deferred_sync:  # since a moment ago: they failed before that
+            for replica in self._replicas:
+                if replica.standing is Standing.FAILED:
+                    self._set_aside(replica, effects)
+            return
         if self.limits.keep_ensemble:
             reason = f"without them some entries miss the ack quorum of {self.quorums.ack}, and ensemble changes are disabled (disableEnsembleChange)"
             self._give_up(NotEnoughBookies.code, f"{self._failures(Standing.FAILED, Standing.OUT)}; {reason}", effects)
@@ -253,10 +260,11 @@ class AppendMachine(Sending):
         self._round = ()
         if any(replica.standing is Standing.FAILED for replica in self._replicas):  # failed meanwhile: the change goes on
             self._change(effects)
-            return
+            if not self.limits.keep_ensemble or self.state is not State.CHANGING:
+                return
         out = [replica for replica in self._replicas if replica.standing is Standing.OUT]
         lost = {replica.index for replica in out}
-        if (out or self.domains is not None) and not self._writable_without(lost):
+        if (out or self.domains is not None) and not self.limits.keep_ensemble and not self._writable_without(lost):
             reasons = [self._failures(Standing.OUT)] if out else []
             if self.domains is not None and self.quorums.writable_without(lost):
                 reasons.append(self.domains.lack([replica.bookie for replica in self._replicas if replica not in out]))
@@ -315,6 +323,11 @@ class AppendMachine(Sending):
                 self._open(back, effects)
                 self._resend(back, effects)
         self._follow_bookies(any(replica.standing is Standing.OUT for replica in self._replicas), effects)
+
+    def _keep_ensemble(self, given: KeepEnsemble, effects: list[Effect]) -> None:
+        self.limits = replace(self.limits, keep_ensemble=given.on)
+        if self.state is State.OPEN and not given.on:
+            self._return(self._seen or frozenset(), effects)
 
     def _rang(self, given: Rang, effects: list[Effect]) -> None:
         if given.alarm is Alarm.RETRY:
@@ -465,6 +478,7 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
     (S.OPEN, BookiesSeen): Row(M._bookies_seen, WRITABLE),
     (S.OPEN, Rang): Row(M._rang, _ANY_LIVE),
     (S.OPEN, Forced): Row(M._forced, frozenset((S.OPEN,))),
+    (S.OPEN, KeepEnsemble): Row(M._keep_ensemble, WRITABLE),
     (S.OPEN, Fatal): Row(M._fatal, _ENDING),
     (S.OPEN, Close): Row(M._close, _ENDING),
     (S.OPEN, Shutdown): Row(M._shutdown, frozenset((S.DEAD,))),
@@ -477,6 +491,7 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
     (S.CHANGING, BookiesSeen): Row(M._bookies_seen, frozenset((S.CHANGING,))),
     (S.CHANGING, Rang): Row(M._rang, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
     (S.CHANGING, Forced): Row(M._forced, frozenset((S.CHANGING,))),  # of a handle without deferred sync: it moves nothing
+    (S.CHANGING, KeepEnsemble): Row(M._keep_ensemble, frozenset((S.CHANGING,))),  # the change under way goes on
     (S.CHANGING, EnsembleChanged): Row(M._ensemble_changed, _ANY_LIVE),
     (S.CHANGING, ChangeRefused): Row(M._change_refused, _ENDING),
     (S.CHANGING, Fatal): Row(M._fatal, _ENDING),
@@ -493,7 +508,7 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
 }
 for _state in (S.CLOSING, S.CLOSED, S.DEAD):
     TRANSITIONS[_state, Append] = Row(M._refuse, frozenset((_state,)))
-    for _late in (Acked, AddRefused, ChannelLost, BookiesSeen, Rang, EnsembleChanged, ChangeRefused, Forced, Fatal, Close):
+    for _late in (Acked, AddRefused, ChannelLost, BookiesSeen, Rang, EnsembleChanged, ChangeRefused, KeepEnsemble, Forced, Fatal, Close):
         TRANSITIONS[_state, _late] = _stay(_state)
 
 # Reaching one of these is our bug, so it raises instead of being ignored.

@@ -441,3 +441,68 @@ def test_a_ledger_whose_copies_can_not_lie_apart_is_not_created(tmp_path):
     cluster.let_go(lambda _request: True)
     cluster.spin(0.2)
     assert waiting.value == 0
+
+
+def test_ensemble_changes_are_switched_off_and_on_at_run_time():
+    """While they are off a bookie that died keeps its place; once they are on again it is replaced, also in a writer that is idle."""
+    cluster = FakeCluster(4)
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger())
+    cluster.succeed(writer.append(b"a"))
+    first = writer.metadata.last_fragment.bookies
+    client.disable_ensemble_change()
+    cluster.kill(first[0])
+    cluster.succeed(writer.append(b"b"))
+    cluster.spin(1.0)
+    assert (writer.ensemble_changes, writer.bookies_out) == (0, (first[0],))
+    client.disable_ensemble_change(False)
+    cluster.spin(1.0)
+    assert (writer.ensemble_changes, writer.bookies_out) == (1, ())
+    assert first[0] not in writer.metadata.last_fragment.bookies
+    client.disable_ensemble_change()
+    later = cluster.succeed(client.create_ledger())
+    cluster.succeed(later.append(b"a"))
+    cluster.kill(later.metadata.last_fragment.bookies[0])
+    cluster.succeed(later.append(b"b"))
+    assert later.ensemble_changes == 0
+
+
+def test_changes_that_are_switched_off_while_one_is_under_way():
+    """It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer."""
+    story = Story(shape=(3, 3, 3))
+    story.append(1)
+    story.lose(0)
+    assert story.changing
+    story.lose(1)
+    story.give(a.KeepEnsemble(True))
+    story.changed(i0="b7", seen=("b2", "b7"))
+    assert story.machine.state is a.State.OPEN
+    assert not story.changing
+    assert story.machine.out == ("b1",)
+    assert story.ended is None
+    story.ack(0, 0)
+    story.ack(2, 0)
+    assert story.released == -1
+    story.give(a.BookiesSeen(frozenset(("b1", "b2", "b7"))))
+    story.give(a.Rang(a.Alarm.RETRY))
+    story.ack(1, 0)
+    assert story.released == 0
+
+
+def test_a_bookie_that_lapsed_before_changes_were_switched_off_keeps_its_place():
+    story = Story(shape=(3, 3, 2))
+    story.append(1)
+    for index in (0, 1):
+        story.ack(index, 0)
+    story.lose(2)
+    story.give(a.KeepEnsemble(True))
+    story.append(1)
+    assert not story.changing
+    assert story.machine.out == ("b2",)
+    for index in (0, 1):
+        story.ack(index, 1)
+    assert story.released == 1
+    story.give(a.BookiesSeen(frozenset(("b0", "b1", "b5"))))
+    assert not story.changing
+    story.give(a.KeepEnsemble(False))
+    assert story.changing, "a spare is there, and may be taken again"
