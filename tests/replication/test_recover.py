@@ -180,7 +180,7 @@ def test_without_a_spare_the_ledger_is_named_with_the_numbers_and_the_others_go_
     done = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
     assert not done.complete
     assert [each.ledger for each in done.failed] == [stuck]
-    assert "0 of the 3 writable ones" in done.failed[0].reason
+    assert "all that are writable are in the ensemble or failed lately: b0, b2, b3" in done.failed[0].reason
     assert naming(cluster, "b1") == [stuck]
     assert is_whole(cluster, cluster.client(), fine)
     cluster.grow()
