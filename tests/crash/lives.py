@@ -425,7 +425,6 @@ class Recorded(NamedTuple):
     events: Sequence[Event]
 
 
-def record(story: Callable[[Life], None], changes: dict[str, Any], left: Disk | None = None) -> Recorded:
-    disk = RecordingDisk(left)
+def record(story: Callable[[Life], None], changes: dict[str, Any], disk: RecordingDisk) -> Recorded:
     story(Life(disk, **changes))
     return Recorded(disk.start, disk.events)

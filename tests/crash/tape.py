@@ -9,6 +9,7 @@ come through (`loose`, in order).  `aftermaths` gives the disks that a cut there
 
 import os
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,13 @@ from quire.bookie.rows import DictRows, Row
 from tests.bookie.disk import SECTOR, Disk, Inode, WatchedRows, put
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+class Tearable(ABC):
+    """A change of rows that a crash may tear."""
+
+    @abstractmethod
+    def tears(self, dice: random.Random, every: bool) -> Iterator["Tearable"]: ...
 
 
 class Event(NamedTuple):
@@ -105,20 +113,49 @@ class RecordingDisk(Disk):
     def open_rows(self, path: str) -> DictRows:
         rows = self.rows.get(path)
         if not isinstance(rows, TapedRows):
-            if f"{path}/CURRENT" not in self.inodes:
-                self.inodes[f"{path}/CURRENT"] = Inode()
-                self.events.append(Event("new rows", path, self.number(self.inodes[f"{path}/CURRENT"])))
+            self.tape_new(path, {})
             rows = self.rows[path] = TapedRows(rows, path, self.events)
         return rows
 
+    def tape_new(self, path: str, image: object) -> None:
+        """Rows that were not there yet are made, as `image`."""
+        if f"{path}/CURRENT" not in self.inodes:
+            inode = self.inodes[f"{path}/CURRENT"] = Inode()
+            self.events.append(Event("new rows", path, (self.number(inode), image)))
+
+
+def dict_disk(images: dict[str, Any]) -> Disk:
+    """A disk with these rows."""
+    disk = Disk()
+    disk.rows = {path: DictRows(found) for path, found in images.items()}
+    return disk
+
+
+def changed(image: Any, changes: Sequence[Callable[[DictRows], None]]) -> dict[bytes, bytes]:
+    """A dict of rows after some changes."""
+    rows = DictRows(image)
+    for change in changes:
+        change(rows)
+    return rows.as_dict()
+
 
 class Ground:
-    """A disk at one event of a tape."""
+    """
+    A disk at one event of a tape.  What is in rows is an image: a dict, if no other is known to `changed` (an image after the details of some events)
+    and `blank` (a disk without files, with the images of its rows).
+    """
 
-    def __init__(self, disk: RecordingDisk) -> None:
+    def __init__(
+        self,
+        disk: RecordingDisk,
+        changed: Callable[[Any, Sequence[Any]], Any] = changed,
+        blank: Callable[[dict[str, Any]], Disk] = dict_disk,
+    ) -> None:
+        self._changed = changed
+        self._blank = blank
         self.content = {disk.number(inode): bytes(inode.data) for inode in disk.inodes.values()}
         self.names = {path: disk.number(inode) for path, inode in disk.inodes.items()}
-        self.rows = {path: rows.as_dict() for path, rows in disk.rows.items()}
+        self.rows: dict[str, Any] = {path: rows.as_dict() for path, rows in disk.rows.items()}
         self.salts = disk.salts + 100  # those to come differ from those of the tape
         self.loose: list[Event] = []  # done, and not certain to survive; in the order done
 
@@ -133,9 +170,10 @@ class Ground:
             case "sync rows":
                 self._settle(lambda loose: loose.kind == "rows" and loose.subject == event.subject)
             case "new rows":  # RocksDB syncs its own files when it makes them
-                self.content[event.detail] = b""
-                self.names[f"{event.subject}/CURRENT"] = event.detail
-                self.rows[event.subject] = {}
+                number, image = event.detail
+                self.content[number] = b""
+                self.names[f"{event.subject}/CURRENT"] = number
+                self.rows[event.subject] = image
             case _:
                 self.loose.append(event)
 
@@ -154,11 +192,11 @@ class Ground:
             self.loose = [event for event in self.loose if not settled(event)]
             self.content, self.names, self.rows = self.after(now)
 
-    def after(self, kept: Sequence[Event]) -> tuple[dict[int, bytes], dict[str, int], dict[str, dict[bytes, bytes]]]:
+    def after(self, kept: Sequence[Event]) -> tuple[dict[int, bytes], dict[str, int], dict[str, Any]]:
         """What certainly survives, and of the loose events those `kept`."""
         names = dict(self.names)
         written: dict[int, bytearray] = {}
-        changed: dict[str, DictRows] = {}
+        changes: dict[str, list[Any]] = {}
         for event in kept:
             match event.kind:
                 case "create":
@@ -174,21 +212,18 @@ class Ground:
                         written[event.subject] = bytearray(self.content.get(event.subject, b""))
                     put(written[event.subject], *event.detail)
                 case "rows":
-                    if event.subject not in changed:
-                        changed[event.subject] = DictRows(self.rows.get(event.subject, {}))
-                    event.detail(changed[event.subject])
+                    changes.setdefault(event.subject, []).append(event.detail)
         content = {**self.content, **{number: bytes(data) for number, data in written.items()}}
-        rows = {**self.rows, **{path: found.as_dict() for path, found in changed.items()}}
+        rows = {**self.rows, **{path: self._changed(self.rows.get(path), some) for path, some in changes.items()}}
         return content, names, rows
 
     def disk(self, kept: Sequence[Event]) -> Disk:
         """The disk that a process finds after the power came back."""
         content, names, rows = self.after(kept)
-        left = Disk()
+        left = self._blank(rows)
         left.salts = self.salts
         left.inodes = {path: Inode(content.get(number, b"")) for path, number in names.items()}
         left.durable = dict(left.inodes)
-        left.rows = {path: DictRows(found) for path, found in rows.items()}
         return left
 
     def aftermaths(self, dice: random.Random, every: bool) -> Iterator[tuple[str, list[Event]]]:
@@ -216,6 +251,9 @@ class Ground:
 
 def tears(event: Event, dice: random.Random, every: bool) -> Iterator[Event]:
     """A write of which only the beginning came through, or only the end."""
+    if event.kind == "rows" and isinstance(event.detail, Tearable):
+        for torn in event.detail.tears(dice, every):
+            yield Event("rows", event.subject, torn)
     if event.kind != "write":
         return
     offset, data = event.detail

@@ -2,14 +2,17 @@
 Crash points: the power goes at every event of a recorded life, and whatever a disk may keep of what was not synced, the bookie that
 starts on it has everything that was acknowledged, serves nothing false, and holds its fences.
 
-`make test` runs every cut with some of its aftermaths; `make crash` all of them, and pairs of crashes.
+The index and the ledger table are dicts here, which lose what was not synced, or RocksDB with its real files (`rocks`).
+`make test` runs every cut with some of its aftermaths, and a few with RocksDB; `make crash` all of them, and pairs of crashes.
 """
 
 import copy
 import hashlib
 import os
 import random
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +21,8 @@ import quire.bookie.journal
 from quire.bookie.journal_format import segment_start
 from tests.bookie.disk import Disk
 from tests.crash.lives import SEGMENT_BYTES, STORIES, Promises, check, record, start_only
-from tests.crash.tape import Event, Ground
+from tests.crash.rocks import RecordingRocks, RocksDisk
+from tests.crash.tape import Event, Ground, RecordingDisk
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,6 +40,7 @@ CASES = [
     if (story in ("losing a directory", "starting without a directory")) == (layout == "two ledger directories")
     and not (story == "compacting" and layout in ("sync off", "entries not journaled"))
 ]
+ROCKS_CASES = [("everything", "one directory"), ("compacting", "one directory"), ("losing a directory", "two ledger directories")]
 
 
 @pytest.fixture(autouse=True)
@@ -66,26 +71,30 @@ def fingerprint(disk: Disk, promises: Promises) -> bytes:
         digest.update(disk.inodes[path].data)
     for path in sorted(disk.rows):
         digest.update(repr((path, disk.rows[path].as_dict())).encode())
+    if isinstance(disk, RocksDisk):
+        digest.update(repr(sorted(disk.copies.items())).encode())
     digest.update(repr((len(promises.asked), len(promises.told))).encode())
     return digest.digest()
 
 
-def single_crashes(story: str, layout: str, every: bool) -> tuple[int, int]:
-    """(cuts, different disks checked)."""
+def single_crashes(story: str, layout: str, every: bool, disk: RecordingDisk | None = None, share: float = 1) -> tuple[int, int]:
+    """(cuts, different disks checked); `share`: of the disks that a crash may leave only so many, by chance."""
     changes = LAYOUTS[layout]
-    start, events = record(STORIES[story], changes)
+    start, events = record(STORIES[story], changes, disk if disk is not None else RecordingDisk())
     dice = random.Random(11)
     seen: set[bytes] = set()
     number = 0
     for number, ground, promises in cuts(start, events, Promises(lazy=not changes.get("journal_sync_data", True))):
         for words, kept in ground.aftermaths(dice, every):
-            disk = ground.disk(kept)
-            mark = fingerprint(disk, promises)
+            if share < 1 and dice.random() >= share:
+                continue
+            left = ground.disk(kept)
+            mark = fingerprint(left, promises)
             if mark in seen:
                 continue
             seen.add(mark)
             try:
-                check(disk, promises, changes)
+                check(left, promises, changes)
             except BaseException as error:
                 event = events[number] if number < len(events) else "the end"
                 raise AssertionError(f"{story}, {layout}, cut before event {number} ({event}), {words}: {error}") from error
@@ -95,7 +104,7 @@ def single_crashes(story: str, layout: str, every: bool) -> tuple[int, int]:
 def double_crashes(story: str, layout: str, pairs: int, seed: int) -> int:
     """A second crash while the bookie starts again, flushes and stops; a sample of pairs."""
     changes = LAYOUTS[layout]
-    start, events = record(STORIES[story], changes)
+    start, events = record(STORIES[story], changes, RecordingDisk())
     dice = random.Random(seed)
     places = [number for number, event in enumerate(events) if event.kind != "note"]
     chosen = sorted(dice.choice(places) for _ in range(pairs))
@@ -104,7 +113,7 @@ def double_crashes(story: str, layout: str, pairs: int, seed: int) -> int:
         while chosen and chosen[0] == number:
             chosen.pop(0)
             words, kept = dice.choice(list(ground.aftermaths(dice, True)))
-            second_start, second_events = record(start_only, changes, ground.disk(kept))
+            second_start, second_events = record(start_only, changes, RecordingDisk(ground.disk(kept)))
             calls = sum(event.kind != "note" for event in second_events)
             wanted = {dice.randrange(calls + 1) for _ in range(3)}
             for place, (second_number, second_ground, second_promises) in enumerate(cuts(second_start, second_events, promises)):
@@ -130,6 +139,27 @@ def test_a_crash_at_every_event(story: str, layout: str) -> None:
 def test_two_crashes() -> None:
     """A few pairs: the second while the bookie comes back."""
     assert double_crashes("everything", "one directory", pairs=12, seed=1) > 20
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """In memory where the machine has such a file system."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as root:
+        yield Path(root)
+
+
+@pytest.mark.parametrize(("story", "share"), [("everything", 0.03), ("compacting", 0.03)])
+def test_crashes_with_rocksdb(story: str, share: float, scratch: Path) -> None:
+    """The same with the real index and ledger table, some of the disks that may be left."""
+    assert single_crashes(story, "one directory", False, RecordingRocks(scratch), share)[1] > 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("story", "layout"), ROCKS_CASES)
+def test_a_crash_at_every_event_with_rocksdb(story: str, layout: str, scratch: Path) -> None:
+    """Every cut and aftermath, with the copies of RocksDB's files that were made at its syncs and writes, its log of writes whole and torn."""
+    number, disks = single_crashes(story, layout, True, RecordingRocks(scratch))
+    assert disks > number // 2
 
 
 @pytest.mark.long
