@@ -23,6 +23,7 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.index import RunIndex, encode_run
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.moving import KEPT, LEDGERS, ROCKSDB_FILE, RUNS, has_idx, has_locations, kind_of
+from quire.bookie.restoring import COPYING, note_limbo
 from quire.bookie.rows import OpenRows, RocksRows
 from quire.bookie.sequences import Sequences, forget
 from quire.bookie.stopped import Pair, Stopped
@@ -137,6 +138,8 @@ def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: s
             row = table.get(ledger)
             if row is not None:
                 limbo[ledger] = row._replace(limbo=True)
+        if limbo:
+            note_limbo(files, stopped.options, COPYING)  # the next start copies what they lack
         _store(table, limbo)
         table.sync()
         reached = index.sequence, table.sequence

@@ -8,6 +8,7 @@ import pytest
 from quire.bookie.entry_log import HEADER, MAGIC, ledgers_map
 from quire.bookie.files import Files, StorageError
 from quire.bookie.rebuild import Rebuilt, rebuild
+from quire.bookie.restoring import COPYING, noted_limbo
 from quire.bookie.rows import open_read_only
 from quire.bookie.sequences import Sequences
 from quire.bookie.stopped import Stopped
@@ -136,6 +137,7 @@ def test_a_damaged_log_puts_in_limbo_what_it_may_have_held(mapped: bool, tmp_pat
     assert len(found.problems) == 1
     assert "1.log at offset" in found.problems[0]
     assert found.limbo == (1 if mapped else 2)
+    assert noted_limbo(Files(), options_for(tmp_path)) == COPYING, "the next start copies what they lack"
     here = Here(tmp_path)
     answers = [here.read(2, entry) for entry in range(900)]
     assert answers[:300] == [body for body in answers[:300] if isinstance(body, bytes)]
