@@ -105,9 +105,11 @@ class Files:
         """Room on the disk for bytes that will be written from `offset` on, the visible size unchanged; false where the file system knows no such thing."""
         if FALLOCATE is None:
             return False
-        if FALLOCATE(handle, KEEP_SIZE, offset, count) == 0:
-            return True
-        number = ctypes.get_errno()
+        number = errno.EINTR
+        while number == errno.EINTR:  # a signal came
+            if FALLOCATE(handle, KEEP_SIZE, offset, count) == 0:
+                return True
+            number = ctypes.get_errno()
         if number in UNSUPPORTED:
             return False
         raise OSError(number, os.strerror(number))

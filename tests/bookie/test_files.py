@@ -125,9 +125,9 @@ def test_preallocated_room_does_not_show_and_is_given_back(tmp_path: Path) -> No
 
 
 def test_preallocation_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not known to the file system or not to the system: false.  Anything else is raised."""
+    """Not known to the file system or not to the system: false.  Interrupted: tried again.  Anything else is raised."""
     handle = Files().open(str(tmp_path / "file"), create=True)
-    failures = [errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOSPC, errno.EIO]
+    failures = [errno.EOPNOTSUPP, errno.EINTR, errno.ENOSYS, errno.ENOSPC, errno.EIO]
 
     def fallocate(*arguments: int) -> int:
         ctypes.set_errno(failures.pop(0))
