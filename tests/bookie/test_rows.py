@@ -16,7 +16,9 @@ from quire.bookie.moving import open_index
 from quire.bookie.rows import DictRows, RocksRows, Rows
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
-from tests.bookie.disk import Bookie, Disk, options_of
+from quire.protocol.errors import Status
+from tests.bookie.disk import Bookie, Disk, body_of, options_of
+from tests.crash.lives import Life, RealDisk
 
 
 def filled(path: Path, count: int = 10) -> RocksRows:
@@ -94,16 +96,27 @@ def test_a_directory_that_can_not_be_opened_leaves_nothing_open(tmp_path: Path) 
     assert len(closed) == 1
 
 
+class Links:
+    """The next logs of writes of some stores stand on a disk that is full: /dev/full, under the names that RocksDB will take."""
+
+    def __init__(self, *stores: Path) -> None:
+        self._links = [link for store in stores for number in range(6, 40) if not (link := store / f"{number:06d}.log").exists()]
+        for link in self._links:
+            link.symlink_to("/dev/full")
+
+    def remove(self) -> None:
+        for link in self._links:
+            if link.is_symlink():
+                link.unlink()
+
+
 class Full:
-    """A store whose next log of writes stands on a disk that is full: /dev/full, under the names that RocksDB will take."""
+    """A store that filled its disk."""
 
     def __init__(self, path: Path) -> None:
         self.rows = RocksRows(str(path), write_buffer_bytes=64 << 10)
         self.written: list[bytes] = []
-        links = [path / f"{number:06d}.log" for number in range(6, 40)]
-        for link in links:
-            if not link.exists():
-                link.symlink_to("/dev/full")
+        links = Links(path)
         try:
             while True:
                 key = b"%06d" % len(self.written)
@@ -111,9 +124,7 @@ class Full:
                 self.written.append(key)
         except OSError as error:
             self.error = error
-        for link in links:
-            if link.is_symlink():
-                link.unlink()
+        links.remove()
 
 
 def test_a_full_disk_is_told_as_one_and_has_a_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +152,37 @@ def test_a_full_disk_is_told_as_one_and_has_a_way_back(tmp_path: Path, monkeypat
         again = RocksRows(str(tmp_path / path))
         assert [key for key, _value in again.scan(b"", b"z")] == [*full.written, *more]
         again.close()
+
+
+def test_a_bookie_whose_index_is_full_goes_on_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read-only meanwhile, the directory is not given up; then everything is stored, and there after a kill."""
+    monkeypatch.setattr(RealDisk, "open_rows", lambda disk, path: RocksRows(path, write_buffer_bytes=64 << 10))
+    life = Life(RealDisk(), root=str(tmp_path / "live"), ledgers=2)
+    links = Links(*(tmp_path / "live").glob("ledgers*/current/runs"))
+    count = 0
+    while life.storage.read_only is None:
+        for ledger in range(8):
+            assert life.add(ledger, count * 250, 250, size=0) is Status.EOK
+        life.commit()
+        life.storage.flush().addErrback(lambda failure: None)
+        count += 1
+    assert life.storage.read_only is not None
+    assert os.strerror(errno.ENOSPC) in life.storage.read_only
+    assert life.add(0, count * 250) is Status.EREADONLY
+    for ledger in range(8):
+        assert life.now(life.storage.read(ledger, count * 250 - 1)) == body_of(ledger, count * 250 - 1, 0)
+    links.remove()
+    life.flush()
+    assert (life.storage.read_only, life.storage.counters.directories_lost, life.failures) == (None, 0, [])
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    life.close()
+    for root in ("live", "killed"):
+        life = Life(RealDisk(), root=str(tmp_path / root), ledgers=2)
+        for ledger in range(8):
+            assert life.now(life.storage.entries(ledger)) != []
+            for entry in range(0, count * 250, 49):
+                assert life.now(life.storage.read(ledger, entry)) == body_of(ledger, entry, 0)
+        life.close()
 
 
 def test_a_store_that_can_not_be_opened_again_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tests.crash.tape import Event, Ground, RecordingDisk, Tearable
 
 # SPDX-License-Identifier: Apache-2.0
 
+NUMBERS = count()  # of places
 LEFT_OUT = ("LOG", "LOCK", "OPTIONS", "IDENTITY")  # nothing is taken from these
 
 
@@ -71,7 +72,7 @@ class CopiedRows(Rows):
 
     def copy(self) -> Copy:
         """The files now."""
-        target = self._disk.scratch / f"copy{next(self._disk.numbers)}"
+        target = self._disk.scratch / f"copy{next(NUMBERS)}"
         copy_store(self._place, target)
         (name, before), self._log_bytes = self._log_bytes, self._newest()
         log, end = self._log_bytes
@@ -117,21 +118,28 @@ class CopiedRows(Rows):
 
 
 class RecordingRocks(RecordingDisk):
-    """A taped disk whose rows are RocksDB, below `scratch`."""
+    """A taped disk whose rows are RocksDB, below `scratch`; it begins as `left`."""
 
-    def __init__(self, scratch: Path) -> None:
-        super().__init__()
+    def __init__(self, scratch: Path, left: Disk | None = None) -> None:
+        super().__init__(left)
         self.scratch = scratch
-        self.numbers = count()
         self.start = Ground(self, last, partial(rocks_disk, scratch))
+        self._copies = left.copies if isinstance(left, RocksDisk) else {}
+        self.start.rows = dict(self._copies)
 
     def tell(self, call: str, path: str) -> None:
         """A change of rows is about to be made."""
         self._call(call, path)
 
     def open_rows(self, path: str) -> Rows:  # type: ignore[override]  # any rows do
-        rows = CopiedRows(self, path, self.scratch / f"live{next(self.numbers)}")
-        self.tape_new(path, rows.copy())
+        place = self.scratch / f"live{next(NUMBERS)}"
+        if path in self._copies:
+            self._copies[path].put(place)
+        rows = CopiedRows(self, path, place)
+        if path in self._copies:  # RocksDB makes a table of what was in its log, and syncs it
+            self.events += [Event("rows", path, rows.copy()), Event("sync rows", path)]
+        else:
+            self.tape_new(path, rows.copy())
         return rows
 
 

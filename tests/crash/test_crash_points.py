@@ -11,7 +11,8 @@ import hashlib
 import os
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +102,13 @@ def single_crashes(story: str, layout: str, every: bool, disk: RecordingDisk | N
     return number, len(seen)
 
 
-def double_crashes(story: str, layout: str, pairs: int, seed: int) -> int:
+Recorder = Callable[[Disk | None], RecordingDisk]
+
+
+def double_crashes(story: str, layout: str, pairs: int, seed: int, recorder: Recorder = RecordingDisk) -> int:
     """A second crash while the bookie starts again, flushes and stops; a sample of pairs."""
     changes = LAYOUTS[layout]
-    start, events = record(STORIES[story], changes, RecordingDisk())
+    start, events = record(STORIES[story], changes, recorder(None))
     dice = random.Random(seed)
     places = [number for number, event in enumerate(events) if event.kind != "note"]
     chosen = sorted(dice.choice(places) for _ in range(pairs))
@@ -113,7 +117,7 @@ def double_crashes(story: str, layout: str, pairs: int, seed: int) -> int:
         while chosen and chosen[0] == number:
             chosen.pop(0)
             words, kept = dice.choice(list(ground.aftermaths(dice, True)))
-            second_start, second_events = record(start_only, changes, RecordingDisk(ground.disk(kept)))
+            second_start, second_events = record(start_only, changes, recorder(ground.disk(kept)))
             calls = sum(event.kind != "note" for event in second_events)
             wanted = {dice.randrange(calls + 1) for _ in range(3)}
             for place, (second_number, second_ground, second_promises) in enumerate(cuts(second_start, second_events, promises)):
@@ -167,6 +171,13 @@ def test_a_crash_at_every_event_with_rocksdb(story: str, layout: str, scratch: P
 def test_a_crash_at_every_event_with_every_aftermath(story: str, layout: str) -> None:
     """Each prefix of what was not synced, each tear of the next write, each lost by itself."""
     single_crashes(story, layout, every=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("story", "layout"), ROCKS_CASES)
+def test_pairs_of_crashes_with_rocksdb(story: str, layout: str, scratch: Path) -> None:
+    """RocksDB reads what a crash left of its own files, and is cut off again."""
+    assert double_crashes(story, layout, 40, 3, partial(RecordingRocks, scratch)) > 60
 
 
 @pytest.mark.long
