@@ -7,8 +7,10 @@ journal names, each fenced and without a key (the next caller gives it).  What i
 the old index is kept as `runs.old`, an old table as `ledgers.old`.
 
 Knows: how to read records that no index vouches for.  Does not know: deletions that only the metadata store knows (garbage collection finds them).
-Safety: a log that can't be read to its end may have held entries: the ledgers that it concerns are put in limbo, so that nothing of them is denied.
-The sums are those of what the logs hold now: damage done before a rebuild is found by the entries' own digests only.
+Safety: what the logs do not show any more (a damaged record, a fence of a ledger without entries) may not be denied: the directories are noted as if
+they had been given up, so the next start puts in limbo, and fences, what the metadata names, until it was compared with other bookies.  The ledgers of
+a log that can't be read to its end are put in limbo at once.
+The sums are those of what the logs hold now: damage done to an entry before a rebuild is found by its own digest only.
 """
 
 import os
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
+from quire.bookie import given_up
 from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, EntryLogs, log_name, read_map
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import RunIndex, encode_run
@@ -99,6 +102,8 @@ def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: boo
     Rebuilds the index of every ledger directory; with `new_table` also the ledger table, which is made anyway where it is missing.
     Raises `StorageError` when the table lost rows, and for damage in the journals when it is made anew; `OSError`.
     """
+    directories = stopped.options.ledger_directories
+    given_up.note(stopped.files, directories, directories)  # before the first is changed; the next start puts their ledgers in limbo
     found = []
     for number, pair in enumerate(stopped.pairs):
         new = new_table or not stopped.files.exists(os.path.join(pair.rows, LEDGERS, ROCKSDB_FILE))

@@ -12,7 +12,9 @@ from quire.bookie import given_up, restoring
 from quire.bookie.bookie import Bookie
 from quire.bookie.contract import Own
 from quire.bookie.files import Files, StorageError
+from quire.bookie.rebuild import rebuild
 from quire.bookie.restoring import Lost, suspects
+from quire.bookie.stopped import Stopped
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import MemoryCluster, MemoryStore
 from quire.metadata.store import MetadataStore
@@ -140,6 +142,18 @@ def test_lost_directories_put_their_ledgers_in_limbo(tmp_path: Path, lost: str, 
 def test_one_lost_directory_of_two_marks_its_own_ledgers(tmp_path: Path) -> None:
     two = {"ledger_directories": (str(tmp_path / "one"), str(tmp_path / "two"))}
     assert limbo_after(tmp_path, lambda path: wipe(path / "two"), restore=True, **two) == [1, 3]
+
+
+@pytest.mark.parametrize("new_table", [False, True])
+def test_a_rebuilt_index_is_compared_with_other_bookies(tmp_path: Path, new_table: bool) -> None:
+    """It has what the logs show; a record that was damaged there, or a fence without entries, would be missing without a word."""
+
+    def mend(path: Path) -> None:
+        stopped = Stopped(Files(), options_in(path, "memory://none"))
+        rebuild(stopped, new_table=new_table)
+        stopped.close()
+
+    assert limbo_after(tmp_path, mend) == [0, 1, 2, 3]
 
 
 def test_a_directory_that_was_given_up_comes_back_in_limbo(tmp_path: Path) -> None:
