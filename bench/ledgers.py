@@ -7,8 +7,8 @@
 
 Two bookies in processes of their own, metadata in SQLite, one entry of 100 bytes in each ledger at first.  Then three things are measured:
 
-`active`    As many ledgers of the big bookie as the small one has, drawn at random, get adds, and all of the small one: the two do the same work, and only the
-            number of ledgers that they hold differs.  Short bursts by turns, then adds one at a time, some on each side by turns, so that whatever else the
+`active`    The small bookie holds some of the big one's ledgers, drawn at random, and on both these get adds: the two do the same work, and only the number
+            of ledgers that they hold differs.  Short bursts by turns, then adds one at a time, some on each side by turns, so that whatever else the
             machine does hits both.  The bounds on CPU per entry, p50 and p99 are judged on this.
 `spread`    Adds to ledgers drawn from all that the big bookie holds.  A bookie with 10^3 ledgers has no such load: 20,000 adds to 10^3 ledgers are 10^3 runs
             in a flush, 20,000 adds to 10^6 ledgers are 20,000 runs, each with its own row, and nearly each needs its ledger's row read first.  It is told
@@ -59,20 +59,20 @@ def frame(ledger: int, entry: int) -> bytes:
 class Metadata:
     """A SQLite store with as many ledgers as wanted; a process of its own fills it."""
 
-    def __init__(self, directory: pathlib.Path, ledgers: int) -> None:
+    def __init__(self, directory: pathlib.Path, ledgers: Sequence[int]) -> None:
         self.uri = f"sqlite://{directory}/metadata.db"
         quire("metadata", "init", "--metadata", self.uri)
-        self._change("create", range(ledgers))
+        self._change("create", ledgers)
 
-    def delete(self, ledgers: range) -> None:
+    def delete(self, ledgers: Sequence[int]) -> None:
         self._change("delete", ledgers)
 
-    def _change(self, what: str, ledgers: range) -> None:
-        words = ["--change", what, str(ledgers.start), str(ledgers.stop), "--metadata", self.uri]
-        subprocess.run([sys.executable, "-m", "bench.ledgers", *words], check=True)
+    def _change(self, what: str, ledgers: Sequence[int]) -> None:
+        words = [sys.executable, "-m", "bench.ledgers", "--change", what, "--metadata", self.uri]
+        subprocess.run(words, check=True, input=json.dumps(list(ledgers)), text=True)
 
 
-def change(uri: str, what: str, ledgers: range) -> None:
+def change(uri: str, what: str, ledgers: Sequence[int]) -> None:
     """Creates or deletes ledgers, many in one transaction of the store."""
     from quire.metadata import codec, sqlite_tables
     from quire.metadata.ledger import LedgerMetadata
@@ -80,7 +80,7 @@ def change(uri: str, what: str, ledgers: range) -> None:
 
     data = codec.encode(LedgerMetadata.new(1, 1, 1, ["one"], digest=DigestType.CRC32C, password=b"", ctoken=1))
 
-    def some(part: range, connection: sqlite_tables.Connection) -> None:
+    def some(part: Sequence[int], connection: sqlite_tables.Connection) -> None:
         for ledger in part:
             if what == "create":
                 sqlite_tables.create_ledger(connection, uri, ledger, data)
@@ -88,8 +88,8 @@ def change(uri: str, what: str, ledgers: range) -> None:
                 sqlite_tables.delete_ledger(connection, ledger)
 
     async def all_of_them(store: Any) -> None:
-        for start in range(ledgers.start, ledgers.stop, AT_ONCE_METADATA):
-            await store.run(partial(some, range(start, min(start + AT_ONCE_METADATA, ledgers.stop))), writes=True)
+        for start in range(0, len(ledgers), AT_ONCE_METADATA):
+            await store.run(partial(some, ledgers[start : start + AT_ONCE_METADATA]), writes=True)
 
     with_store(uri, all_of_them)
 
@@ -101,7 +101,7 @@ def quire(*words: str) -> str:
 class BookieProcess:
     """A bookie in a directory, started and stopped at will, with one connection that adds."""
 
-    def __init__(self, directory: pathlib.Path, ledgers: int) -> None:
+    def __init__(self, directory: pathlib.Path, ledgers: Sequence[int]) -> None:
         directory.mkdir(parents=True)
         self.ledgers = ledgers
         self.metadata = Metadata(directory, ledgers)
@@ -111,7 +111,7 @@ class BookieProcess:
             f"journalDirectories={directory}/journal\nledgerDirectories={directory}/ledgers\ndiskUsageThreshold=0.99\ndiskUsageWarnThreshold=0.99\n"
         )
         self._log = open(directory / "log", "ab")  # noqa: SIM115  # closed with the process
-        self._next = [0] * ledgers
+        self._next = dict.fromkeys(ledgers, 0)
         self.start()
 
     def start(self) -> float:
@@ -209,34 +209,35 @@ def percentile(values: Sequence[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]
 
 
-Drawn = dict[str, list[int]]  # the ledgers of each side that get adds
-
-
-def bursts(sides: dict[str, BookieProcess], drawn: Drawn, options: argparse.Namespace, rng: random.Random) -> dict[str, float]:
-    """CPU microseconds per entry of each side, over bursts by turns and what follows from them."""
+def settle(sides: dict[str, BookieProcess], options: argparse.Namespace) -> None:
+    """What is in memory is flushed, and what follows from that is over."""
+    time.sleep(options.flush_s)
     for side in sides.values():
         side.settle()
+
+
+def bursts(sides: dict[str, BookieProcess], drawn: Sequence[int], options: argparse.Namespace, rng: random.Random) -> dict[str, float]:
+    """CPU microseconds per entry of each side, over bursts by turns and what follows from them."""
+    settle(sides, options)
     before = {name: side.cpu for name, side in sides.items()}
     turns = -(-options.adds // BURST)
     for number in range(turns):
         for name in sorted(sides, reverse=number % 2 == 1):
-            sides[name].add(sides[name].frames(rng.choices(drawn[name], k=BURST)))
-    time.sleep(options.flush_s)  # what is left in memory is flushed
-    for side in sides.values():
-        side.settle()
+            sides[name].add(sides[name].frames(rng.choices(drawn, k=BURST)))
+    settle(sides, options)
     return {name: (side.cpu - before[name]) / (turns * BURST) * 1e6 for name, side in sides.items()}
 
 
-def waits(sides: dict[str, BookieProcess], drawn: Drawn, options: argparse.Namespace, rng: random.Random) -> dict[str, list[float]]:
+def waits(sides: dict[str, BookieProcess], drawn: Sequence[int], options: argparse.Namespace, rng: random.Random) -> dict[str, list[float]]:
     """Milliseconds of adds one at a time, a few on each side by turns."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(-(-options.samples // BY_TURNS)):
         for name in sorted(sides, reverse=number % 2 == 1):
-            found[name] += sides[name].latencies(rng.choices(drawn[name], k=BY_TURNS))
+            found[name] += sides[name].latencies(rng.choices(drawn, k=BY_TURNS))
     return found
 
 
-def compare(sides: dict[str, BookieProcess], drawn: Drawn, options: argparse.Namespace, rng: random.Random, kind: str = "") -> dict[str, float]:
+def compare(sides: dict[str, BookieProcess], drawn: Sequence[int], options: argparse.Namespace, rng: random.Random, kind: str = "") -> dict[str, float]:
     """The figures of one kind of load."""
     figures = {}
     for name, spent in bursts(sides, drawn, options, rng).items():
@@ -252,16 +253,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     rng = random.Random(1)
     figures: dict[str, Any] = {"many": options.many, "few": options.few}
     with tempfile.TemporaryDirectory(dir=options.dir, prefix="quire-ledgers-") as folder:
-        sides = {name: BookieProcess(pathlib.Path(folder, name), count) for name, count in (("few", options.few), ("many", options.many))}
+        active, everything = sorted(rng.sample(range(options.many), options.few)), range(options.many)
+        sides = {name: BookieProcess(pathlib.Path(folder, name), ledgers) for name, ledgers in (("few", active), ("many", everything))}
         many = sides["many"]
         try:
             for name, side in sides.items():
                 began = time.perf_counter()
-                side.add(side.frames(range(side.ledgers)))
+                side.add(side.frames(side.ledgers))
                 figures[f"{name}_fill_s"] = round(time.perf_counter() - began, 2)
             figures["many_resident_mb_after_fill"] = round(many.resident_mb, 1)
-            figures |= compare(sides, {"few": list(range(options.few)), "many": rng.sample(range(options.many), options.few)}, options, rng)
-            figures |= compare({"many": many}, {"many": list(range(options.many))}, options, rng, "_spread")
+            figures |= compare(sides, active, options, rng)
+            figures |= compare({"many": many}, everything, options, rng, "_spread")
             figures["many_resident_mb"] = round(many.resident_mb, 1)
             many.stop(signal.SIGKILL)
             figures["restart_after_kill_s"] = round(many.start(), 2)
@@ -304,11 +306,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, default=10_000, help="adds one at a time, likewise")
     parser.add_argument("--dir", help="where the bookies' directories lie")
     parser.add_argument("--flush-s", type=float, default=11.0, help="longer than the bookies' flushInterval")
-    parser.add_argument("--change", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--change", help=argparse.SUPPRESS)
     parser.add_argument("--metadata", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.change:
-        change(options.metadata, options.change[0], range(*map(int, options.change[1:])))
+        change(options.metadata, options.change, json.load(sys.stdin))
         return 0
     figures = measure(options)
     figures["missed"] = missed(figures)
