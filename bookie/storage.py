@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie import apache_journal, given_up
+from quire.bookie import apache_journal, given_up, restoring
 from quire.bookie.catch_up import CatchUp
 from quire.bookie.checkpoint import Checkpoints, read_mark
 from quire.bookie.counters import Counters
@@ -306,6 +306,8 @@ class Storage:
                     self._checkpoints.spill(OVERFULL * self._options.write_cache_bytes_max)
             for cut in moving.cuts:
                 log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=cut)
+            if self.limbo_ledgers():
+                restoring.note_limbo(self._files, self._options, restoring.COPYING)  # as Apache's integrity check left them
             self._checkpoints.make_now()
 
     def _apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:

@@ -9,10 +9,13 @@ import pytest
 
 from quire.bookie.apache_journal import GUARD, MARK, read_last_mark
 from quire.bookie.files import Files, StorageError
+from quire.bookie.ledger_table import LedgerTable
+from quire.bookie.restoring import COPYING, noted_limbo
+from quire.bookie.rows import RocksRows
 from quire.protocol.digest import last_add_confirmed
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.apache import Here, ledgers_of, unpack
+from tests.bookie.apache import Here, ledgers_of, options_for, unpack
 
 KINDS = ("rocksdb", "sorted")
 
@@ -45,6 +48,20 @@ def test_every_entry_of_an_apache_bookie_is_served(name: str, moment: str, tmp_p
         here.close()
     assert (root / "ledgers/current/0.log").read_bytes() == log
     assert (root / "ledgers/current/1.log").exists() == (moment == "killed")
+
+
+def test_limbo_that_apache_left_is_looked_after(tmp_path: pathlib.Path) -> None:
+    """Its integrity check had marked a ledger: ours says so where it looks for what has to be copied, before Apache is kept out."""
+    root = unpack("rocksdb_bookie0_stopped", tmp_path)
+    table = LedgerTable(RocksRows(str(root / "index/current/ledgers")))
+    row = table.get(4)
+    assert row is not None
+    table.write({4: row._replace(limbo=True)})
+    table.close()
+    here = Here(root)
+    assert here.storage.limbo_ledgers() == [4]
+    assert noted_limbo(Files(), options_for(root)) == COPYING
+    here.close()
 
 
 @pytest.mark.parametrize("name", KINDS)
