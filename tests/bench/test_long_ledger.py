@@ -47,11 +47,11 @@ def test_its_store_is_read_with_one_seek_and_one_read(tmp_path: pathlib.Path, mo
     [
         (1.5, 1.5, 4.3, []),
         (1.6, 1.0, 4.3, ["p99 warm, ratio: 1.60, at most 1.5"]),
-        (1.0, 2.0, 4.4, ["p99 cold, ratio: 2.00, at most 1.5", "index bytes per entry of 1000000: 4.40, at most 4.3"]),
+        (1.0, 2.0, 4.4, ["index bytes per entry of 1000000: 4.40, at most 4.3"]),
     ],
 )
 def test_missed_bounds_are_named(warm: float, cold: float, index: float, said: list[str]) -> None:
-    """An index of few entries has a log of writes beside them, so it is not judged."""
+    """An index of few entries has a log of writes beside them, so it is not judged; nor is what depends on what else lies in memory."""
     found: dict[str, Any] = {
         "ratios": {"warm": {"p99": warm}, "cold": {"p99": cold}},
         "entries": {"1000": {"index_bytes_per_entry": 9.0}, "1000000": {"index_bytes_per_entry": index}},
