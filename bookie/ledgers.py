@@ -18,6 +18,9 @@ from quire.bookie.ledger_table import LedgerRow
 STATES_MAX = 20_000  # above this, states that nobody uses are evicted after a checkpoint, the oldest first, down to half of it
 EVICTED_AT_ONCE = 500
 KEYS_SHARED_MAX = 1000
+PAGE_LEDGERS = 256
+PAGES_MAX = 8192  # of rows that are remembered: 3 MB
+KINDS_MAX = 255
 LAC_AT = struct.Struct(">q")
 
 
@@ -74,6 +77,11 @@ class LedgerState:
     def row(self) -> LedgerRow:
         return LedgerRow(self.key, self.fenced, self.explicit_lac, self.limbo)
 
+    def differs(self, row: LedgerRow | None) -> bool:
+        return row is not None and (
+            self.fenced is not row.fenced or self.limbo is not row.limbo or self.key != row.key or self.explicit_lac != row.explicit_lac
+        )
+
     def watch(self, watcher: Callable[[], None]) -> None:
         if self.watchers is None:
             self.watchers = []
@@ -90,6 +98,46 @@ class LedgerState:
             watcher()
 
 
+class RowMemory:
+    """
+    Rows of ledgers that are not in memory, a byte for each: few rows differ, and ids mostly stand close together.  It forgets when it likes.
+    To read a row from the table takes ten times as long.
+    """
+
+    __slots__ = ("_kinds", "_numbers", "_pages")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._pages: dict[int, bytearray] = {}
+        self._kinds: list[LedgerRow | None] = [None]
+        self._numbers: dict[LedgerRow, int] = {}
+
+    def get(self, ledger: int) -> LedgerRow | None:
+        page = self._pages.get(ledger // PAGE_LEDGERS)
+        return None if page is None else self._kinds[page[ledger % PAGE_LEDGERS]]
+
+    def put(self, ledger: int, row: LedgerRow) -> None:
+        if row not in self._numbers and len(self._kinds) > KINDS_MAX:
+            self.clear()
+        page = self._pages.get(ledger // PAGE_LEDGERS)
+        if page is None:
+            if len(self._pages) >= PAGES_MAX:
+                self._pages.clear()
+            page = self._pages[ledger // PAGE_LEDGERS] = bytearray(PAGE_LEDGERS)
+        number = self._numbers.get(row)
+        if number is None:
+            number = self._numbers[row] = len(self._kinds)
+            self._kinds.append(row)
+        page[ledger % PAGE_LEDGERS] = number
+
+    def forget(self, ledger: int) -> None:
+        page = self._pages.get(ledger // PAGE_LEDGERS)
+        if page is not None:
+            page[ledger % PAGE_LEDGERS] = 0
+
+
 Changes = Mapping[int, LedgerState | None]
 
 
@@ -101,6 +149,7 @@ class Ledgers:
         self.dirty: dict[int, LedgerState | None] = {}  # None: deleted
         self._settling: Changes = {}  # taken by a checkpoint, perhaps not yet in the table
         self._load = load
+        self._rows = RowMemory()  # what it has of a ledger that is not in `states` is the row in the table
         self._keys: dict[bytes, bytes] = {}  # most ledgers have one of few keys: it is kept once
         self.hour = 0  # how many hours the process has lived
         self._evicted_hour = 0  # no state that was evicted had an add later than that
@@ -108,7 +157,11 @@ class Ledgers:
     def get(self, ledger: int) -> LedgerState | None:
         state = self.states.get(ledger)
         if state is None and self.dirty.get(ledger, self) is not None and self._settling.get(ledger, self) is not None:
-            row = self._load(ledger)
+            row = self._rows.get(ledger)
+            if row is None:
+                row = self._load(ledger)
+                if row is not None:
+                    self._rows.put(ledger, row)
             if row is not None:
                 state = self.states[ledger] = LedgerState.of_row(ledger, row)
                 state.hour = self._evicted_hour
@@ -126,6 +179,7 @@ class Ledgers:
     def delete(self, ledger: int) -> LedgerState | None:
         state = self.states.pop(ledger, None)
         self.dirty[ledger] = None
+        self._rows.forget(ledger)
         return state
 
     def take_dirty(self) -> Changes:
@@ -148,6 +202,8 @@ class Ledgers:
             state = self.states.get(ledger)
             if state is not None and not used(ledger) and self._settled(ledger, state):
                 del self.states[ledger]
+                if state.differs(self._rows.get(ledger)):
+                    self._rows.forget(ledger)
                 self._evicted_hour = max(self._evicted_hour, state.hour)
                 if len(self.states) <= STATES_MAX // 2:
                     return
@@ -163,6 +219,10 @@ class Ledgers:
             and not state.index_stale
             and state.fenced == state.fence_durable
         )
+
+    def load_anew(self) -> None:
+        """`load` gives other rows from now on; states stay as they are."""
+        self._rows.clear()
 
     def changed(self) -> frozenset[int]:
         """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""

@@ -15,13 +15,12 @@ Safety:
 * "no such entry" is said only by a ledger that is not in limbo; an entry that can't be read or fails its checksum is EIO, never a "no".
 """
 
-import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from heapq import merge
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -30,10 +29,9 @@ from quire.bookie import apache_journal, given_up, restoring
 from quire.bookie.catch_up import CatchUp
 from quire.bookie.checkpoint import Checkpoints, read_mark
 from quire.bookie.counters import Counters
-from quire.bookie.dead_directory import DeadDirectory
 from quire.bookie.deleted import DeletedLedgers
 from quire.bookie.directory import LAC_END, LedgerDirectory, current
-from quire.bookie.files import Files, StorageError, Usage, is_dead
+from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.journal import Group, Journal
 from quire.bookie.journal_format import (
     BLOCK,
@@ -57,6 +55,7 @@ from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.ledgers import LAC_AT, Ledgers, LedgerState
 from quire.bookie.lookup import Lookup
 from quire.bookie.moving import Moving
+from quire.bookie.opening import Opening
 from quire.bookie.replay import Replay
 from quire.bookie.rows import OpenRows, RocksRows
 from quire.bookie.space import Space
@@ -69,12 +68,10 @@ from quire.protocol.messages import AddRun
 # SPDX-License-Identifier: Apache-2.0
 
 log = Logger()
-T = TypeVar("T")
 pack_block = BLOCK.pack
 lac_of = LAC_AT.unpack_from
 FRAME_EXTRA = ENTRY_OVERHEAD - FRAME_BODY  # a frame is its body and FRAME_BODY bytes
 MASTER_KEY = slice(8, 28)  # where a V2 add frame holds the key
-LOCK = "quire.lock"
 UNSET_KEY = bytes(20)
 HOUR_S = 3600
 OVERFULL = 2  # a start on full disks holds so many times the write cache
@@ -155,7 +152,7 @@ class Storage:
         `dead`: ledger directories that are given up already, and why; others are when their disk says so, as long as one lives.
         """
         try:
-            self._start(dict(dead or {}))
+            self._start(Opening(self._files, self._options, dead or {}))
         except BaseException:
             with suppress(OSError):  # the first error is the one to tell
                 self._release()
@@ -164,39 +161,34 @@ class Storage:
         self._started = self._reactor.seconds()
         self._timer = self._reactor.callLater(0 if self._cache.full else self._options.flush_interval_ms / 1000, self._on_timer)
 
-    def _start(self, dead: dict[str, str]) -> None:
-        options, files = self._options, self._files
-        indexes = options.index_directories or options.ledger_directories
-        if len(indexes) != len(options.ledger_directories):
-            raise StorageError(f"{len(options.ledger_directories)} ledger directories need as many index directories, not {len(indexes)}")
-        for path in options.journal_directories:
-            files.make_directories(current(path))
-            self._lock(path)
-        pairs = dict(zip(options.ledger_directories, indexes, strict=True))
-        for ledgers, index in pairs.items():
-            self._attempt(dead, ledgers, self._make_directories, ledgers, index)
-        moving = self._with_living(dead, pairs, Moving.check)
-        marks = {path: self._attempt(dead, path, read_mark, files, current(path)) for path in pairs}
-        for ledgers, index in pairs.items():
-            self._directories.append(
-                self._attempt(dead, ledgers, self._open_directory, ledgers, index, marks[ledgers]) or DeadDirectory(ledgers, index, dead[ledgers])
-            )
+    def _start(self, opening: Opening) -> None:
+        opening.make(self._locks)
+        moving = opening.moving(Moving.check)
+        marks = opening.each(lambda path: read_mark(self._files, current(path)))
+        opening.open(self._open_rows, marks, self._workers.pause, self._directories)
         # Which failed in an earlier run: of these, those that are back have their ledgers put in limbo after the start.
-        named = [self._attempt(dead, path, given_up.named, files, path) or () for path in pairs]
-        self._leave_out(dead)
-        self.behind = self._checkpoints.behind = [path for path in pairs if path not in dead and any(path in names for names in named)]
-        if dead and moving.arriving:
-            raise StorageError(f"{'; '.join(dead.values())}: what an Apache bookie left is taken over as a whole or not at all")
+        named = set().union(*opening.each(lambda path: given_up.named(self._files, path)).values())
+        self._leave_out(opening.dead)
+        self.behind = self._checkpoints.behind = [path for path in opening.living if path in named]
+        if opening.dead and moving.arriving:
+            raise StorageError(f"{'; '.join(opening.dead.values())}: what an Apache bookie left is taken over as a whole or not at all")
         moving.begin([directory for directory in self._directories if directory.fault is None])
-        lowest = self._lowest([(path, mark) for path, mark in marks.items() if path not in self.behind and path not in dead])
+        lowest = self._lowest([(path, marks[path]) for path in opening.living if path not in self.behind])
         self._checkpoints.marks = lowest
-        for number, path in enumerate(options.journal_directories):
+        for number, path in enumerate(self._options.journal_directories):
             self._open_journal(path, None if lowest is None else lowest[number])
         self._move_in(moving)
-        self._with_living(dead, pairs, Moving.finish)
-        self._leave_out(dead)
+        opening.moving(Moving.finish)
+        self._leave_out(opening.dead)
         for journal in self._journals:
             journal.start()
+
+    def _leave_out(self, dead: Mapping[str, str]) -> None:
+        """Directories that were found dead are given up, opened or not."""
+        for directory in self._directories:
+            if directory.configured in dead:
+                self._checkpoints.give_up(directory, dead[directory.configured])
+        self._checkpoints.tell_given_up()
 
     def _load_row(self, ledger: int) -> LedgerRow | None:
         number = ledger % len(self._directories)
@@ -219,6 +211,7 @@ class Storage:
             "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on", directory=directory.path, reason=directory.fault
         )
         count = len(self._directories)
+        self._ledgers.load_anew()
         for ledger, state in self._ledgers.states.items():
             if ledger % count == number:
                 state.limbo = True
@@ -241,60 +234,6 @@ class Storage:
         """What the directories missed that are `behind` is in limbo now, durably.  Once, right after the start; `OSError`."""
         self.behind = []
         self._checkpoints.caught_up()
-
-    def _attempt(self, dead: dict[str, str], directory: str, step: Callable[..., T], *args: Any) -> T | None:
-        """A step of the start in one ledger directory; None when its disk is dead, by that or before.  Raises what `step` does where none may be left out."""
-        if directory in dead:
-            return None
-        try:
-            return step(*args)
-        except OSError as error:
-            if not is_dead(error) or directory in self._options.journal_directories or len(dead) + 1 >= len(self._options.ledger_directories):
-                raise
-            dead[directory] = str(error)
-            return None
-
-    def _make_directories(self, ledgers: str, index: str) -> None:
-        for path in dict.fromkeys((ledgers, index)):
-            self._files.make_directories(current(path))
-            self._files.names(current(path))
-        if ledgers not in self._options.journal_directories:
-            self._lock(ledgers)
-
-    def _open_directory(self, ledgers: str, index: str, mark: list[Place] | None) -> LedgerDirectory:
-        return LedgerDirectory(self._files, self._open_rows, ledgers, index, self._options.entry_log_bytes_max, self._workers.pause, marked=mark is not None)
-
-    def _with_living(self, dead: dict[str, str], pairs: Mapping[str, str], step: Callable[[Moving], None]) -> Moving:
-        """A step of moving in, with all directories that live; which of them is dead when it fails, each tells by itself."""
-        while True:
-            living = {ledgers: index for ledgers, index in pairs.items() if ledgers not in dead}
-            try:
-                moving = self._moving(living)
-                step(moving)
-            except OSError:
-                for ledgers, index in living.items():
-                    self._attempt(dead, ledgers, lambda pair: self._moving(pair).check(), {ledgers: index})
-                if not living.keys() & dead.keys():
-                    raise
-            else:
-                return moving
-
-    def _moving(self, pairs: Mapping[str, str]) -> Moving:
-        return Moving(self._files, self._options.model_copy(update={"ledger_directories": tuple(pairs)}), tuple(pairs.values()))
-
-    def _leave_out(self, dead: Mapping[str, str]) -> None:
-        """Directories that were found dead are given up, opened or not."""
-        for directory in self._directories:
-            if directory.configured in dead:
-                self._checkpoints.give_up(directory, dead[directory.configured])
-        self._checkpoints.tell_given_up()
-
-    def _lock(self, directory: str) -> None:
-        path = os.path.join(current(directory), LOCK)
-        try:
-            self._locks.append(self._files.lock(path))
-        except BlockingIOError:
-            raise StorageError(f"{path} is locked: another bookie runs on this directory") from None
 
     def _move_in(self, moving: Moving) -> None:
         """What an Apache bookie's journals hold becomes ours, durably, and Apache is kept out."""

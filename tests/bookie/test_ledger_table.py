@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 import tarfile
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire.bookie import ledgers as ledgers_module
 from quire.bookie.files import StorageError
 from quire.bookie.ledger_table import PAGE_ROWS, SHARED_MAX, LedgerRow, LedgerTable, decode, encode, varint
-from quire.bookie.ledgers import EVICTED_AT_ONCE, STATES_MAX, Ledgers, LedgerState, rows_of
+from quire.bookie.ledgers import EVICTED_AT_ONCE, PAGE_LEDGERS, STATES_MAX, Ledgers, LedgerState, RowMemory, rows_of
 from quire.bookie.rows import DictRows, RocksRows
 from quire.protocol.digest import Digest, DigestType
 
@@ -191,6 +193,67 @@ def test_states_are_loaded_kept_and_evicted() -> None:
     assert len(ledgers.states) == STATES_MAX // 2, "the oldest go"
     assert -1 not in ledgers.states
     assert ledgers.get(1) is not state
+
+
+def test_rows_of_evicted_ledgers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read once; a row that changed, and a deleted one, is read again, and so is every one when told."""
+    monkeypatch.setattr(ledgers_module, "STATES_MAX", 0)
+    table = {number: LedgerRow(b"%d" % (number % 3)) for number in range(1000)}
+    loads: list[int] = []
+
+    def load(ledger: int) -> LedgerRow | None:
+        loads.append(ledger)
+        return table.get(ledger)
+
+    ledgers = Ledgers(load)
+
+    def touched(*wanted: int) -> list[int]:
+        loads.clear()
+        states = [ledgers.get(ledger) for ledger in wanted]
+        assert [None if state is None else state.row for state in states] == [table.get(ledger) for ledger in wanted]
+        assert list(ledgers.evict(lambda ledger: False)) == []
+        return list(loads)
+
+    assert touched(1, 2, 700, 5000) == [1, 2, 700, 5000]
+    assert touched(1, 2, 700, 5000) == [5000]
+    changed = ledgers.get(2)
+    assert changed is not None
+    changed.fenced = changed.fence_durable = True
+    ledgers.dirty[2] = changed
+    ledgers.delete(700)
+    for ledger, row in rows_of(ledgers.take_dirty()).items():
+        if row is None:
+            del table[ledger]
+        else:
+            table[ledger] = row
+    ledgers.settled()
+    assert touched(1, 2) == []
+    assert touched(1, 2, 700) == [2, 700]
+    assert touched(1, 2, 700) == [700]
+    ledgers.load_anew()
+    assert touched(1, 2) == [1, 2]
+
+
+def test_the_memory_of_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In kinds of rows and in ledgers; what it tells is never wrong."""
+    monkeypatch.setattr(ledgers_module, "PAGES_MAX", 4)
+    memory = RowMemory()
+    rng = random.Random(5)
+    rows: dict[int, LedgerRow] = {}
+    told = 0
+    for number in range(4000):
+        ledger = rng.randrange(8 * PAGE_LEDGERS) << rng.choice((0, 0, 0, 40))
+        known = memory.get(ledger)
+        assert known is None or known == rows[ledger]
+        told += known is not None
+        if number % 7 == 0:
+            memory.forget(ledger)
+            assert memory.get(ledger) is None
+        else:
+            rows[ledger] = LedgerRow(b"%d" % rng.randrange(1 + number // 10), fenced=rng.random() < 0.5)
+            memory.put(ledger, rows[ledger])
+            assert memory.get(ledger) == rows[ledger]
+    assert told
 
 
 def test_a_deleted_ledger_does_not_come_back_from_its_old_row() -> None:
