@@ -211,6 +211,7 @@ class Storage:
             "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on", directory=directory.path, reason=directory.fault
         )
         count = len(self._directories)
+        self._ledgers.load_anew()
         for ledger, state in self._ledgers.states.items():
             if ledger % count == number:
                 state.limbo = True
