@@ -81,6 +81,9 @@ APPEND, SENDING = "quire.client.core.append:AppendMachine", "quire.client.core.s
 RECOVERY, SHELL = "quire.client.core.recovery:RecoveryMachine", "quire.client.recovery:Recovery"
 QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.reader:Reader", "quire.client.writer:Writer"
 STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage:Storage", "quire.bookie.journal:Journal", "quire.bookie.checkpoint:Checkpoints"
+GARBAGE, LOGS, COMPACTION = "quire.bookie.garbage:Garbage", "quire.bookie.entry_log:EntryLogs", "quire.bookie.compaction"
+RECOVER, COPIER, RESTORE = "quire.replication.recover", "quire.replication.copier:FragmentCopier", "quire.replication.restore:Restoration"
+SURPLUS = "quire.replication.surplus"
 
 
 def mutant(name: str, guard: str, profile: str, *edits: tuple[str, str, str]) -> Mutant:
@@ -156,6 +159,37 @@ MUTANTS = (
            ("quire.bookie.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY", "Status.ENOENTRY")),
     mutant("a bookie in limbo takes plain adds", "S9", "limbo",
            (f"{STORAGE}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
+    mutant("a bookie that lost its disk is fenced only where it is named", "S9, S10", "surplus",
+           ("quire.bookie.restoring:suspects", "if row.fenced or row.limbo:", "if row.limbo:")),
+    # Garbage collection
+    mutant("what a listing lacks is deleted without reading it again", "4.3", "garbage",
+           (f"{GARBAGE}._delete_confirmed", "if ledger not in absent:", "if False:")),
+    mutant("another cluster's metadata is evidence", "4.3", "garbage", (f"{GARBAGE}._check_cluster", "if found != self._instance_id:", "if False:")),
+    mutant("compaction does not sync the new log", "compaction", "garbage", (f"{LOGS}.finish_whole", "self._files.sync(handle)", "pass")),
+    mutant("the old log goes before the index is synced", "compaction", "garbage", (f"{COMPACTION}:remove_logs", "    directory.sync()\n", "")),
+    mutant("an old log goes though what lives in it was not moved", "compaction", "garbage",
+           (f"{COMPACTION}:Compaction._finish", "index.move(moves[start : start + MOVES_AT_ONCE])", "pass"),
+           (f"{COMPACTION}:Compaction.steps", "self.kept.setdefault(run.log,", "str(")),
+    # Repair
+    mutant("the metadata names a bookie before its copies are complete", "D1, 4.3", "repair", (f"{COPIER}._stored", "code = await answer", "code = 0")),
+    mutant("a fragment that is still written is repaired without fencing", "8, R1", "repair",
+           (f"{RECOVER}:_free_locked", "if writer_depends_on(metadata, run.lost):", "if False:"),
+           (f"{RECOVER}:_mend", "    metadata = record.metadata\n",
+            "    metadata = record.metadata\n    if fragment.last is None:\n        reader = await run.client.open_ledger(record.ledger, b'', recover=False)\n"
+            "        fragment = HeldFragment(fragment.first, reader.last_entry_id, fragment.bookies, fragment.indexes)\n"
+            "        await reader.close()\n")),
+    mutant("repairs without a lock change what they did not copy", "2.6, D1", "repair",
+           (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for", "each.first == planned.first for"),
+           (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")),
+    mutant("a repair does not take the ledger's lock", "4.3", "surplus",
+           (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")),
+    mutant("limbo ends with copies missing", "S9", "limbo", (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
+    # Superfluous copies
+    mutant("a superfluous copy goes though the others do not answer", "4.3", "surplus", (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),
+    mutant("a superfluous copy of a ledger that is not closed goes", "4.3", "idle writer", (f"{SURPLUS}:is_surplus", "metadata.is_closed and all(", "all(")),
+    mutant("a superfluous copy goes with its fence", "S10", "surplus",
+           (f"{STORAGE}.drop_copy", "left.fenced = left.key_logged = True", "left.key_logged = True"),
+           (f"{STORAGE}.drop_copy", "pack_block(FENCE, 0, ledger, 0),", "")),
 )  # fmt: skip
 
 

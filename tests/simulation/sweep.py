@@ -31,6 +31,11 @@ RARE = (
     "session expired", "several replaced in one change", "sync failed", "tail followed to the close", "tail recovered beyond what was confirmed",
     "torn write", "two recoverers", "unacknowledged tail dropped", "bookie came back in limbo", "went on without a spare", "writer crashed",
     "writer told that it is fenced", "wrong LAC hint",
+    "a day passed", "a listing lied", "a living bookie lacked copies", "another cluster answered", "clock set back far", "clock set forward far",
+    "deleted ledger collected", "entry logs compacted", "entry logs removed", "every entry on its whole write quorum", "fragment repaired",
+    "garbage collection forced", "ledger deleted", "limbo ended", "power lost inside a round of garbage collection", "repair begun under faults",
+    "repair beside a recovery", "repair crashed", "repair lost its session", "repair of a ledger that is being written", "repair paused",
+    "superfluous copy dropped", "two repairs",
 )  # fmt: skip
 
 

@@ -16,6 +16,10 @@ QUICK = (
     "adds are acknowledged before the sync",
     "a checkpoint does not sync what it stored",
     "a bookie in limbo says no",
+    "what a listing lacks is deleted without reading it again",
+    "the metadata names a bookie before its copies are complete",
+    "compaction does not sync the new log",
+    "a superfluous copy goes with its fence",
 )
 
 

@@ -4,17 +4,21 @@ from random import Random
 
 import pytest
 
+from quire.bookie.storage import Storage
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import Versioned
 from tests.simulation.disk import SimDisk
-from tests.simulation.history import replay
+from tests.simulation.history import History, replay
 from tests.simulation.plan import PROFILES, draw
 from tests.simulation.sweep import shrink, sweep
 from tests.simulation.timeline import Process, Timeline
 from tests.simulation.truth import LedgerTruth, Truth, Violation
 
-FIXED_SEEDS = range(260)  # twenty of each entry of sweep.MIXED
+FIXED_SEEDS = range(270)  # fifteen of each entry of sweep.MIXED
 
 # Seeds that broke a promise once: (profile, seed).
-REGRESSIONS = [("mix", 8), ("mix", 143), ("mix", 245), ("mix", 290), ("mix", 499), ("mix", 520), ("mix", 576), ("power", 68), ("power", 96), ("tail", 2491)]
+REGRESSIONS = [("mix", 8), ("mix", 143), ("mix", 245), ("mix", 290), ("mix", 499), ("mix", 520), ("mix", 576), ("power", 68), ("power", 96), ("tail", 2491),
+               ("garbage", 16), ("surplus", 260), ("surplus", 486), ("everything", 343), ("everything", 1607)]  # fmt: skip
 
 
 def test_a_fixed_set_of_seeds_breaks_nothing():
@@ -23,6 +27,7 @@ def test_a_fixed_set_of_seeds_breaks_nothing():
     assert result.histories == len(FIXED_SEEDS)
     reached = {case for case, times in result.seen.items() if times}
     assert {"ensemble change", "closed by a recovery", "two recoverers", "limbo answer", "torn write", "conflict on close", "journal replayed"} <= reached
+    assert {"fragment repaired", "every entry on its whole write quorum", "deleted ledger collected", "superfluous copy dropped", "limbo ended"} <= reached
 
 
 @pytest.mark.parametrize(("profile", "seed"), REGRESSIONS)
@@ -40,6 +45,21 @@ def test_a_seed_is_one_history(profile):
     assert first.trace == second.trace
     assert first.world.timeline.events == second.world.timeline.events
     assert first.world.truth.seen == second.world.truth.seen
+
+
+def test_a_copy_that_is_missing_after_the_quiet_is_seen():
+    """Checker 5 asks the bookies' storages; nothing that the cluster says of itself would do."""
+    history = History(draw(PROFILES["repair"], 1))
+    history.run()
+    lines = [line for line in history.lines if line.settled]
+    history.upkeep.audit(lines, "whole")
+    ledger = max((line.truth.id for line in lines), key=lambda each: history.world.shared.ledgers[each].value.last_entry)
+    metadata = history.world.shared.ledgers[ledger].value
+    assert metadata.last_entry >= 0
+    holder = next(bookie for bookie in history.bookies if bookie.id == metadata.ensemble_at(0)[0])
+    Storage.drop_copy(holder.storage, ledger)  # behind the back of who watches
+    with pytest.raises(Violation, match=f"{holder.name} says ENOENTRY for entry 0"):
+        history.upkeep.audit(lines, "whole")
 
 
 def test_shrinking_keeps_what_is_needed(monkeypatch):
@@ -67,6 +87,43 @@ def test_a_paused_process_does_everything_later_and_a_dead_one_nothing():
     process.alive = False
     timeline.run(1.0)
     assert done == [1]
+
+
+def test_a_clock_that_is_set_moves_what_waits_for_it_and_nothing_else():
+    timeline = Timeline()
+    process, other = Process(timeline, "a"), Process(timeline, "b")
+    done = []
+    process.callLater(10.0, done.append, "timer")
+    process.call_by_the_world(5.0, done.append, "answer")
+    other.callLater(7.0, done.append, "other")
+    before = process.seconds()
+    process.set_clock(-100.0)
+    assert process.seconds() == before - 100.0
+    timeline.run(20.0)
+    assert done == ["answer", "other"]
+    process.set_clock(0.0)
+    timeline.run(0.0)
+    assert done == ["answer", "other", "timer"]
+    process.callLater(3600.0, done.append, "early")
+    process.set_clock(4000.0)
+    timeline.run(0.0)
+    assert done[-1] == "early"
+    process.set_clock(1.0)
+    assert process.clock_ahead == 4000.0
+
+
+def test_a_day_asleep_changes_no_order():
+    timeline = Timeline()
+    process = Process(timeline, "a")
+    done = []
+    process.callLater(1.0, done.append, 1)
+    timeline.at(2.0, lambda: done.append(2))
+    timeline.asleep(86_400.0)
+    assert timeline.now == 86_400.0
+    timeline.run(1.5)
+    assert done == [1]
+    timeline.run(1.0)
+    assert done == [1, 2]
 
 
 def test_a_power_loss_keeps_what_was_synced_and_may_tear_the_rest():
@@ -109,3 +166,67 @@ def test_the_first_broken_promise_is_kept():
     truth.came_back("b0", 0, set(), set(), fence_lost=True, synced=True)
     assert truth.violation is not None
     assert truth.violation.invariant == "durable"
+
+
+def closed_truth():
+    """Ledger 0, closed behind entry 1, three copies of each; what bookies b0 to b2 have."""
+    truth = Truth()
+    truth.ledgers[0] = ledger = LedgerTruth(0, (3, 3, 2), "w0", deferred=False)
+    metadata = LedgerMetadata.new(3, 3, 2, ("b0", "b1", "b2")).closed(1, 2)
+    ledger.kept = {entry: {"b0", "b1", "b2", "b3"} for entry in range(2)}
+    return truth, ledger, metadata
+
+
+def broken_by(truth):
+    return None if truth.violation is None else truth.violation.invariant
+
+
+@pytest.mark.parametrize(("lacking", "invariant"), [(None, None), ("kept", "surplus"), ("lost", "surplus"), ("open", "surplus"), ("named", "surplus")])
+def test_a_superfluous_copy_may_go_only_when_all_others_are_there(lacking, invariant):
+    truth, ledger, metadata = closed_truth()
+    if lacking == "kept":
+        ledger.kept[1].discard("b1")
+    elif lacking == "lost":
+        truth.disk_lost("b1", 5.0)
+    elif lacking == "open":
+        metadata = LedgerMetadata.new(3, 3, 2, ("b0", "b1", "b2"))
+    truth.dropped("b0" if lacking == "named" else "b3", 0, metadata, 10.0)
+    assert broken_by(truth) == invariant
+
+
+def test_a_deleted_ledger_stays_deleted_and_only_such_a_one_is_collected():
+    truth, _ledger, metadata = closed_truth()
+    truth.forgotten("b0", 0, None)
+    assert broken_by(truth) is None
+    truth.metadata_deleted(0)
+    truth.metadata_written(0, None, Versioned(metadata, 0))
+    assert broken_by(truth) == "deleted"
+    truth, _ledger, metadata = closed_truth()
+    truth.forgotten("b0", 0, metadata)
+    assert broken_by(truth) == "garbage"
+
+
+@pytest.mark.parametrize(("bookie", "invariant"), [("b3", None), ("b4", "repair")])
+def test_a_repair_names_only_who_has_everything(bookie, invariant):
+    truth, _ledger, metadata = closed_truth()
+    after = metadata.replace_bookies(0, ("b0", bookie, "b2"))
+    truth.authors[id(after)] = ("x1", after)
+    truth.metadata_written(0, Versioned(metadata, 1), Versioned(after, 2))
+    assert broken_by(truth) == invariant
+
+
+def test_a_repair_leaves_what_is_still_written_alone():
+    truth, _ledger, _metadata = closed_truth()
+    before = LedgerMetadata.new(3, 3, 2, ("b0", "b1", "b2"))
+    after = before.replace_bookies(0, ("b0", "b3", "b2"))
+    truth.authors[id(after)] = ("x1", after)
+    truth.metadata_written(0, Versioned(before, 1), Versioned(after, 2))
+    assert broken_by(truth) == "repair"
+
+
+def test_limbo_ends_with_everything():
+    for held, invariant in (({0, 1}, None), ({0}, "limbo")):
+        truth, ledger, metadata = closed_truth()
+        truth.limbo_ended("b0", 0, held, metadata)
+        assert broken_by(truth) == invariant
+        assert ("b0" in ledger.kept[1]) == (1 in held or invariant is not None)

@@ -213,7 +213,7 @@ class Upkeep:
                 self.world.tell(f"{lost.name} is lost for good")
                 lost.lose_disk(amnesia=False)
         self._make_whole(lines)
-        self._audit(lines, "whole")
+        self.audit(lines, "whole")
         self.truth.seen["every entry on its whole write quorum"] += 1
         if plan.seed % 2 == 0 or plan.profile.upkeep:
             self._a_day_later(lines, rng)
@@ -223,7 +223,7 @@ class Upkeep:
         self.do_day(rng)
         self._until_over(self.tasks, "a look for superfluous copies")
         self._collect_all()
-        self._audit(lines, "whole after a day")
+        self.audit(lines, "whole after a day")
         self._gone("garbage collection")
         for bookie in history.bookies:
             if bookie.up:
@@ -236,7 +236,7 @@ class Upkeep:
             if not bookie.gone and not bookie.serving:
                 raise Violation("start", f"{bookie.name} does not start after a power loss")
         self._collect_all()
-        self._audit(lines, "whole after a power loss")
+        self.audit(lines, "whole after a power loss")
         self._gone("a power loss and garbage collection")
 
     def _until_over(self, tasks: list[Task], what: str) -> None:
@@ -311,7 +311,7 @@ class Upkeep:
 
     # What is really on the disks
 
-    def _audit(self, lines: "list[Line]", invariant: str) -> None:
+    def audit(self, lines: "list[Line]", invariant: str) -> None:
         """Checker 5: each entry of each fragment is with its whole write quorum, the right bytes, asked of their storages."""
         bookies = {bookie.id: bookie for bookie in self.history.bookies}
         tasks: list[Task] = []
