@@ -82,7 +82,7 @@ class Replay:
         elif mark != START or self.segments:
             raise StorageError(
                 f"journal {self._directory}: the segment that holds position {mark.position} (group {mark.sequence}) is missing; "
-                "put it back, or remove this bookie's data and let its entries be copied from the others"
+                f"put it back; or remove {self._directory} and `quire bookie start --conf FILE --restore`, which copies what it held from other bookies"
             )
 
     def groups(self) -> Iterator[tuple[bytes, int, int]]:
