@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import cast
 
 from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IAddress, IConnector, IReactorTime
 from twisted.internet.protocol import ClientFactory, Protocol
 from twisted.logger import Logger
@@ -86,7 +87,7 @@ class Lane:
             self._reactor.callLater(0, refuse, CLOSED, "this client was closed")
         elif self.link is not None:
             use(self.link)
-        elif not patient and not self._connecting and self._reactor.seconds() < self._not_before:
+        elif not patient and not self._connecting and self._left_alone_for > 0:
             self._reactor.callLater(0, refuse, LOST, f"bookie {self.bookie} refused a moment ago")
         else:
             self._waiting.append((use, refuse))
@@ -106,10 +107,16 @@ class Lane:
                 self._closed.callback(None)
         return self._closed
 
+    @property
+    def _left_alone_for(self) -> float:
+        """Seconds until the next attempt."""
+        left = self._not_before - self._reactor.seconds()
+        return left if left < self._options.reconnect_wait_ms_max / 1000 + 0.001 else 0.0  # else the clock was set back
+
     def _connect_when_due(self) -> None:
         if self._connecting or self._retry is not None:
             return
-        wait = min(self._not_before - self._reactor.seconds(), self._wait_ms / 1000)  # the clock may have been set back
+        wait = self._left_alone_for
         if wait > 0:
             self._retry = self._reactor.callLater(wait, self._connect)
         else:
@@ -123,11 +130,16 @@ class Lane:
             return
         seconds = self._options.connect_timeout_ms / 1000
         asked = Deferred.fromCoroutine(self._resolve()).addTimeout(seconds, cast(IReactorTime, self._reactor))
-        asked.addCallbacks(self._resolved, lambda failure: self._failed(f"its address is unknown: {failure.getErrorMessage()}"))
+        asked.addCallbacks(self._resolved, self._unresolved)
 
     async def _resolve(self) -> tuple[str, int] | None:
         info = await self._store.service_info(self.bookie)
         return info.bookie_address() if info is not None else address_in(self.bookie)
+
+    def _unresolved(self, failure: Failure) -> None:
+        late = failure.check(DeferredTimeout) is not None
+        why = f"the metadata store did not tell it within {self._options.connect_timeout_ms} ms" if late else failure.getErrorMessage()
+        self._failed(f"its address is unknown: {why}")
 
     def _resolved(self, address: tuple[str, int] | None) -> None:
         if address is None:

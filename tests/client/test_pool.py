@@ -1,6 +1,7 @@
 """The pool: which generation carries what, connecting on demand, refusals and backoff, addresses, closing."""
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import MetaStore, Status
@@ -222,6 +223,36 @@ def test_a_store_that_fails_makes_the_bookie_unreachable_not_an_exception():
     pool.add_channel(BOOKIE, 1, sink)
     assert sink.failures[0][0] == -8
     assert "zk://10.0.0.1:2181" in sink.failures[0][1]
+
+
+def test_a_store_that_does_not_answer_is_named_with_the_time_it_had():
+    net = Net()
+    addresses = Addresses()
+    addresses.service_info = lambda _bookie: Deferred()
+    pool = make_pool(net, addresses, connect_timeout_ms=1500)
+    sink = Listener()
+    pool.add_channel(BOOKIE, 1, sink)
+    net.advance(2)
+    ((code, reason),) = sink.failures
+    assert code == -8
+    assert "its address is unknown: the metadata store did not tell it within 1500 ms" in reason
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_away_from_a_bookie_that_refused():
+    """An impatient read after it is tried at once, not refused for as long as the clock was set back."""
+    net = Net()
+    pool = make_pool(net)
+    first = pool.read(BOOKIE, 1, 0)
+    net.refuse()
+    assert result(first).code == -8
+    refused = pool.read(BOOKIE, 1, 0)
+    net.turn()
+    assert result(refused).code == -8
+    net.rightNow -= 3600.0
+    asked = pool.read(BOOKIE, 1, 0)
+    net.turn()
+    assert pending(asked)
+    net.accept()
 
 
 def test_connections_have_tokens_for_deferred_sync():
