@@ -151,6 +151,7 @@ class RocksRows(Rows):
         self._read_only = read_only
         self._scans: WeakSet[Scan] = WeakSet()
         self._scans_change = Lock()
+        self._reopening = Lock()
         self._full = False  # a write found no room: RocksDB may be stuck
         self._db = self._opened()
 
@@ -185,23 +186,26 @@ class RocksRows(Rows):
 
     def _not_written(self, error: Exception) -> OSError:
         text = f"RocksDB {self.path}: {error}"
-        number = next((number for words, number in FULL.items() if words in text), None)
+        number = next((number for words, number in FULL.items() if words in text), errno.ENOSPC if self._full else None)
         if number is None:
             return OSError(text)
-        self._full = True
+        self._full = True  # other writers get other texts from now on
         return OSError(number, text)
 
     def _open_again(self) -> None:
-        """After a full disk.  Raises `OSError` with ENOSPC while there is too little room, and nothing was done."""
-        if (free := Files().usage(self.path).free) < REOPEN_BYTES:
-            raise OSError(errno.ENOSPC, f"RocksDB {self.path}: {free} bytes are free, {REOPEN_BYTES} are wanted after a write that failed")
-        with suppress(OSError):  # a store that is stuck says so once more
-            self.close()
-        try:
-            self._db = self._opened()
-        except OSError as error:
-            raise self._not_written(error) from error
-        self._full = False
+        """After a full disk.  Raises `OSError` with ENOSPC while it can't be done: too little room, or a reader that still holds the store."""
+        with self._reopening:
+            if not self._full:
+                return  # another thread did it
+            if (free := Files().usage(self.path).free) < REOPEN_BYTES:
+                raise OSError(errno.ENOSPC, f"RocksDB {self.path}: {free} bytes are free, {REOPEN_BYTES} are wanted after a write that failed")
+            with suppress(OSError):  # a store that is stuck says so once more
+                self.close()
+            try:
+                self._db = self._opened()
+            except OSError as error:
+                raise OSError(errno.ENOSPC, f"after a full disk: {error}") from error
+            self._full = False
 
     def get(self, key: bytes) -> bytes | None:
         try:

@@ -4,7 +4,10 @@ import errno
 import os
 import shutil
 import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from twisted.internet.task import Clock
@@ -193,14 +196,50 @@ def test_a_store_that_can_not_be_opened_again_is_tried_again(tmp_path: Path, mon
         raise OSError(f"IO error: {os.strerror(errno.EDQUOT)}: {path}")
 
     monkeypatch.setattr(rows_module.rocks_files, "check", no_room)
-    with pytest.raises(OSError, match="rows") as told:
+    with pytest.raises(OSError, match=os.strerror(errno.EDQUOT)) as told:
         full.rows.write([(b"a", b"b")])
-    assert told.value.errno == errno.EDQUOT
+    assert told.value.errno == errno.ENOSPC
     with pytest.raises(OSError, match="rows"):
         full.rows.get(b"a")
     monkeypatch.undo()
     full.rows.write([(b"a", b"b")])
     assert [key for key, _value in full.rows.scan(b"", b"z")] == [*full.written, b"a"]
+    full.rows.close()
+
+
+def test_many_threads_open_a_full_store_again_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes first after a full disk; the others wait for it, and readers get rows or an error."""
+    full = Full(tmp_path / "rows")
+    opened: list[str] = []
+    check = rows_module.rocks_files.check
+    monkeypatch.setattr(rows_module.rocks_files, "check", lambda path: (opened.append(path), check(path)))
+    start = Barrier(8)
+
+    def write(number: int) -> None:
+        start.wait(30)
+        left = 100
+        while left:
+            try:
+                full.rows.write([(b"%06d-%03d" % (number, left), b"x")])
+                left -= 1
+            except OSError as error:
+                if error.errno != errno.ENOSPC:  # a reader held it at that moment
+                    raise
+
+    def read() -> None:
+        start.wait(30)
+        for _ in range(300):
+            with suppress(OSError):
+                row = full.rows.floor(full.written[5])
+                assert row is not None
+                assert row[0] == full.written[5]
+
+    with ThreadPoolExecutor(8) as threads:
+        done = [threads.submit(write, number) for number in range(6)] + [threads.submit(read) for _ in range(2)]
+        for each in done:
+            each.result(60)
+    assert opened
+    assert len(list(full.rows.scan(b"", b"z"))) == len(full.written) + 600
     full.rows.close()
 
 
