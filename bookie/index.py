@@ -20,7 +20,7 @@ One thread flushes and another may `move` runs to other logs beside it; any thre
 import struct
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from quire.bookie.files import StorageError
@@ -137,6 +137,12 @@ def run_bytes(run: Run) -> int:
     return sum(run.sizes()) + SIZE.size * len(run.sizes())
 
 
+def _count_in(found: dict[int, Use], log: int, rows: int, size: int) -> None:
+    if rows:
+        before = found.get(log, Use(0, 0))
+        found[log] = Use(before.rows + rows, before.size + size)
+
+
 class RunIndex:
     """The runs of one ledger directory, on some `Rows`."""
 
@@ -187,25 +193,28 @@ class RunIndex:
 
     def uses(self, pause: Callable[[], None]) -> dict[int, Use]:
         """Each log that rows name.  A log that nobody writes to and that is not in it is needed by nobody, now and later."""
-        found: dict[int, list[int]] = {}
-        for key, value in self._all(pause):
-            kind, log, _offset, count, size = START.unpack_from(value)
-            use = found.get(log)
-            if use is None:
-                use = found[log] = [0, 0]
-            use[0] += 1
-            if kind == EQUAL:
-                use[1] += count * (size + 4)
-            else:
-                ledger, first = KEY.unpack(key)
-                use[1] += run_bytes(Run(ledger, first, value))
-        return {log: Use(*use) for log, use in found.items()}
+        found: dict[int, Use] = {}
+        for some in self._pages(pause):
+            log, rows, total = -1, 0, 0  # of neighbours that lie in one log, as most do
+            for key, value in some:
+                kind, at, _offset, count, size = START.unpack_from(value)
+                if at != log:
+                    _count_in(found, log, rows, total)
+                    log, rows, total = at, 0, 0
+                rows += 1
+                if kind == EQUAL:
+                    total += count * (size + 4)
+                else:
+                    ledger, first = KEY.unpack(key)
+                    total += run_bytes(Run(ledger, first, value))
+            _count_in(found, log, rows, total)
+        return found
 
-    def _all(self, pause: Callable[[], None], low: bytes = b"", high: bytes = BEHIND_ALL) -> Iterator[Row]:
+    def _pages(self, pause: Callable[[], None], low: bytes = b"", high: bytes = BEHIND_ALL) -> Iterator[list[Row]]:
         """All rows, in small scans: each sees the rows of its moment, and what is split meanwhile is met behind where it was."""
         while True:
             some = self._rows.page(low, high, SCAN_ROWS)
-            yield from some
+            yield some
             if len(some) < SCAN_ROWS:
                 return
             low = some[-1][0] + b"\0"
@@ -215,7 +224,7 @@ class RunIndex:
         """The runs that lie in one of the logs, by ledger and entry; of these ledgers only, if any are given."""
         ranges = [(b"", BEHIND_ALL)] if ledgers is None else ((KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0)) for ledger in ledgers)
         for low, high in ranges:
-            for key, value in self._all(pause, low, high):
+            for key, value in chain.from_iterable(self._pages(pause, low, high)):
                 if HEAD.unpack_from(value)[1] in logs:
                     ledger, first = KEY.unpack(key)
                     yield Run(ledger, first, value)

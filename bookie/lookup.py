@@ -69,10 +69,10 @@ class Lookup:
 
     def forget(self, ledger: int) -> None:
         """The ledger was deleted, or entries of it were written again: what was read ahead is old, also what is just being read."""
-        self._ahead.forget(ledger)
-        window = self._windows.get(ledger)
-        if window is not None:
-            window.old = True
+        if self._ahead.bytes:  # each add to a ledger that was there before the start comes by here
+            self._ahead.forget(ledger)
+        if ledger in self._windows:
+            self._windows[ledger].old = True
 
     def read(self, ledger: int, entry: int) -> "bytes | Status | Deferred[bytes | Status]":
         """One entry body; `entry` -1: the highest stored one.  ENOLEDGER, ENOENTRY, EUNKNOWNLEDGERSTATE, EIO."""
