@@ -6,6 +6,7 @@ missing, what to do.
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,7 +43,7 @@ from tests.client.cluster import FakeCluster
 from tests.reactor import reactor, run
 
 SMALL = {"journalSegmentSizeMB": "4", "dbStorage_writeCacheMaxSizeMb": "32", "diskUsageThreshold": "0.999", "diskUsageWarnThreshold": "0.999"}
-SHORT = {"add_timeout_ms": 600, "read_timeout_ms": 600, "long_poll_ms": 200, "speculative_read_ms": 200}
+SHORT = {"add_timeout_ms": 2500, "read_timeout_ms": 2500, "long_poll_ms": 500, "speculative_read_ms": 500}
 
 
 @contextmanager
@@ -57,12 +58,12 @@ def told(kind: type[Exception], *parts: str) -> Iterator[None]:
 def test_errors_over_real_bookies(tmp_path: Path) -> None:
     """One cluster and one way down: everything works, then two bookies hang, then they are gone, then all are."""
     run(lambda: succeed(None))  # the tests' reactor is the one that the blocking face finds
-    with LocalCluster(tmp_path, 3, options=SMALL) as cluster, connect(cluster.uri, ClientOptions(**SHORT)) as bk:
+    with LocalCluster(tmp_path, 3, options=SMALL) as cluster, connect(cluster.uri) as bk:
         of_the_ledger(bk)
-        with connect(cluster.uri, ClientOptions(**SHORT)) as other:
+        with connect(cluster.uri) as other:
             of_lost_writers(bk, other)
             damaged(cluster, bk, other)
-        hung(cluster, bk)
+        hung(cluster)
         gone(cluster, bk)
 
 
@@ -156,39 +157,41 @@ class Answered:
         self.done.callback(code)
 
 
-def hung(cluster: LocalCluster, bk: Client) -> None:
-    """Two of three bookies are stopped in their tracks."""
-    read = bk.create_ledger()
-    writer, forced = bk.create_ledger(), bk.create_ledger(write_flags="DEFERRED_SYNC")
-    for each in (read, writer, forced):
-        each.append(b"a")
+def hung(cluster: LocalCluster) -> None:
+    """Two of three bookies are stopped in their tracks; everything is asked at once, and waits at the same time."""
     one, two, three = cluster.ids
-    silent = [f"{bookie} gave no answer in time" for bookie in (one, two)]
-    mute = [f"bookie {bookie}, V2: no add was answered for" for bookie in (one, two)]
-    options = ClientOptions(**SHORT, add_quorum_timeout_ms=900, disable_ensemble_change=True)
-    with connect(cluster.uri, options) as patient, connect(cluster.uri, ClientOptions(**SHORT, ensemble_changes_max=0)) as fixed:
+    with (
+        ThreadPoolExecutor(5) as asking,
+        connect(cluster.uri, ClientOptions(**SHORT)) as bk,
+        connect(cluster.uri, ClientOptions(**SHORT, add_quorum_timeout_ms=3000, disable_ensemble_change=True)) as patient,
+        connect(cluster.uri, ClientOptions(**SHORT, ensemble_changes_max=0)) as fixed,
+    ):
+        left, writer, forced = bk.create_ledger(), bk.create_ledger(), bk.create_ledger(write_flags="DEFERRED_SYNC")
         waiting, last = patient.create_ledger(), fixed.create_ledger()
-        waiting.append(b"a")
-        last.append(b"a")
+        for each in (left, writer, forced, waiting, last):
+            each.append(b"a")
         stopped = [cluster.bookie(bookie).pid for bookie in (one, two)]
         for pid in stopped:
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
         try:
-            late = writer.append_async(b"b"), waiting.append_async(b"b"), last.append_async(b"b")
+            appends = [each.append_async(b"b") for each in (writer, waiting, last)]
+            force, opening = asking.submit(forced.force), asking.submit(bk.open_ledger, left.id)
+            silent = [f"{bookie} gave no answer in time" for bookie in (one, two)]
+            mute = [f"bookie {bookie}, V2: no add was answered for" for bookie in (one, two)]
             with told(Timeout, "entries up to 0 could not be forced", *silent, "all 3 bookies of the ensemble must answer"):
-                forced.force()
+                force.result()
+            with told(Timeout, f"ledger {left.id} can't be recovered", "1 of 3 bookies answered", "an ack quorum of 2", *silent, "`quire bookie list`"):
+                opening.result()
             what = "without them some entries miss the ack quorum of 2; start bookies, then open the ledger to see where it ends"
             with told(NotEnoughBookies, "append up to entry 1 (acknowledged: 0)", *mute, "failed lately", three, what):
-                late[0].result()
+                appends[0].result()
             with told(LedgerClosed, "this writer has ended", *mute):
                 writer.append(b"c")
-            with told(AddEntryQuorumTimeout, "entry 1 missed its ack quorum of 2 for 900 ms", *mute, "open the ledger"):
-                late[1].result()
+            with told(AddEntryQuorumTimeout, "entry 1 missed its ack quorum of 2 for 3000 ms", one, two, "open the ledger"):
+                appends[1].result()
             with told(Write, "no add was answered", "maxNumEnsembleChanges", "open the ledger to see where it ends"):
-                late[2].result()
-            with told(Timeout, f"ledger {read.id} can't be recovered", "1 of 3 bookies answered", "an ack quorum of 2", *silent, "`quire bookie list`"):
-                bk.open_ledger(read.id)
+                appends[2].result()
         finally:
             for pid in stopped:
                 assert pid is not None
