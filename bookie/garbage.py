@@ -31,9 +31,10 @@ from quire.protocol.errors import LedgerError
 # SPDX-License-Identifier: Apache-2.0
 
 log = Logger()
-PAGE = 1000  # ids in one page of a listing
+LISTED = 5000  # ids in one page of a listing
+PAGE = 1000  # candidates between two looks at the cluster
 DELETES_PER_TURN = 100
-READS_AT_ONCE = 50
+READS_AT_ONCE = 100
 LISTING_S = 86_400.0  # a store that says that nothing was deleted is not believed for longer
 
 
@@ -290,7 +291,7 @@ class Garbage:
         after = local[0] - 1
         listed = 0
         while at < len(local) and not self._stopped:
-            page = await self._store.ledger_ids(after, PAGE)
+            page = await self._store.ledger_ids(after, LISTED)
             if not page:
                 break
             have = set(page)
