@@ -137,7 +137,7 @@ class Lane:
         return info.bookie_address() if info is not None else address_in(self.bookie)
 
     def _unresolved(self, failure: Failure) -> None:
-        late = failure.check(DeferredTimeout) is not None
+        late = isinstance(failure.value, DeferredTimeout)
         why = f"the metadata store did not tell it within {self._options.connect_timeout_ms} ms" if late else failure.getErrorMessage()
         self._failed(f"its address is unknown: {why}")
 
