@@ -88,12 +88,12 @@ class LedgerDirectory:
                     "put it back, or run `quire bookie rebuild-index --conf FILE`"
                 )
         self._pause = pause
+        self._sequences = Sequences(files, current(index_path), (runs, ledgers))
         with ExitStack() as opened:  # what is open is closed again when the rest can't be had
             self.table = LedgerTable(open_rows(ledgers))
             opened.callback(_give_back, self.table)
             self.index = open_index(files, open_rows, current(index_path), self.logs, self.table)
             opened.callback(_give_back, self.index)
-            self._sequences = Sequences(files, current(index_path))
             self._sequences.check(self.index.sequence, self.table.sequence, runs, ledgers)
             files.sync_directory(current(index_path))  # RocksDB syncs what is in its directory, not the directory's own name
             opened.pop_all()

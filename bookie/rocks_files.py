@@ -12,7 +12,7 @@ Knows: that format and CURRENT.  Does not know: what the records say, tables, op
 none, and RocksDB reads them to their end.
 Safety: a manifest passes only when each record fits its sum up to the end, or up to a record that the file is too short for by every measure.
 Of a log of writes only what never ends is refused: RocksDB stops at a bad record, as it must after a power loss; whether that record
-was durable the numbers in `quire.rows` tell.
+was durable the numbers in `quire.rows` tell, and `stops` where it is.
 """
 
 import os
@@ -104,3 +104,14 @@ def check(directory: str, files: Files | None = None) -> None:
             bad = first_bad(files.read_file(log) or b"")
             if bad is not None and bad.endless:
                 raise StorageError(f"{log} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}")
+
+
+def stops(directory: str, files: Files) -> str | None:
+    """Where RocksDB will end reading the logs of writes of a directory before their end: a line with file and offset.  Raises `OSError`."""
+    for name in files.names(directory):
+        if name.endswith(".log"):
+            log = os.path.join(directory, name)
+            bad = first_bad(files.read_file(log) or b"")
+            if bad is not None:
+                return f"{log} at offset {bad.offset} holds a record of writes, and {bad.why}"
+    return None

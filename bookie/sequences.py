@@ -19,11 +19,12 @@ again afterwards.
 
 import os
 import struct
+from collections.abc import Iterable
 
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.rocks_files import WHAT_TO_DO
+from quire.bookie.rocks_files import WHAT_TO_DO, stops
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,10 +37,14 @@ MAGIC, VERSION = b"QROW", 1
 class Sequences:
     """The file in one index directory (`<dir>/current`)."""
 
-    def __init__(self, files: Files, directory: str) -> None:
-        """Raises `StorageError` that names the file when it is damaged, `OSError`."""
+    def __init__(self, files: Files, directory: str, stores: Iterable[str] = ()) -> None:
+        """
+        `stores`: those in which a loss is to be told with its place, before they are opened, for RocksDB then removes what it has read.
+        Raises `StorageError` that names the file when it is damaged, `OSError`.
+        """
         self.path = os.path.join(directory, NAME)
         self._files = files
+        self._places = {path: stops(path, files) for path in stores}
         self._known = self._read()
 
     def _read(self) -> tuple[int, int]:
@@ -56,10 +61,9 @@ class Sequences:
         """The numbers of the two stores as they were opened; None: whatever it has.  Raises `StorageError` that names the store which lost rows."""
         for found, known, path in ((index, self._known[0], index_path), (table, self._known[1], table_path)):
             if found is not None and found < known:
-                raise StorageError(
-                    f"{path}: damaged: {known - found} writes that were durable are gone (the last one found is {found} of {known}); "
-                    f"its log of writes (*.log in it) holds a bad record, or it was removed; {WHAT_TO_DO}"
-                )
+                place = self._places.get(path) or "its log of writes (*.log in it) holds a bad record, or it was removed"
+                gone = f"{known - found} writes that were durable are gone (the last one found is {found} of {known})"
+                raise StorageError(f"{path}: damaged: {gone}; {place}; {WHAT_TO_DO}")
 
     def write(self, index: int, table: int) -> None:
         """Both stores are durable up to these numbers.  Raises `OSError`."""

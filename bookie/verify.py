@@ -148,8 +148,9 @@ def _directory(files: Files, pair: Pair, open_rows: OpenRows, report: Report) ->
             if rows is None and logs.ids and files.exists(os.path.join(pair.logs, "quire.mark")):
                 report.bad(f"{os.path.join(pair.rows, name)} is gone or can't be read: run `quire bookie rebuild-index --conf FILE`")
         if runs is not None and ledgers is not None:
+            paths = os.path.join(pair.rows, RUNS), os.path.join(pair.rows, LEDGERS)
             try:
-                Sequences(files, pair.rows).check(runs.sequence, ledgers.sequence, os.path.join(pair.rows, RUNS), os.path.join(pair.rows, LEDGERS))
+                Sequences(files, pair.rows, paths).check(runs.sequence, ledgers.sequence, *paths)
             except StorageError as failure:
                 report.bad(str(failure))
         _logs(logs, report)

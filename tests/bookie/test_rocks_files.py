@@ -8,8 +8,8 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, strategies
 
-from quire.bookie.files import StorageError
-from quire.bookie.rocks_files import BLOCK_BYTES, check, first_bad, masked
+from quire.bookie.files import Files, StorageError
+from quire.bookie.rocks_files import BLOCK_BYTES, check, first_bad, masked, stops
 from quire.bookie.rows import RocksRows
 
 WHOLE, FIRST, MIDDLE, LAST = range(1, 5)
@@ -106,6 +106,8 @@ def test_what_rocksdb_writes_passes(tmp_path: Path) -> None:
     store = made(tmp_path)
     check(str(store))
     check(str(tmp_path / "none"))
+    assert stops(str(store), Files()) is None
+    assert stops(str(tmp_path / "none"), Files()) is None
     for path in (*store.glob("MANIFEST-*"), *store.glob("*.log")):
         data = path.read_bytes()
         assert first_bad(data) is None
@@ -136,7 +138,9 @@ def test_a_log_that_would_never_be_read_to_its_end_is_told(tmp_path: Path) -> No
     path.write_bytes(data[: second + 6] + b"\x05" + data[second + 7 :])
     with pytest.raises(StorageError, match=f"{path} at offset {second}: damaged.*rebuild-index"):
         RocksRows(str(store))
-    path.write_bytes(data[:second] + b"\xff" + data[second + 1 :])
+    assert stops(str(store), Files()) == f"{path} at offset {second} holds a record of writes, and its type is that of a log which is used again"
+    path.write_bytes(data[: second + 20] + b"\xff" + data[second + 21 :])
+    assert stops(str(store), Files()) == f"{path} at offset {second} holds a record of writes, and its checksum is wrong"
     rows = RocksRows(str(store))
     assert [key for key, _value in rows.scan(b"", b"z")] == [b"0", b"a"]
     rows.close()
