@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from twisted.internet.defer import CancelledError
 
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import MetadataStore
@@ -28,6 +29,7 @@ from quire.tools.running import with_client, with_store
 
 if TYPE_CHECKING:
     from quire.client.api import Client, Entry
+    from quire.client.writer import Writer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -73,10 +75,8 @@ def write(
     descriptor = sys.stdin.fileno() if file is None or str(file) == "-" else os.open(file, os.O_RDONLY)
     cutter = Lines() if lines else Blocks(size or BLOCK_BYTES)
 
-    async def story(reactor: Any, client: "Client") -> dict[str, Any]:
-        source = Input(reactor, descriptor)
-        writer = await client.create_ledger(ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest)
-        output.note(f"writing ledger {writer.id}")
+    async def fill(reactor: Any, source: Input, writer: "Writer") -> tuple[int, float]:
+        """Number of entries, and seconds."""
         appender = Appender(writer, None if source.size is not None else reactor)
         entries = 0
         with output.Progress(f"ledger {writer.id}", source.size, "bytes") as progress:
@@ -91,7 +91,17 @@ def write(
             if payloads:
                 await appender.send(payloads)
             await appender.flush()
-            seconds = progress.elapsed
+            return entries, progress.elapsed
+
+    async def story(reactor: Any, client: "Client") -> dict[str, Any]:
+        source = Input(reactor, descriptor)
+        writer = await client.create_ledger(ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest)
+        output.note(f"writing ledger {writer.id}")
+        try:
+            entries, seconds = await fill(reactor, source, writer)
+        except CancelledError:
+            output.note(f"ledger {writer.id} stays open: `quire ledger recover {writer.id}` closes it behind what was acknowledged")
+            raise
         if keep_open:
             await writer.write_lac()  # or nobody but a recovery could read the last batch
         else:

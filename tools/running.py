@@ -63,6 +63,7 @@ def run(story: Callable[[Any], Awaitable[T]]) -> T:
 
     def interrupted() -> Deferred[None] | None:
         stopping.append(True)
+        reactor.stop = lambda: None  # a second signal finds it stopping
         if ended.called or not started:
             return None
         started[0].cancel()

@@ -278,15 +278,19 @@ def test_check_tells_by_fragment_and_bookie_what_is_missing(cluster: LocalCluste
 
 
 def test_interrupted_writing_leaves_no_traceback(uri: str) -> None:
-    """SIGINT ends it with status 130; the ledger stays open and can be recovered with what was acknowledged."""
+    """SIGINT, or two, ends it with status 130; the ledger stays open and can be recovered with what was acknowledged, which is told."""
     with Command(uri, "ledger", "write", "--lines") as writer:
         ledger = begin_writing(writer)
         writer.say(b"before\n")
         with Command(uri, "ledger", "tail", ledger, "--from", 0) as tail:
             assert tail.stdout.readline() == b"before\n"
         writer.process.send_signal(2)
+        writer.process.send_signal(2)
         assert writer.process.wait(30) == 130
-        assert writer.stderr.read().decode().strip().splitlines()[-1] == "quire: interrupted"
+        said = writer.stderr.read().decode().strip().splitlines()
+        assert said[-1] == "quire: interrupted"
+        assert f"`quire ledger recover {ledger}` closes it" in said[-2]
+        assert not [line for line in said if "thread" in line]
     ok("ledger", "recover", ledger, metadata=uri)
     assert ok("ledger", "read", ledger, metadata=uri).raw == b"before\n"
 
