@@ -503,10 +503,11 @@ def scarce(bookie: Bookie, segments: int) -> Callable[[str, str], None]:
     return before
 
 
+@pytest.mark.parametrize("synced", [True, False])
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool) -> None:
+def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool, synced: bool) -> None:
     """The disk is full, but old segments can be given back: that is done at once, and nobody is refused; a start finds the same."""
-    bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
+    bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_sync_data=synced)
     reasons: list[str | None] = []
     bookie.storage.read_only_changed = reasons.append
     bookie.disk.before = scarce(bookie, 3)
@@ -517,7 +518,7 @@ def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool
     assert bookie.tokens == list(range(100))
     assert reasons == []
     assert bookie.storage.counters.checkpoints in (3, 4, 5)
-    again = Bookie(bookie.disk.crashed(None), write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
+    again = Bookie(bookie.disk.killed(), write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_sync_data=synced)
     again.disk.before = scarce(again, 3)
     assert all(again.read(1, entry) == body_of(1, entry, 100_000) for entry in range(100))
     for entry in range(100, 150):
