@@ -17,6 +17,7 @@ from quire.bookie.directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.moving import open_index
 from quire.bookie.rows import DictRows, RocksRows, Rows
+from quire.bookie.sequences import Sequences
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
 from quire.protocol.errors import Status
@@ -273,8 +274,8 @@ def test_everything_is_closed_whoever_complains(tmp_path: Path) -> None:
     bookie = Bookie(disk, ledgers=2)
     bookie.close()
     again = Storage(options_of(ledgers=2), Clock(), disk, open_rows=lambda path: Sticky(closed, path), workers=InlineWorkers())
-    disk.replace("/disk/ledgers1/current/quire.rows", b"damaged")
-    with pytest.raises(StorageError, match=r"/disk/ledgers1/current/quire.rows at offset 0"):
+    Sequences(disk, "/disk/ledgers1/current").write(5, 5)
+    with pytest.raises(StorageError, match="/disk/ledgers1/current/runs: damaged: 5 writes"):
         again.start()
     assert sorted(closed) == [f"/disk/ledgers{number}/current/{name}" for number in range(2) for name in ("ledgers", "runs")]
     assert disk.open_files == 0
