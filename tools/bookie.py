@@ -197,7 +197,7 @@ def check(
     """
     Tells whether a bookie could start with this configuration, and verifies every file of it. Changes nothing.
 
-    First its cookies, its disks, the metadata store. Then, if it does not run, its journals, ledger table, index, and each entry against its
+    First its cookies, its ports, its disks, the metadata store. Then, if it does not run, its journals, ledger table, index, and each entry against its
     checksum. Exit status 1 if anything is wrong; each problem names file and offset.
 
     \b
@@ -211,6 +211,7 @@ def check(
             raise typer.Exit(1)
         return
     from quire.bookie import disks, identity
+    from quire.bookie.bookie import BookieFailed, bound_socket
     from quire.bookie.files import Files
     from quire.conf.bookie import BookieOptions
     from quire.conf.properties import load
@@ -225,11 +226,14 @@ def check(
         cluster = (await store.cluster()).instance_id
         new = await identity.check(store, options, bookie, cluster, files, write=False)
         found = (await store.bookies()).find(bookie)
+        if found is None:
+            for host, port in ((identity.listening_address(options), options.port), (options.metrics_host, options.metrics_port)):
+                bound_socket(host, port).close()
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
     try:
         state = with_store(options.metadata_uri, story)
-    except identity.IdentityError as failure:
+    except (BookieFailed, identity.IdentityError) as failure:
         raise refused(str(failure)) from None
     seen = None if state["new"] else disks.look(files, options)  # a new one's directories need not exist yet
     state["read_only"] = None if seen is None else seen.reason

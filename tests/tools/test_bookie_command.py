@@ -206,6 +206,16 @@ def test_cookies_and_format(cluster: Cluster) -> None:
     assert cluster.quire("bookie", "list") == ""
 
 
+def test_a_check_tries_the_ports(cluster: Cluster) -> None:
+    """One that somebody else has would stop the start."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for key in ("bookiePort", "prometheusStatsHttpPort"):
+            said = cluster.quire("bookie", "check", "--conf", str(cluster.conf), status=1, **{f"BK_{key}": str(port)})
+            assert f"127.0.0.1:{port} can't be listened on: Address already in use" in said
+    assert json.loads(cluster.quire("bookie", "check", "--conf", str(cluster.conf), "--json"))["new"] is True
+
+
 def test_configurations_that_are_refused(shared: Cluster) -> None:
     """Status 2, and the line says where and what."""
     for more, said in (
