@@ -24,7 +24,7 @@ _thread: threading.Thread | None = None
 def _ensure() -> None:
     global _thread  # noqa: PLW0603
     with _started:
-        if _thread is None:
+        if _thread is None and not reactor.running:  # type: ignore[attr-defined]  # or the blocking face of a test before runs it
             up = threading.Event()
             reactor.callWhenRunning(up.set)
             _thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name="test-reactor", daemon=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 
 import quire.client.api as api
 from quire.client import (
@@ -57,7 +57,6 @@ def told(kind: type[Exception], *parts: str) -> Iterator[None]:
 
 def test_errors_over_real_bookies(tmp_path: Path) -> None:
     """One cluster and one way down: everything works, then two bookies hang, then they are gone, then all are."""
-    run(lambda: succeed(None))  # the tests' reactor is the one that the blocking face finds
     with LocalCluster(tmp_path, 3, options=SMALL) as cluster, connect(cluster.uri) as bk:
         of_the_ledger(bk)
         with connect(cluster.uri) as other:
