@@ -33,7 +33,6 @@ from quire.protocol.errors import LedgerError
 log = Logger()
 LISTED = 5000  # ids in one page of a listing
 PAGE = 1000  # candidates between two looks at the cluster
-DELETES_PER_TURN = 100
 READS_AT_ONCE = 100
 LISTING_S = 86_400.0  # a store that says that nothing was deleted is not believed for longer
 
@@ -310,8 +309,11 @@ class Garbage:
         return missing
 
     async def _delete_confirmed(self, candidates: list[int]) -> None:
-        """Deletes those of the candidates that are read again and do not exist."""
-        gone: list[int] = []
+        """
+        Deletes those of the candidates that are read again and do not exist: a few at a time, in the turn in which that is known, for their ids
+        may be used again.
+        """
+        trouble = ""
         for start in range(0, len(candidates), READS_AT_ONCE):
             if self._stopped:
                 raise Doubt("the bookie stops")
@@ -321,22 +323,16 @@ class Garbage:
             for ledger in some:
                 if ledger not in absent:
                     raise Doubt(f"{self._store.uri} did not list ledger {ledger}, yet it exists")
-            gone += some
-            spent = self._clock.seconds() - began
-            left = len(some) / self._options.gc_metadata_reads_per_second - max(spent, 0)
-            if left > 0:
-                await pause(self._clock, left)
-        await self._check_cluster()
-        trouble = ""
-        for start in range(0, len(gone), DELETES_PER_TURN):
+            await self._check_cluster()
             self._unswept = True
-            for ledger in gone[start : start + DELETES_PER_TURN]:
+            for ledger in some:
                 try:
                     self._storage.delete_ledger(ledger)
                 except (StorageError, OSError) as failure:  # its row can't be read; the others go
                     trouble = f"ledger {ledger} can't be deleted: {failure}"
                 else:
                     self._storage.counters.gc_ledgers_deleted += 1
-            await pause(self._clock, 0)
+            spent = self._clock.seconds() - began
+            await pause(self._clock, max(0.0, len(some) / self._options.gc_metadata_reads_per_second - max(spent, 0)))
         if trouble:
             raise Doubt(trouble)

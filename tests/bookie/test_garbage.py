@@ -233,6 +233,24 @@ def test_a_failed_round_does_not_count_as_a_listing() -> None:
     assert scene.local == [1]
 
 
+def test_an_id_that_is_used_again_meanwhile_keeps_its_new_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was confirmed to be gone goes before anything else is asked: later its id may be another ledger's."""
+    scene = Scene(range(120), 1000)
+    read = scene.store.read_ledger
+
+    def reading(ledger: int) -> Deferred[Versioned[Any]]:
+        if ledger == 110:  # the first ones are confirmed by now
+            scene.store.have.add(3)
+            scene.storage.kept[3] = FakeLedger(b"new")
+        return read(ledger)
+
+    monkeypatch.setattr(scene.store, "read_ledger", reading)
+    scene.round()
+    assert scene.local == [3]
+    assert scene.garbage.problem is None
+    assert scene.storage.counters.gc_ledgers_deleted == 120
+
+
 @pytest.mark.parametrize("failure", [StorageError("ledger table: the row of ledger 2 is damaged"), OSError(5, "Input/output error")])
 def test_a_ledger_whose_row_is_damaged_is_told(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays, and the round says why; the others go, logs are looked at all the same, and the next round tries again."""
