@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import connect
 from quire.metadata.store import pause
 from quire.protocol.digest import Digest, DigestType
-from quire.protocol.errors import NoSuchLedgerExists
+from quire.protocol.errors import NoSuchEntry
 from quire.replication.surplus import IDLE_S
 from quire.tools.surplus import SurplusRuns
 from tests.reactor import reactor, run
@@ -40,7 +40,7 @@ def test_a_copy_goes_and_may_come_again(tmp_path: Path) -> None:
             bookie.copies.idle_seconds = lambda ledger: IDLE_S  # type: ignore[method-assign]  # a day has passed
             done = await runs.run()
             assert (done.dropped, done.kept) == ([writer.id], {})
-            assert (await client.pool.read(spare, writer.id, 3)).code == NoSuchLedgerExists.code
+            assert (await client.pool.read(spare, writer.id, 3)).code == NoSuchEntry.code, "the ledger's fence stays"
             assert [entry.data for entry in await reader.read(0, 49)] == [b"%d" % number for number in range(50)]
             assert await bookie.copies.store(writer.id, key, 0, [body for body in bodies if body is not None]) == 0
             await client.close()
