@@ -196,8 +196,9 @@ class FragmentCopier:
         """Checked bodies from `first` on, at least one, at most `count`."""
         code = OK
         survivors, alike = self._group(first, count, index)
+        begin = self._prefer  # other runs, which are read at the same time, change it
         for turn in range(len(survivors)):
-            place = (self._prefer + turn) % len(survivors)
+            place = (begin + turn) % len(survivors)
             piece = await self._reader.piece(survivors[place], first, alike)
             if piece.code == OK:
                 self._prefer = place

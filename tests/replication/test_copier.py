@@ -1,5 +1,7 @@
 """Copying one fragment: what lands where, from whom, in which order, and what happens when anybody fails."""
 
+from random import Random
+
 import pytest
 
 from quire.client.record import LedgerRecord
@@ -158,3 +160,19 @@ def test_an_empty_fragment_needs_no_copies():
     cluster.succeed(made.copy(fragment.indexes[0], "b4"))
     assert not client.pool.asked
     assert cluster.succeed(made.name({1: "b4"}))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_runs_that_are_read_at_the_same_time_ask_every_survivor(seed):
+    """Of a striped ledger several runs are read at once, each with survivors of its own; which of them served last is no reason to ask one twice."""
+    cluster = FakeCluster(6)
+    rng = Random(seed)
+    ensemble = ["b0", "b1", "b2", "b3"]
+    ledger = closed(cluster, {0: ensemble}, 60, 3)
+    for entry in range(61):
+        survivors = [name for step in range(3) if (name := ensemble[(entry + step) % 4]) != "b0"]
+        for name in rng.sample(survivors, len(survivors) - 1):
+            del cluster.bookies[name].ledgers[ledger].entries[entry]
+    made, fragment, _ = copier(cluster, ledger, {"b0"})
+    cluster.succeed(made.copy(fragment.indexes[0], "b5"))
+    assert sorted(bodies(cluster, "b5", ledger)) == sorted(bodies(cluster, "b0", ledger))
