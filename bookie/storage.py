@@ -25,9 +25,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie import apache_journal, given_up, restoring
+from quire.bookie import given_up, restoring
 from quire.bookie.catch_up import CatchUp
 from quire.bookie.checkpoint import Checkpoints, read_mark
+from quire.bookie.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.counters import Counters
 from quire.bookie.deleted import DeletedLedgers
 from quire.bookie.directory import LAC_END, LedgerDirectory, current
@@ -37,10 +38,8 @@ from quire.bookie.journal_format import (
     BLOCK,
     BODIES,
     DELETED,
-    END,
     EXPLICIT_LAC,
     FENCE,
-    FRAME_BODY,
     FRAMES,
     KEY,
     LIMBO,
@@ -48,11 +47,9 @@ from quire.bookie.journal_format import (
     Place,
     blocks,
     join_bodies,
-    split_bodies,
-    split_frames,
 )
 from quire.bookie.ledger_table import LedgerRow
-from quire.bookie.ledgers import LAC_AT, Ledgers, LedgerState
+from quire.bookie.ledgers import Ledgers, LedgerState
 from quire.bookie.lookup import Lookup
 from quire.bookie.moving import Moving
 from quire.bookie.opening import Opening
@@ -69,13 +66,8 @@ from quire.protocol.messages import AddRun
 
 log = Logger()
 pack_block = BLOCK.pack
-lac_of = LAC_AT.unpack_from
-FRAME_EXTRA = ENTRY_OVERHEAD - FRAME_BODY  # a frame is its body and FRAME_BODY bytes
-MASTER_KEY = slice(8, 28)  # where a V2 add frame holds the key
-UNSET_KEY = bytes(20)
 HOUR_S = 3600
 OVERFULL = 2  # a start on full disks holds so many times the write cache
-COPY_ONLY = b"\0"  # in a block of a deletion: the ledger lives on elsewhere
 
 
 class Storage:
@@ -134,6 +126,8 @@ class Storage:
             entries_per_second=options.compaction_entries_per_second,
             bytes_per_second=options.compaction_bytes_per_second,
         )
+        self._contents = Contents(self._cache, self._ledgers, self._deleted, self._checkpoints, self._lookup, self.counters, reactor)
+        self._insert = self._contents.insert
         self.read, self.read_run = self._lookup.read, self._lookup.read_run
         self.entries, self.lac = self._lookup.entries, self._lookup.lac
         self._timer: Any = None
@@ -240,7 +234,7 @@ class Storage:
         if moving.arriving:
             log.info("storage: taking over what an Apache bookie left")
             for block in moving.blocks():
-                self._apply_apache(*block)
+                self._contents.apply_apache(*block)
                 if self._cache.full:
                     self._checkpoints.spill(OVERFULL * self._options.write_cache_bytes_max)
             for cut in moving.cuts:
@@ -248,31 +242,6 @@ class Storage:
             if self.limbo_ledgers():
                 restoring.note_limbo(self._files, self._options, restoring.COPYING)  # as Apache's integrity check left them
             self._checkpoints.make_now()
-
-    def _apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:
-        """
-        One block of Apache's journal.  A ledger that nobody knows is made without a key, which the first writer gives: its key record may lie before the mark
-        (spec bookie-storage.md 1.5, 1.9), and a fence may not be forgotten.
-        """
-        state = self._ledgers.get(ledger)
-        if state is None:
-            state = self._create(ledger, b"")
-            state.surveyed = False  # Apache's index may have entries of it
-        if kind == apache_journal.KEY:
-            if state.key in (b"", UNSET_KEY):
-                state.key = bodies[0]
-                state.key_logged = True
-                self._ledgers.dirty[ledger] = state
-            elif bodies[0] not in (state.key, UNSET_KEY):
-                raise StorageError(f"Apache's journal has another master key for ledger {ledger} than its index; these are not the directories of one bookie")
-        elif kind == apache_journal.FENCE:
-            state.fenced = state.fence_durable = True
-            self._ledgers.dirty[ledger] = state
-        elif kind == apache_journal.EXPLICIT_LAC:
-            self._keep_explicit_lac(state, bodies[0])
-        else:
-            self._insert(state, kind, bodies, sum(map(len, bodies)) + ENTRY_OVERHEAD * len(bodies))
-            self.counters.replayed_entries += len(bodies)
 
     def _lowest(self, marks: list[tuple[str, list[Place] | None]]) -> list[Place] | None:
         """For each journal where replay begins: the lowest of all directories' marks; None: with all that is there."""
@@ -296,7 +265,7 @@ class Storage:
             self.counters.replayed_groups += 1
             try:
                 for block in blocks(data, offset, length):
-                    self._apply(data, *block)
+                    self._contents.apply(data, *block)
             except ValueError as error:
                 raise StorageError(f"journal {current(path)}: {error}") from error
             if self._cache.full:
@@ -323,42 +292,6 @@ class Storage:
         journal.failed = self._on_journal_failed
         journal.crowding = self._on_crowding
         self._journals.append(journal)
-
-    def _apply(self, data: bytes, kind: int, count: int, ledger: int, begin: int, end: int) -> None:
-        """One replayed block.  A block for a ledger that nobody knows belongs to one that was deleted."""
-        state = self._ledgers.get(ledger)
-        if kind in (FRAMES, BODIES):
-            bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
-            if state is None and kind == FRAMES and bodies:
-                state = self._rowless(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
-                state.key_logged = True
-            if state is not None and bodies:
-                self._insert(state, int.from_bytes(bodies[0][8:16], "big", signed=True), bodies, end - begin + FRAME_EXTRA * count)
-                self.counters.replayed_entries += count
-        elif kind == KEY:
-            if state is None:
-                state = self._rowless(ledger, data[begin:end])
-            elif state.key in (b"", UNSET_KEY):
-                state.key = data[begin:end]
-                self._ledgers.dirty[ledger] = state
-            state.key_logged = True
-        elif kind == FENCE and state is not None:
-            state.fenced = state.fence_durable = True
-            self._ledgers.dirty[ledger] = state
-        elif kind == EXPLICIT_LAC and state is not None:
-            self._keep_explicit_lac(state, data[begin:end])
-        elif kind == UNJOURNALED and state is not None:
-            state.limbo = True
-            state.unjournaled = self._checkpoints.taken
-            self._ledgers.dirty[ledger] = state
-        elif kind == LIMBO and state is not None:
-            # Limbo may have ended when all was here; what was only in memory since the last checkpoint, copies among it, is not here any more.
-            state.limbo = data[begin:end] == b"\1" or state.unjournaled >= 0
-            self._ledgers.dirty[ledger] = state
-        elif kind == DELETED:
-            self._drop(ledger, remembered=data[begin:end] != COPY_ONLY)
-        elif kind not in (KEY, FENCE, EXPLICIT_LAC, LIMBO, DELETED, END, UNJOURNALED):
-            raise StorageError(f"journal: block of unknown kind {kind} for ledger {ledger}; a newer version wrote it")
 
     # Writing
 
@@ -394,7 +327,7 @@ class Storage:
         if state is None:
             if self._deleted.refuses(ledger, self._reactor.seconds()):
                 return Status.ENOLEDGER if run.recovery else Status.EFENCED
-            state = self._create(ledger, run.master_key)
+            state = self._contents.create(ledger, run.master_key)
         frames = run.frames
         if not self._options.journal_write_data:
             self._add_unjournaled(state, run, journal, token)
@@ -440,34 +373,6 @@ class Storage:
             state.unjournaled = self._checkpoints.taken
             journal.append((pack_block(UNJOURNALED, 0, state.id, 0),), BLOCK.size, token)
 
-    def _insert(self, state: LedgerState, first: int, bodies: list[bytes], size: int) -> None:
-        self._cache.put(state.id, first, bodies, size)
-        last = first + len(bodies) - 1
-        if first <= state.last or not state.surveyed:
-            self._lookup.forget(state.id)  # older copies may have been read ahead
-        state.last = max(state.last, last)
-        state.hour = self._ledgers.hour
-        # A writer's LAC only rises, so the last body of what came together has the highest.
-        body = bodies[-1]
-        if len(body) >= LAC_END:
-            (lac,) = lac_of(body, 16)
-            if lac > state.lac:
-                state.lac = lac
-                if state.watchers is not None:
-                    state.wake()
-
-    def _create(self, ledger: int, key: bytes) -> LedgerState:
-        self._deleted.forget(ledger)
-        state = self._ledgers.create(ledger, key)
-        state.index_stale = self._checkpoints.deleting(ledger)
-        return state
-
-    def _rowless(self, ledger: int, key: bytes) -> LedgerState:
-        """A ledger that only the journal or the metadata knows; a crash may have left rows in the index that the journal does not reach up to."""
-        state = self._create(ledger, key)
-        state.surveyed = state.index_stale
-        return state
-
     def _adopt_key(self, state: LedgerState, key: bytes) -> bool:
         """A ledger made by an integrity check or a rebuilt table has no key yet: the first one given becomes its key."""
         if state.key not in (b"", UNSET_KEY):
@@ -489,7 +394,7 @@ class Storage:
         """The ledger, made if it is unknown, its key in the journal; None when the key is wrong."""
         state = self._ledgers.get(ledger)
         if state is None:
-            state = self._create(ledger, key)
+            state = self._contents.create(ledger, key)
         elif state.key != key and not self._adopt_key(state, key):
             return None
         if not state.key_logged:
@@ -544,16 +449,9 @@ class Storage:
         if state is None:
             return Status.EUA
         journal.append((pack_block(EXPLICIT_LAC, 0, ledger, len(body)), body), BLOCK.size + len(body), token)
-        self._keep_explicit_lac(state, body)
+        self._contents.keep_explicit_lac(state, body)
         state.wake()
         return Status.EOK
-
-    def _keep_explicit_lac(self, state: LedgerState, body: bytes) -> None:
-        state.explicit_lac = body
-        self._ledgers.dirty[state.id] = state
-        if len(body) >= 16:
-            (lac,) = lac_of(body, 8)
-            state.lac = max(state.lac, lac)
 
     def force(self, ledger: int, token: object) -> None:
         """`token` comes back after a sync that covers every add of the ledger that was acknowledged before; never when its directory was given up."""
@@ -584,7 +482,7 @@ class Storage:
         for ledger, row in rows.items():
             state = self._ledgers.get(ledger)
             if state is None:
-                state = self._rowless(ledger, row.key)
+                state = self._contents.rowless(ledger, row.key)
             elif state.key in (b"", UNSET_KEY):
                 state.key = row.key
             state.limbo = state.limbo or row.limbo
@@ -620,7 +518,7 @@ class Storage:
             return
         kept = b"" if remembered else COPY_ONLY
         self._journal_of(ledger).append((pack_block(DELETED, 0, ledger, len(kept)), kept), BLOCK.size + len(kept))
-        state = self._drop(ledger, remembered)
+        state = self._contents.drop(ledger, remembered)
         if state is not None:
             state.wake()
 
@@ -632,8 +530,8 @@ class Storage:
         state = self._ledgers.get(ledger)
         if state is None:
             return
-        self._drop(ledger, remembered=False)
-        left = self._create(ledger, state.key)
+        self._contents.drop(ledger, remembered=False)
+        left = self._contents.create(ledger, state.key)
         left.fenced = left.key_logged = True
         blocks = (
             *(pack_block(DELETED, 0, ledger, len(COPY_ONLY)), COPY_ONLY),
@@ -642,15 +540,6 @@ class Storage:
         )
         self._journal_of(ledger).append(blocks, sum(map(len, blocks)), None, left)  # of one group: all or nothing
         state.wake()
-
-    def _drop(self, ledger: int, remembered: bool = True) -> LedgerState | None:
-        self._cache.forget(ledger)
-        self._lookup.forget(ledger)
-        self._checkpoints.deleted.add(ledger)
-        if remembered:
-            state = self._ledgers.get(ledger)
-            self._deleted.add(ledger, state is not None and state.fenced, self._reactor.seconds())
-        return self._ledgers.delete(ledger)
 
     # What comes back
 
