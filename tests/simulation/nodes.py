@@ -316,7 +316,7 @@ class SimBookie:
             found = read(ledger, entry)
 
             def look(result: Any) -> Any:
-                truth.answered(name, ledger, entry, result, had)
+                truth.answered(name, ledger, entry, result, had, world.metadata(ledger))
                 return result
 
             return found.addCallback(look) if isinstance(found, Deferred) else look(found)

@@ -106,12 +106,19 @@ class Truth:
         if truth is not None:
             truth.fenced.add(bookie)
 
-    def answered(self, bookie: str, ledger: int, entry: int, found: Any, had: bool) -> None:
-        """What storage says to a read; `had`: when it was asked it had answered for that entry."""
-        if found in (Status.ENOENTRY, Status.ENOLEDGER) and had and self.has(bookie, ledger, entry):
+    def answered(self, bookie: str, ledger: int, entry: int, found: Any, had: bool, metadata: LedgerMetadata | None) -> None:
+        """
+        What storage says to a read; `had`: when it was asked it had answered for that entry.  A bookie that lost its disk and was replaced by a repair is
+        asked only by who has old metadata, and may say no: whoever would close the ledger upon that meets the repair's version.
+        """
+        if found in (Status.ENOENTRY, Status.ENOLEDGER) and had and self.has(bookie, ledger, entry) and not self._replaced(bookie, ledger, metadata):
             self.break_("no false negative", f"{bookie} said {found.name} for entry {entry} of ledger {ledger}, which it acknowledged before")
         if found is Status.EUNKNOWNLEDGERSTATE:
             self.seen["limbo answer"] += 1
+
+    def _replaced(self, bookie: str, ledger: int, metadata: LedgerMetadata | None) -> bool:
+        lost = self.ledgers[ledger].lost
+        return metadata is not None and bookie not in metadata.bookies() and any(bookie == each for _entry, each in lost)
 
     def has(self, bookie: str, ledger: int, entry: int) -> bool:
         truth = self.living(ledger)
