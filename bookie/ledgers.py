@@ -78,9 +78,7 @@ class LedgerState:
         return LedgerRow(self.key, self.fenced, self.explicit_lac, self.limbo)
 
     def differs(self, row: LedgerRow | None) -> bool:
-        return row is not None and (
-            self.fenced is not row.fenced or self.limbo is not row.limbo or self.key != row.key or self.explicit_lac != row.explicit_lac
-        )
+        return row is None or self.fenced is not row.fenced or self.limbo is not row.limbo or self.key != row.key or self.explicit_lac != row.explicit_lac
 
     def watch(self, watcher: Callable[[], None]) -> None:
         if self.watchers is None:
@@ -101,7 +99,7 @@ class LedgerState:
 class RowMemory:
     """
     Rows of ledgers that are not in memory, a byte for each: few rows differ, and ids mostly stand close together.  It forgets when it likes.
-    To read a row from the table takes ten times as long.
+    To read a row from the table takes eight microseconds, to look here one.
     """
 
     __slots__ = ("_kinds", "_numbers", "_pages")
@@ -203,7 +201,7 @@ class Ledgers:
             if state is not None and not used(ledger) and self._settled(ledger, state):
                 del self.states[ledger]
                 if state.differs(self._rows.get(ledger)):
-                    self._rows.forget(ledger)
+                    self._rows.put(ledger, state.row)
                 self._evicted_hour = max(self._evicted_hour, state.hour)
                 if len(self.states) <= STATES_MAX // 2:
                     return
