@@ -293,13 +293,15 @@ class Garbage:
             page = await self._store.ledger_ids(after, LISTED)
             if not page:
                 break
-            have = set(page)
-            if page[0] <= after or len(have) < len(page) or sorted(page) != page:
-                raise Doubt(f"{self._store.uri} listed ledgers out of order behind {after}")
+            stop = bisect_right(local, page[-1])
+            held = local[at:stop].tolist()
+            if held != page:  # or it is as good as what is held here
+                have = set(page)
+                if page[0] <= after or len(have) < len(page) or sorted(page) != page:
+                    raise Doubt(f"{self._store.uri} listed ledgers out of order behind {after}")
+                missing += sorted(set(held) - have)
             listed += len(page)
             after = page[-1]
-            stop = bisect_right(local, after)
-            missing += sorted(set(local[at:stop]) - have)
             at = stop
         if self._stopped:
             raise Doubt("the bookie stops")
