@@ -111,14 +111,16 @@ class Truth:
         What storage says to a read; `had`: when it was asked it had answered for that entry.  A bookie that lost its disk and was replaced by a repair is
         asked only by who has old metadata, and may say no: whoever would close the ledger upon that meets the repair's version.
         """
-        if found in (Status.ENOENTRY, Status.ENOLEDGER) and had and self.has(bookie, ledger, entry) and not self._replaced(bookie, ledger, metadata):
+        if found in (Status.ENOENTRY, Status.ENOLEDGER) and had and self.has(bookie, ledger, entry) and not self._replaced(bookie, ledger, entry, metadata):
             self.break_("no false negative", f"{bookie} said {found.name} for entry {entry} of ledger {ledger}, which it acknowledged before")
         if found is Status.EUNKNOWNLEDGERSTATE:
             self.seen["limbo answer"] += 1
 
-    def _replaced(self, bookie: str, ledger: int, metadata: LedgerMetadata | None) -> bool:
-        lost = self.ledgers[ledger].lost
-        return metadata is not None and bookie not in metadata.bookies() and any(bookie == each for _entry, each in lost)
+    def _replaced(self, bookie: str, ledger: int, entry: int, metadata: LedgerMetadata | None) -> bool:
+        """Whether all that it could deny was lost with its disk, and belongs to others by now."""
+        truth = self.ledgers[ledger]
+        asked = [entry] if entry >= 0 else [each for each, kept in truth.kept.items() if bookie in kept]
+        return metadata is not None and all((each, bookie) in truth.lost and bookie not in truth.write_set(each, metadata) for each in asked)
 
     def has(self, bookie: str, ledger: int, entry: int) -> bool:
         truth = self.living(ledger)
