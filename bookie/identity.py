@@ -418,7 +418,7 @@ def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bar
     if holding and len(options.ledger_directories) != len(listed(known.ledgers)):
         raise IdentityError(
             f"{', '.join(holding)} holds ledgers, and a ledger's directory follows from its id and how many there are: with one more they would not be "
-            f"found.  To add it, `quire decommission {expected.bookie}`, then `quire bookie format --conf FILE --yes`, then start with all of them"
+            f"found.  To add it, `quire decommission {expected.bookie}`, then begin with all of them, empty, under another bookieId"
         )
     filled = [directory for directory in bare if directory in full]
     if filled:

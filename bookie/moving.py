@@ -129,7 +129,7 @@ class Moving:
             if idx and not locations and len(self._ledgers) > 1:
                 raise StorageError(
                     f"{index} is SortedLedgerStorage's, which spreads each ledger over all {len(self._ledgers)} ledger directories, so that none of them "
-                    "could fail alone: have what it holds copied from other bookies with `quire decommission ID`, then `quire bookie format --conf FILE --yes`"
+                    "could fail alone: have what it holds copied from other bookies with `quire decommission ID`, then begin empty, under another bookieId"
                 )
 
     # The first start
