@@ -26,6 +26,7 @@ from quire.replication.together import all_of
 # SPDX-License-Identifier: Apache-2.0
 
 RUNS_MAX = 32  # of a striped ledger, whose runs are short, asked of one bookie at a time
+SINGLES_MAX = 256  # entries of a bookie that denies or damages one after the other and doesn't tell what it has, asked for at a time
 BYTES_MAX = 8 << 20  # what these may bring back together, judged by the entries seen so far
 ASSUMED_ENTRY_BYTES = 64 << 10  # before the first
 
@@ -183,6 +184,7 @@ class BookieCheck:
 
     async def _run(self, first: int, count: int) -> None:
         stop = first + count
+        ahead = 0  # so many further entries are asked for one by one, but together: nothing says where the next good one is
         while first < stop:
             if self._given_up:
                 self._note(first, stop - first, self._given_up)
@@ -192,15 +194,26 @@ class BookieCheck:
                 self._entry_bytes = max(map(len, piece.bodies))
                 self._tally.seen(len(piece.bodies))
                 first += len(piece.bodies)
+                ahead = 0
             elif piece.code not in ABOUT_ONE_ENTRY:
                 self._given_up = piece.code
-            elif piece.code == NoSuchEntry.code:
-                gap = await self._gap(first, stop)
+            else:
+                gap = await self._gap(first, stop) if piece.code == NoSuchEntry.code else 1
                 self._note(first, gap, piece.code)
                 first += gap
-            else:
-                self._note(first, 1, piece.code)
-                first += 1
+                if self._stored is None:
+                    await all_of([self._single(entry) for entry in range(first, min(first + ahead, stop))])
+                    first = min(first + ahead, stop)
+                    ahead = min(2 * ahead + 1, SINGLES_MAX, BYTES_MAX // self._entry_bytes)
+
+    async def _single(self, entry: int) -> None:
+        piece = await self._reader.piece(self._bookie, entry, 1)
+        if piece.code == OK:
+            self._tally.seen(1)
+            return
+        if piece.code not in ABOUT_ONE_ENTRY:
+            self._given_up = piece.code
+        self._note(entry, 1, piece.code)
 
     async def _gap(self, first: int, stop: int) -> int:
         """How many entries from `first` on, at least one, the bookie says it lacks; one where it doesn't tell."""

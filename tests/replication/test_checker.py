@@ -114,6 +114,28 @@ def test_a_bookie_that_does_not_tell_what_it_stores_is_asked_for_each_entry():
     assert check.missing == (Missing(one, 5, 4, -13),)
 
 
+def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
+    """A replica in limbo answers neither list nor batch: the entries are asked for many at a time, and each good one in between counts."""
+    cluster = FakeCluster(3)
+    ledger = filled(cluster, range(3), 800)
+    one = bookies_of(cluster, ledger)[1]
+    entries = cluster.bookies[one].ledgers[ledger].entries
+    gone = [entry for entry in range(10, 790) if entry not in (400, 401, 700)]
+    for entry in gone:
+        del entries[entry]
+    entries[700] = entries[700][:-1] + bytes([entries[700][-1] ^ 1])
+    cluster.judge = lambda request: "drop" if request.op == "list" else "pass"
+    client = cluster.client()
+    steps: list[CheckProgress] = []
+    began = cluster.clock.seconds()
+    check = cluster.succeed(check_ledger(client, ledger, steps.append), seconds=600)
+    spent = cluster.clock.seconds() - began
+    assert [entry for each in check.missing for entry in range(each.first, each.first + each.entries)] == sorted([*gone, 700])
+    assert [each for each in check.missing if each.code == -5] == [Missing(one, 700, 1, -5)]
+    assert steps[-1].copies == check.copies_expected
+    assert spent < client.options.read_timeout_ms / 1000 + 0.5  # the list's time-out, and a few rounds
+
+
 def test_a_time_out_is_asked_again_before_it_counts():
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 20)
