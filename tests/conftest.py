@@ -1,4 +1,9 @@
-"""For every test: generated examples have no deadline, since a busy machine is not a fault of the code."""
+"""
+For every test: generated examples have no deadline, since a busy machine is not a fault of the code; and commands that tests start hear SIGINT, also
+where the suite runs in the background of a shell that has turned it off for what it starts.
+"""
+
+import signal
 
 from hypothesis import settings
 
@@ -6,3 +11,6 @@ from hypothesis import settings
 
 settings.register_profile("quire", deadline=None)
 settings.load_profile("quire")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
