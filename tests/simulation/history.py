@@ -349,6 +349,9 @@ class History:
             return
         line, (_client, reader, _end) = found
         confirmed = line.truth.confirmed
+        metadata = self.world.metadata(line.truth.id)
+        if metadata is None or metadata.fragments != reader.metadata.fragments or confirmed < metadata.last_fragment.first:
+            confirmed = -1  # the bookies that it asks need not have that entry
 
         def told(outcome: Outcome) -> None:
             if outcome.error is None:

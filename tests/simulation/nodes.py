@@ -255,6 +255,7 @@ class SimBookie:
         storage.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
+        failed = {options.ledger_directories.index(path) for path in storage.behind}
         if lost or storage.behind:
             await self._doubt(storage, restoring.Lost.of(options, [*lost, *storage.behind]))
             storage.caught_up()
@@ -268,7 +269,7 @@ class SimBookie:
                 self.doubtful = True
                 world.truth.seen["bookie without sync doubts itself"] += 1
             if self.lives > 1 and not self.amnesia:
-                self._look_back(storage)
+                self._look_back(storage, failed)
         restoring.note_running(self.disk, options, self.disk.boot_id())
         listener = Listener(process, options, self.service)
         listener.startFactory()
@@ -350,8 +351,11 @@ class SimBookie:
 
         reads.in_turn, reads.refuse = fence_done, refuse
 
-    def _look_back(self, storage: Any) -> None:
-        """Compares what came back from the disk with what was promised."""
+    def _look_back(self, storage: Any, failed: set[int]) -> None:
+        """
+        Compares what came back from the disk with what was promised.  `failed`: numbers of directories that were given up before; what they lack is in limbo
+        where the metadata wants it here, and all else is nobody's any more.
+        """
         synced = self.options.journal_sync_data
         for ledger, truth in self.world.truth.ledgers.items():
             if truth.deleted:
@@ -359,6 +363,8 @@ class SimBookie:
             state = storage.ledger(ledger)
             if state is None and not any(self.id in kept for kept in truth.kept.values()) and self.id not in truth.fenced:
                 continue
+            if ledger % len(self.options.ledger_directories) in failed:
+                self.world.truth.let_go(self.id, ledger, self.world.metadata(ledger))
             promised = {entry for entry, kept in truth.kept.items() if self.id in kept}
             fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
             if state is not None and state.limbo:  # it doubts itself, and says so

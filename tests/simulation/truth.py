@@ -146,6 +146,14 @@ class Truth:
         if fence_lost:
             self.break_("fence", f"{bookie} restarted without the fence of ledger {ledger} that it had told of")
 
+    def let_go(self, bookie: str, ledger: int, metadata: LedgerMetadata | None) -> None:
+        """A directory failed: what the metadata gives to others, or has behind the end, the bookie need not have any more."""
+        truth = self.ledgers[ledger]
+        for entry, kept in truth.kept.items():
+            behind_the_end = metadata is not None and metadata.is_closed and entry > metadata.last_entry
+            if metadata is None or behind_the_end or bookie not in truth.write_set(entry, metadata):
+                kept.discard(bookie)
+
     # What bookies throw away, and lose
 
     def disk_lost(self, bookie: str, now: float) -> None:
