@@ -212,9 +212,7 @@ class Lookup:
 
     async def _read_run_stored(self, state: LedgerState, first: int, count_max: int, room: int) -> list[bytes] | Status:
         self._counters.reads_stored += 1
-        bodies = await self._catch_up.read(
-            lambda: self._stored(self._directory_of(state.id).read_run, state.id, first, count_max, room + BATCH_START)
-        )
+        bodies = await self._catch_up.read(lambda: self._stored(self._directory_of(state.id).read_run, state.id, first, count_max, room + BATCH_START))
         if isinstance(bodies, Status):
             return bodies
         if bodies:
