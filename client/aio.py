@@ -33,7 +33,7 @@ from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch
 from quire.protocol.digest import DigestType
-from quire.protocol.errors import LedgerError
+from quire.protocol.errors import ClientClosed, LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -50,10 +50,14 @@ def _settle(future: "asyncio.Future[T]", value: T | Failure) -> None:
         future.set_result(value)
 
 
-def _hand(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", value: T | Failure) -> None:
+def _soon(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: object) -> None:
     """From the reactor's thread to the loop's; a loop that was closed meanwhile has nobody left to tell."""
     if not loop.is_closed():
-        loop.call_soon_threadsafe(_settle, future, value)
+        loop.call_soon_threadsafe(fn, *args)
+
+
+def _hand(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", value: T | Failure) -> None:
+    _soon(loop, _settle, future, value)
 
 
 async def _wait(thread: ReactorThread, story: Callable[[], Awaitable[T]]) -> T:
@@ -128,6 +132,7 @@ class Client(Handle):
         self._thread = thread
         self._client = client
         self._options = options
+        self._watches: set[asyncio.Queue[tuple[LedgerMetadata | None] | None]] = set()  # what their loops wait at; None: the client was closed
 
     async def create_ledger(
         self,
@@ -183,23 +188,23 @@ class Client(Handle):
 
     async def watch_ledger(self, ledger_id: int) -> AsyncIterator[LedgerMetadata | None]:
         """
-        The metadata now and after changes (not every one in between), None once the ledger is deleted or missing.  Leaving the loop, or
-        the client's close, ends the watch.
+        The metadata now and after changes (not every one in between), None once the ledger is deleted or missing.  Leaving the loop ends
+        the watch; the client's close ends the loop with `ClientClosed`.
         """
         loop = asyncio.get_running_loop()
-        news: asyncio.Queue[LedgerMetadata | None] = asyncio.Queue()
-
-        def told(metadata: LedgerMetadata | None) -> None:
-            loop.call_soon_threadsafe(news.put_nowait, metadata)
+        news: asyncio.Queue[tuple[LedgerMetadata | None] | None] = asyncio.Queue()
 
         async def begin() -> Watch:
-            return self._client.watch_ledger(ledger_id, told)
+            return self._client.watch_ledger(ledger_id, lambda metadata: _soon(loop, news.put_nowait, (metadata,)))
 
         watch = await _wait(self._thread, begin)
+        self._watches.add(news)
         try:
-            while True:
-                yield await news.get()
+            while (told := await news.get()) is not None:
+                yield told[0]
+            raise ClientClosed("this client was closed")
         finally:
+            self._watches.discard(news)
             self._thread.call(watch.cancel)
 
     async def disable_ensemble_change(self, on: bool = True) -> None:
@@ -209,7 +214,11 @@ class Client(Handle):
         await _wait(self._thread, switch)
 
     async def close(self) -> None:
-        await _wait(self._thread, self._client.close)
+        try:
+            await _wait(self._thread, self._client.close)
+        finally:
+            for news in self._watches:
+                news.put_nowait(None)
 
 
 class Writer(Handle):

@@ -162,3 +162,25 @@ def test_metadata_is_watched_and_the_last_entry_asked_for(uri):
             assert states[-1] is None
 
     asyncio.run(story())
+
+
+def test_a_client_s_close_ends_the_loops_that_watch(uri):
+    """Who waits for news of a ledger is told that none will come, and one who begins afterwards too."""
+
+    async def story():
+        bk = await aio.connect(uri)
+        writer = await bk.create_ledger()
+        seen = asyncio.Event()
+
+        async def watch():
+            async for _metadata in bk.watch_ledger(writer.id):
+                seen.set()
+
+        watching = asyncio.ensure_future(watch())
+        await asyncio.wait_for(seen.wait(), 30)
+        await bk.close()
+        for task in (watching, watch()):
+            with pytest.raises(quire.ClientClosed):
+                await asyncio.wait_for(task, 30)
+
+    asyncio.run(story())
