@@ -479,6 +479,21 @@ def test_the_last_add_confirmed_of_a_new_ledger():
     assert reader.last_entry_id == -1
 
 
+def test_what_lies_before_the_last_fragment_is_confirmed():
+    """R4: a writer's new fragment begins behind what was confirmed, so metadata alone tells of that much, whatever the bookies know."""
+    cluster = FakeCluster(4)
+    client, writer = written(cluster, 10, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    known = reader.last_entry_id
+    cluster.kill(writer.metadata.last_fragment.bookies[0])
+    cluster.succeed(writer.append(b"x"))
+    first = writer.metadata.last_fragment.first
+    assert first > known + 1, "the bookies told the reader less"
+    cluster.judge = lambda request: "drop"
+    cluster.spin(0.1)
+    assert reader.last_entry_id == first - 1
+
+
 def test_opening_without_recovery_needs_coverage():
     cluster = FakeCluster()
     client, writer = written(cluster, 10, close=False)

@@ -348,14 +348,11 @@ class History:
         if found is None:
             return
         line, (_client, reader, _end) = found
-        confirmed = line.truth.confirmed
-        metadata = self.world.metadata(line.truth.id)
-        if metadata is None or metadata.fragments != reader.metadata.fragments or confirmed < metadata.last_fragment.first:
-            confirmed = -1  # the bookies that it asks need not have that entry
+        least = line.truth.told_at_least(reader.metadata, self.world.metadata(line.truth.id))
 
         def told(outcome: Outcome) -> None:
             if outcome.error is None:
-                self.truth.read_lac(line.truth, confirmed, outcome.value)
+                self.truth.read_lac(line.truth, least, outcome.value)
 
         Outcome(reader.read_last_confirmed(), told)
 

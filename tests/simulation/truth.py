@@ -53,6 +53,18 @@ class LedgerTruth:
     def holders(self, entry: int, metadata: LedgerMetadata) -> set[str]:
         return self.write_set(entry, metadata) & self.kept.get(entry, set())
 
+    def told_at_least(self, known: LedgerMetadata, now: LedgerMetadata | None) -> int:
+        """
+        What a reader that knows this metadata must hear when it asks its last ensemble for the last add confirmed: all before that fragment was confirmed, and
+        the LAC in the last entry of it that is confirmed, for somebody whom it hears has that entry (1.4).  A fragment after it, or the same one given
+        to others, may be news to the reader.
+        """
+        fragment = known.last_fragment
+        if now is None or fragment not in now.fragments:
+            return fragment.first - 1
+        end = min((later.first - 1 for later in now.fragments if later.first > fragment.first), default=self.confirmed)
+        return max(fragment.first - 1, self.carried.get(min(end, self.confirmed), -1))
+
     def write_set(self, entry: int, metadata: LedgerMetadata) -> set[str]:
         """The schedule of client-protocol.md 1.2, by itself: what is judged must not be the judge."""
         ensemble = metadata.ensemble_at(entry)
@@ -333,12 +345,10 @@ class Truth:
 
     # Readers
 
-    def read_lac(self, truth: LedgerTruth, confirmed: int, lac: int) -> None:
-        """A reader asked the ensemble when `confirmed` was the LAC: somebody it heard has that entry, and knows the LAC in it (1.4)."""
-        if lac < truth.carried.get(confirmed, -1):
-            self.break_(
-                "LAC read", f"entry {confirmed} of ledger {truth.id} was confirmed, it carries the LAC {truth.carried[confirmed]}, and a reader was told {lac}"
-            )
+    def read_lac(self, truth: LedgerTruth, least: int, lac: int) -> None:
+        """A reader asked the ensemble that it knew; `least`: `told_at_least` when it asked."""
+        if lac < least:
+            self.break_("LAC read", f"a reader of ledger {truth.id} was told {lac}, but the bookies that it asked had to tell it of {least}")
 
     def saw_end(self, truth: LedgerTruth, before: int, end: int, metadata: LedgerMetadata | None) -> None:
         """A reader shows this end of a ledger."""
