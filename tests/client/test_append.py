@@ -13,7 +13,7 @@ from quire.protocol.digest import Digest, DigestType
 
 S = a.State
 DIGEST = Digest(DigestType.CRC32C, b"")
-FENCED, UNAUTHORIZED, READ_ONLY, LOST, TIMED_OUT, CLOSED, NOT_ENOUGH = -101, -102, -104, -8, -23, -11, -6
+FENCED, UNAUTHORIZED, READ_ONLY, LOST, TIMED_OUT, CLOSED, NOT_ENOUGH, CLIENT_CLOSED = -101, -102, -104, -8, -23, -11, -6, -19
 
 
 class Story:
@@ -363,6 +363,32 @@ def test_a_deleted_ledger_is_not_closed():
     story.lose(0)
     story.give(a.ChangeRefused(-25, "deleted"))
     assert (story.failed, story.closes, story.ended) == ([-25], [], -25)
+
+
+GONE = "lost (BookieHandleNotAvailable, code -8), and"
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "reason"),
+    [
+        ([a.Close()], CLOSED, "the ledger is closed; create another to go on"),
+        ([a.Close(), a.CloseStored()], CLOSED, "the ledger is closed; create another to go on"),
+        ([a.Close(), a.CloseRefused(FENCED, "fenced")], CLOSED, "this writer has ended: fenced"),
+        ([a.Close(), a.Shutdown()], CLIENT_CLOSED, "the client was closed while the ledger's end was being stored"),
+        ([a.Shutdown()], CLIENT_CLOSED, "the client was closed"),
+        ([a.ChannelLost(1, LOST, "lost"), a.ChangeRefused(CLOSED, "closed at 7")], CLOSED, f"this writer has ended: {GONE} closed at 7"),
+        ([a.ChannelLost(1, LOST, "lost"), a.ChangeRefused(-25, "deleted")], CLOSED, f"this writer has ended: {GONE} deleted"),
+    ],
+)
+def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
+    """And is sent to look where the ledger ends only while there is one."""
+    story = Story()
+    story.append(1)
+    for given in ending:
+        story.give(given)
+    assert story.machine.epitaph == (code, reason)
+    story.append(1)
+    assert story.refused == [code]
 
 
 def test_d17_without_a_spare_the_ledger_goes_on_with_the_rest():
