@@ -333,7 +333,10 @@ class History:
 
         def told(outcome: Outcome) -> None:
             if outcome.error is None:
-                self.truth.saw_end(line.truth, -1, outcome.value.last_entry_id, self.world.metadata(line.truth.id))
+                metadata = self.world.metadata(line.truth.id)
+                if line.client.alive:  # the metadata may tell of what is confirmed before the writer's caller hears of it
+                    self.truth.confirm(line.truth, line.writer.last_add_confirmed, metadata)
+                self.truth.saw_end(line.truth, -1, outcome.value.last_entry_id, metadata)
                 line.readers.append([client, outcome.value, outcome.value.last_entry_id])
 
         Outcome(client.client.open_ledger(line.truth.id, recover=False), told)
