@@ -241,7 +241,11 @@ class Checkpoints:
         # Off the reactor thread, in slices; what is read from it meanwhile was taken out before.
         self._workers.spawn(partial(release, work.half.ledgers, self._workers.pause))
         self._ledgers.settled()
-        for ledger in work.deleted:
+        self._gone(work.deleted)
+
+    def _gone(self, deleted: Iterable[int]) -> None:
+        """The index has no rows of these from before they were deleted; what it has is of new ledgers with the same ids."""
+        for ledger in deleted:
             state = self._ledgers.states.get(ledger)
             if state is not None and ledger not in self.deleted:
                 state.index_stale = False
@@ -259,8 +263,10 @@ class Checkpoints:
             if error.errno in FULL and half.bytes < bytes_max:
                 return
             raise
-        self.write(self._cache.swap())
+        deleted, self.deleted = self.deleted, set()  # now, or the checkpoint would remove what is written here of new ledgers with the same ids
+        self.write(self._cache.swap(), deleted)
         self._cache.drop()
+        self._gone(deleted)
         self.tell_given_up()
 
     def _store(self, work: Work) -> None:
@@ -349,7 +355,7 @@ class Checkpoints:
             shares[ledger % count][1].append(ledger)
         return shares
 
-    def write(self, half: Half, deleted: Iterable[int] = ()) -> None:
+    def write(self, half: Half, deleted: Iterable[int]) -> None:
         """Writes a half to its directories, not yet durably.  Raises `StorageError`, `OSError`."""
         for directory, (ledgers, gone) in zip(self._directories, self._shares(half, deleted), strict=True):
             self._in(directory, self._write, directory, ledgers, gone, half)

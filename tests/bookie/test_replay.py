@@ -266,6 +266,33 @@ def test_replay_larger_than_the_cache() -> None:
         assert all(again.read(number % 3, number) == body_of(number % 3, number, 50_000) for number in range(120))
 
 
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_ledger_that_came_again_outlives_a_replay_larger_than_the_cache(drop: bool) -> None:
+    """It was deleted, or its copy dropped, and stored anew: what is flushed on the way is that of the new one, and the checkpoint leaves it there."""
+    bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
+    bookie.storage.add(run_of(1, 0, 3), "old")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    if drop:
+        bookie.storage.drop_copy(1)
+    else:
+        bookie.storage.delete_ledger(1, remembered=False)
+    assert bookie.storage.add(run_of(1, 0, 2, size=30, recovery=drop), "new") is Status.EOK
+    for ledger in range(2, 42):
+        bookie.storage.add(run_of(ledger, 0, size=100_000), ledger)
+    bookie.commit()
+    assert "new" in bookie.tokens
+    small = Bookie(bookie.disk.crashed(None), write_cache_bytes_max=2 << 20)
+    assert small.disk.find(".log")[1:], "more was flushed"
+    expected = [body_of(1, 0, 30), body_of(1, 1, 30), Status.ENOENTRY]
+    assert [small.read(1, entry) for entry in range(3)] == expected
+    assert small.now(small.storage.entries(1)) == [(0, 2)]
+    small.now(small.storage.flush())
+    for one in (small, Bookie(small.disk.crashed(None))):
+        assert [one.read(1, entry) for entry in range(3)] == expected
+        assert (one.storage.add(run_of(1, 3), "x") is Status.EFENCED) == drop
+
+
 def test_blocks_of_unknown_ledgers_and_kinds() -> None:
     """LAC, fence and bodies of a ledger that was deleted are passed over; a kind from the future stops the start."""
     bookie = Bookie()
