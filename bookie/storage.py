@@ -168,7 +168,7 @@ class Storage:
             raise StorageError(f"{'; '.join(opening.dead.values())}: what an Apache bookie left is taken over as a whole or not at all")
         moving.begin([directory for directory in self._directories if directory.fault is None])
         lowest = self._lowest([(path, marks[path]) for path in opening.living if path not in self.behind])
-        self._checkpoints.marks = lowest
+        self._checkpoints.marks = None if self.behind else lowest  # those that are behind have an older one, which the first checkpoint mends
         for number, path in enumerate(self._options.journal_directories):
             self._open_journal(path, None if lowest is None else lowest[number])
         self._move_in(moving)

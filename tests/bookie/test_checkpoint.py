@@ -112,17 +112,22 @@ def test_flush_calls_join() -> None:
     assert bookie.storage.counters.flushed_entries == 2
 
 
+def without_room(bookie: Bookie) -> None:
+    """From now on an entry log can't be written: the disk is full, and nobody saw it before."""
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".log"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    bookie.disk.before = before
+
+
 def test_a_failed_half_is_flushed_before_the_next() -> None:
     """After a full disk the same half is written again first; the mark never passes what is not stored."""
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 5), "a")
     bookie.commit()
-
-    def before(call: str, path: str) -> None:
-        if call == "write" and path.endswith(".log"):
-            raise OSError(errno.ENOSPC, "injected")
-
-    bookie.disk.before = before
+    without_room(bookie)
     failures: list[object] = []
     bookie.storage.flush().addErrback(failures.append)
     assert len(failures) == 1
@@ -266,6 +271,26 @@ def test_a_given_up_directory_is_remembered_and_starts_behind() -> None:
     assert last.storage.add(run_of(3, 0), "b") is Status.EOK
 
 
+def test_a_directory_that_is_back_gets_a_mark_before_its_note_goes() -> None:
+    """Also where the metadata had nothing to mark and the journal nothing new: its old mark names a segment that was freed long ago."""
+    bookie = Bookie(ledgers=2)
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    assert bookie.storage.give_up("/disk/ledgers1", "injected")
+    for entry in range(60):
+        bookie.storage.add(run_of(0, entry, size=100_000), entry)
+        bookie.commit()
+    bookie.close()
+    again = Bookie(bookie.disk.killed(), ledgers=2)
+    assert again.storage.behind == ["/disk/ledgers1"]
+    again.now(Deferred.fromCoroutine(again.storage.mark_limbo({})))
+    again.storage.caught_up()
+    last = Bookie(again.disk.killed(), ledgers=2)
+    assert last.storage.behind == []
+    assert last.read(0, 59) == body_of(0, 59, 100_000)
+
+
 def test_the_last_directory_is_not_given_up() -> None:
     """Then the bookie is read-only and its journal keeps everything."""
     bookie = Bookie(ledgers=2)
@@ -356,12 +381,7 @@ def test_a_write_without_room_names_the_directory() -> None:
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 5), "a")
     bookie.commit()
-
-    def before(call: str, path: str) -> None:
-        if call == "write" and path.endswith(".log"):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    bookie.disk.before = before
+    without_room(bookie)
     bookie.clock.advance(10)
     assert "No space left on device: '/disk/ledgers0/current'" in (bookie.storage.read_only or "")
 
