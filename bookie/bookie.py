@@ -195,17 +195,18 @@ class Bookie:
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
         storage.start(dead)
         boot = self._files.boot_id()
-        if lost or storage.behind:
+        if restoring.unclean(self._files, self._living, boot):  # first, for then it is not what is on the lost disks alone
+            self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
+            await self._mark(storage, restoring.Lost.all_of(options))
+        elif lost or storage.behind:
             await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.behind]))
+        elif storage.replay_found_limbo and restoring.noted_limbo(self._files, self._living) is None:
+            restoring.note_limbo(self._files, self._living, restoring.COPYING)
+        if lost or storage.behind:
             storage.caught_up()
             cookie = identity.Cookie.expected(options, self.id, cluster.instance_id)
             identity.stamp(self._files, options, cookie, identity.indexes_of(options, storage.lost_directories))
             restoring.end(self._files, lost)
-        elif restoring.unclean(self._files, self._living, boot):
-            self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
-            await self._mark(storage, restoring.Lost.all_of(options))
-        elif storage.replay_found_limbo and restoring.noted_limbo(self._files, self._living) is None:
-            restoring.note_limbo(self._files, self._living, restoring.COPYING)
         if self.incomplete:
             self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
         restoring.note_running(self._files, self._living, boot)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.bookie import given_up
 from quire.bookie.checkpoint import read_mark
 from quire.bookie.directory import current
 from quire.bookie.files import Files
@@ -118,7 +119,9 @@ def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> N
     for directory in directories:
         files.make_directories(current(directory))
         files.replace(os.path.join(current(directory), RESTORING), b"")
-    marks = [read_mark(files, current(directory)) for directory in options.ledger_directories if directory not in directories]
+    living = [directory for directory in options.ledger_directories if directory not in directories]
+    behind = given_up.noted(files, living)  # theirs are older, and a start does not ask them
+    marks = [read_mark(files, current(directory)) for directory in living if directory not in behind]
     for number, directory in enumerate(options.journal_directories):
         if directory in directories:
             begun = [mark[number] for mark in marks if mark is not None and number < len(mark)]

@@ -20,7 +20,8 @@ from quire.metadata.memory_store import MemoryCluster, MemoryStore
 from quire.metadata.store import MetadataStore
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import Status
-from tests.bookie.disk import options_of
+from tests.bookie.disk import Bookie as Storage
+from tests.bookie.disk import body_of, options_of, run_of
 from tests.bookie.raw import connect, new_store, options_in
 from tests.bookie.wires import LEDGER, adds
 from tests.reactor import reactor, run
@@ -187,6 +188,47 @@ def test_an_unclean_end_without_sync(tmp_path: Path, before: bytes, synced: bool
         (path / "ledgers" / "current" / "DIRTY").write_bytes(before)
 
     assert limbo_after(tmp_path, dirty, boots=boots, journal_sync_data=synced) == expected
+
+
+@pytest.mark.parametrize("restore", [False, True])
+def test_an_unclean_end_without_sync_is_not_hidden_by_a_lost_disk(tmp_path: Path, restore: bool) -> None:
+    """The power went, and a disk with it: what the journal had not synced belongs to ledgers of all directories."""
+    two = (str(tmp_path / "one"), str(tmp_path / "two"))
+
+    def power_loss(path: Path) -> None:
+        (path / "one" / "current" / "DIRTY").write_bytes(b"1 unsynced\n")
+        if restore:
+            wipe(path / "two")
+        else:
+            given_up.note(Files(), [two[0]], [two[1]])
+
+    assert limbo_after(tmp_path, power_loss, restore=restore, boots=(b"1", b"2"), ledger_directories=two) == [0, 1, 2, 3]
+    assert given_up.noted(Files(), two) == []
+    assert not list(tmp_path.rglob("quire.restoring"))
+    assert len(list(tmp_path.rglob("VERSION"))) == 3
+
+
+def test_a_lost_journal_begins_where_the_directories_are_that_missed_nothing() -> None:
+    """One that was given up before has an old mark: a segment named for that would not hold the place that the start asks for."""
+    bookie = Storage(ledgers=2)
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    assert bookie.storage.give_up("/disk/ledgers1", "injected")
+    for entry in range(60):
+        bookie.storage.add(run_of(0, entry, size=100_000), entry)
+        bookie.commit()
+    bookie.close()
+    disk = bookie.disk.killed()
+    for path in [path for path in disk.inodes if path.startswith("/disk/journal0/")]:
+        disk.unlink(path)
+    restoring.begin(disk, bookie.options, ["/disk/journal0"])
+    again = Storage(disk, ledgers=2)
+    assert again.storage.behind == ["/disk/ledgers1"]
+    assert again.read(0, 59) == body_of(0, 59, 100_000)
+    assert again.storage.add(run_of(0, 60), "b") is Status.EOK
+    again.commit()
+    assert Storage(again.disk.crashed(None), ledgers=2).read(0, 60) == body_of(0, 60)
 
 
 def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path) -> None:
