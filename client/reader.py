@@ -358,7 +358,7 @@ class Reader:
                 return
             index = (self._prefer + step) % len(bookies)
             self._pool.long_poll(bookies[index], self.id, known, max(1, left_ms)).addCallback(answered, index)
-            if pause_ms and step + 1 < len(bookies) and pause_ms < left_ms and not first.called:
+            if pause_ms and step + 1 < len(bookies) and not first.called:
                 longer_ms = min(pause_ms * options.speculative_poll_growth, options.speculative_poll_ms_max)
                 timers.append(self._clock.callLater(pause_ms / 1000, ask, step + 1, longer_ms))
 

@@ -695,13 +695,17 @@ def test_a_try_is_content_with_the_first_news():
     cluster.succeed(writer.append_many([b"c"]))
     cluster.succeed(writer.append_many([b"d"]))
     cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie != "b1" else "pass"
+    began = cluster.clock.seconds()
     assert cluster.succeed(reader.try_read_last_confirmed()) == 2
+    assert cluster.clock.seconds() - began < 0.5, "nobody waits for the silent ones"
     assert isinstance(cluster.fails(reader.read_last_confirmed()), Timeout), "certainty takes more"
     assert cluster.succeed(reader.try_read_last_confirmed()) == 2
     cluster.judge = lambda request: -8 if request.op == "lac" else "pass"
     error = cluster.fails(reader.try_read_last_confirmed())
     assert isinstance(error, LedgerRecovery)
     assert all(f"{bookie} can't be reached" in str(error) for bookie in ("b0", "b1", "b2"))
+    cluster.judge = lambda request: "pass" if request.op != "lac" else -7 if request.bookie == "b1" else -8
+    assert cluster.succeed(reader.try_read_last_confirmed()) == 2, "who has nothing of the ledger has answered"
     cluster.judge = lambda _request: "pass"
     cluster.succeed(writer.close())
     cluster.spin(0.1)
@@ -726,6 +730,7 @@ def test_a_poll_that_lasts_is_sent_to_the_next_bookie_too(wait_ms, asked):
     """The bookie that is asked first hangs; another one has the news, and is asked first from then on."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
+    cluster.succeed(writer.append(b"first"))  # else they would say that they have nothing of it
     client = cluster.client(speculative_poll_ms=wait_ms, long_poll_ms=900, read_timeout_ms=1000)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
     first = reader.metadata.last_fragment.bookies[reader.id % 3]
@@ -737,14 +742,39 @@ def test_a_poll_that_lasts_is_sent_to_the_next_bookie_too(wait_ms, asked):
             seen.extend(entry.data for entry in entries)
 
     tail = Outcome(Deferred.fromCoroutine(follow()))
-    cluster.spin(0.3)
+    cluster.spin(0.5)
     polls = [request.bookie for request in client.pool.asked if request.op == "poll"]
     assert len(polls) == len(set(polls)) == asked
     cluster.succeed(writer.append_many([b"a"]))
     cluster.succeed(writer.append_many([b"b"]))
     cluster.spin(0.2)
-    assert (seen == [b"a"]) == (asked == 3)
+    assert seen == ([b"first", b"a"] if asked == 3 else [])
     cluster.judge = lambda _request: "pass"
+    reader.close()
+    cluster.spin(2.0)
+    assert tail.done
+
+
+@pytest.mark.parametrize(("long_poll_ms", "times"), [(900, [0, 50, 130, 210]), (100, [0, 50])])
+def test_further_polls_go_out_after_longer_and_longer_waits_until_the_first_would_end(long_poll_ms, times):
+    """The waits grow by the factor of the options up to their maximum."""
+    cluster = FakeCluster(4)
+    writer = cluster.succeed(cluster.client().create_ledger(ensemble_size=4, write_quorum=4))
+    cluster.succeed(writer.append(b"first"))
+    client = cluster.client(speculative_poll_ms=50, speculative_poll_ms_max=80, long_poll_ms=long_poll_ms, read_timeout_ms=1000)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    asked = []
+
+    def drop(request):
+        if request.op == "poll":
+            asked.append((request.bookie, cluster.clock.seconds()))
+        return "drop" if request.op == "poll" else "pass"
+
+    cluster.judge = drop
+    tail = Outcome(Deferred.fromCoroutine(anext(reader.tail(0.6))))
+    cluster.spin(0.5)
+    assert [round(1000 * (at - asked[0][1])) for _bookie, at in asked] == times
+    assert len({bookie for bookie, _at in asked}) == len(times)
     reader.close()
     cluster.spin(2.0)
     assert tail.done
