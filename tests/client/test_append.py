@@ -391,6 +391,16 @@ def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
     assert story.refused == [code]
 
 
+def test_a_recovery_is_not_told_to_open_the_ledger():
+    """It is what opens it; and the number of changes that a writer may make does not bind it."""
+    story = Story(recovery=True, limits=a.Limits(changes_max=0))
+    story.append(1)
+    story.lose(0)
+    assert len(story.stores) == 1
+    story.give(a.ChangeRefused(-9, "the store is away"))
+    assert story.machine.ended_by == (-9, f"{GONE} the store is away")
+
+
 def test_d17_without_a_spare_the_ledger_goes_on_with_the_rest():
     story = Story()
     story.append(2)

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
@@ -123,6 +124,19 @@ def test_a_reader_prefers_replicas_near_it(tmp_path):
     assert cluster.succeed(reader.read(0, 5))
 
 
+def test_a_near_replica_comes_behind_a_healthy_one_and_before_a_less_crowded_one(tmp_path):
+    cluster = FakeCluster(3)
+    path = tmp_path / "places"
+    path.write_text("b0 /eu/r1\nb1 /us/r1\nb2 /eu/r2\n")
+    client, reader = readings(cluster, topology="file", topology_file=str(path), local_place="/us/r1", crowded_reads=8)
+    cluster.spin(0.1)
+    client.pool.crowd = {"b0": 0, "b1": 30, "b2": 30}
+    cluster.succeed(reader.read(0, 0))
+    client.health.failed("b1")
+    cluster.succeed(reader.read(1, 1))
+    assert asked(cluster) == ["b1", "b0"]
+
+
 def test_an_unregistered_replica_is_asked_last():
     cluster = FakeCluster(3)
     _client, reader = readings(cluster)
@@ -206,3 +220,24 @@ def test_among_equals_the_less_crowded_comes_first():
         of.slow(bookie)
     ranks = of.ranks("abc", {"a": 4, "b": 0, "c": 3}.__getitem__)
     assert sorted("abc", key=ranks.__getitem__) == ["b", "c", "a"]
+
+
+def failed_lately(of, clock):
+    of.failed("b")
+    clock.advance(0.1)
+    of.failed("a")
+
+
+def read_only(of, _clock):
+    of.registered = lists("", "ab")
+
+
+@pytest.mark.parametrize("equally", [failed_lately, read_only])
+def test_among_those_that_are_equally_bad_too(equally):
+    """Fewer reads under way come before the longer ago."""
+    clock = Clock()
+    of = Health(clock.seconds)
+    equally(of, clock)
+    for waiting, first in (({"a": 0, "b": 5}, "a"), ({"a": 5, "b": 0}, "b")):
+        ranks = of.ranks("ab", waiting.__getitem__, 5)
+        assert min("ab", key=ranks.__getitem__) == first

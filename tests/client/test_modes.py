@@ -39,6 +39,17 @@ def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
     assert a.Alarm.QUORUM not in story.alarms
 
 
+def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_are_silent():
+    story = Story(limits=a.Limits(quorum_ms_max=1000, delay_change=True))
+    story.append(1)
+    story.ack(0, 0)
+    story.lose(1)
+    for _ in range(2):
+        story.give(a.Rang(a.Alarm.QUORUM))
+    _code, reason = story.machine.ended_by
+    assert "(addEntryQuorumTimeoutSec): lost (BookieHandleNotAvailable, code -8); no answer from b2;" in reason
+
+
 def test_the_time_out_counts_from_each_entry_s_own_append():
     story = patient()
     story.append(1)

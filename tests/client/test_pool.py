@@ -45,6 +45,7 @@ def test_reads_are_pending_until_they_are_answered():
     pool.read(BOOKIE, 1, 0)
     pool.batch_read(BOOKIE, 1, 0, 1, 1)
     pool.read_lac(BOOKIE, 1)
+    pool.read(BOOKIE, 1, 0, fence_key=KEY)  # of a recovery: it asks everybody
     assert pool.pending(BOOKIE) == 2
     assert pool.pending("10.0.0.9:3181") == 0
     pool.close()

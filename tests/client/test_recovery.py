@@ -101,6 +101,14 @@ def test_damaged_bytes_are_unknown_and_never_found():
     assert machine.state is r.State.FAILED
 
 
+def test_what_the_store_said_is_named_with_its_code():
+    machine = r.RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, r.a.Limits())
+    machine.handle(r.Begin())
+    failed = machine.handle(r.StoreFailed(MetaStore.code, "the store is away"))[-1]
+    assert failed.code == LedgerRecovery.code
+    assert failed.reason == f"ledger 1 can't be recovered: the store is away (MetaStore, code {MetaStore.code}); nothing is lost by trying again"
+
+
 def test_an_unknown_behind_the_end_does_not_matter():
     machine, _asked = reading()
     for index in range(3):
