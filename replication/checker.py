@@ -209,6 +209,7 @@ class BookieCheck:
     async def _single(self, entry: int) -> None:
         piece = await self._reader.piece(self._bookie, entry, 1)
         if piece.code == OK:
+            self._entry_bytes = max(self._entry_bytes, *map(len, piece.bodies))
             self._tally.seen(1)
             return
         if piece.code not in ABOUT_ONE_ENTRY:

@@ -1,10 +1,12 @@
 """Checking a ledger: missing, damaged and unreachable copies are each found, and nothing else is touched."""
 
+from collections import Counter
+
 import pytest
 
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import MetadataSerialization, NoSuchLedger
-from quire.replication.checker import CheckProgress, LedgerCheck, Missing, check_ledger, digest_of, merged, why
+from quire.replication.checker import BYTES_MAX, CheckProgress, LedgerCheck, Missing, check_ledger, digest_of, merged, why
 from tests.client.cluster import FakeCluster
 
 DIGEST = Digest(DigestType.CRC32C, b"")
@@ -134,6 +136,31 @@ def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
     assert [each for each in check.missing if each.code == -5] == [Missing(one, 700, 1, -5)]
     assert steps[-1].copies == check.copies_expected
     assert spent < client.options.read_timeout_ms / 1000 + 0.5  # the list's time-out, and a few rounds
+
+
+def test_large_entries_are_asked_for_fewer_at_a_time():
+    """Only those that are asked for together tell how large they are; what they bring back fits into what a check may hold."""
+    cluster = FakeCluster(3)
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger())
+    for _ in range(4):
+        cluster.succeed(writer.append_many([bytes(1 << 20)] * 16))
+    cluster.succeed(writer.close())
+    one = bookies_of(cluster, writer.id)[1]
+    gone = (0, 1, 3, 7, 15, 31)  # whatever is asked for alone is missing
+    for entry in gone:
+        del cluster.bookies[one].ledgers[writer.id].entries[entry]
+    asked = Counter()
+
+    def counting(request):
+        if request.bookie == one and request.op in ("read", "batch"):
+            asked[cluster.clock.seconds()] += 1
+        return "drop" if request.op == "list" else "pass"
+
+    cluster.judge = counting
+    check = cluster.succeed(check_ledger(cluster.client(), writer.id), seconds=600)
+    assert check.copies_missing == len(gone)
+    assert 1 < max(asked.values()) <= BYTES_MAX >> 20
 
 
 def test_a_time_out_is_asked_again_before_it_counts():
