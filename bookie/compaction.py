@@ -4,7 +4,7 @@ Making room in one ledger directory: which entry logs nobody needs, and moving w
 A compaction copies the living runs of some finished logs, by ledger and entry, into a new log that nobody reads yet (`<id>.log.compacting`); ends, syncs
 and names that log; then rewrites the index rows that still name the old place; after a sync of the index the old logs go.  A crash before the new log
 has its name leaves a file that the next start throws away; after it, both logs are whole and each row names one of them, so the next round goes on.
-There is no other record of a compaction: what a log is needed for is always counted from the index rows themselves.
+There is no other record of a compaction: what a log is needed for is counted from the index rows themselves, and less by those that are deleted after.
 
 Knows: entry logs, index rows, and what is evidence that a log is not needed.  Does not know: when, how fast, threads (its steps are the storage pool's).
 Safety:
@@ -21,7 +21,7 @@ from crc32c import crc32c
 from quire.bookie.directory import EntryDamaged, LedgerDirectory
 from quire.bookie.entry_log import HEADER_BYTES, IDS, SIZE, WRITE_BYTES, EntryLogs, log_name, read_map, scan
 from quire.bookie.files import StorageError
-from quire.bookie.index import MOVES_AT_ONCE, Move, Run, Use, run_bytes
+from quire.bookie.index import MOVES_AT_ONCE, NO_USE, Move, Run, run_bytes
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -68,13 +68,18 @@ def blockwise(logs: EntryLogs, log: int) -> Callable[[int, int], bytes]:
 
 
 def log_uses(directory: LedgerDirectory, threshold: float, pause: Pause) -> list[LogUse]:
-    """How much of each finished log lives, ascending by log.  Totals are exact for those that seem to be under the threshold.  `OSError`."""
+    """
+    How much of each finished log lives, ascending by log.  Totals are exact for those that seem to be under the threshold.  The index is not walked
+    over where nothing is to be compacted and no log was finished since it was.  `OSError`.
+    """
     logs = directory.logs
     finished = logs.finished()  # before the walk: what is finished now is named by no row later that doesn't name it now
-    uses = directory.index.uses(pause)
+    uses = directory.index.known_uses()
+    if threshold > 0 or not uses.keys() >= set(finished):
+        uses = directory.index.uses(pause, finished)
     found = []
     for log in finished:
-        use = uses.get(log, Use(0, 0))
+        use = uses.get(log, NO_USE)
         total = logs.size(log) - HEADER_BYTES
         if 0 < use.size < threshold * total:
             ledgers = read_map(blockwise(logs, log))

@@ -19,6 +19,7 @@ One thread flushes and another may `move` runs to other logs beside it; any thre
 
 import struct
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
@@ -119,6 +120,9 @@ class Use(NamedTuple):
     size: int
 
 
+NO_USE = Use(0, 0)
+
+
 class Move(NamedTuple):
     """A run's records were copied: `size` bytes from `offset` of log `old` to offset `at` of log `new`."""
 
@@ -137,10 +141,26 @@ def run_bytes(run: Run) -> int:
     return sum(run.sizes()) + SIZE.size * len(run.sizes())
 
 
-def _count_in(found: dict[int, Use], log: int, rows: int, size: int) -> None:
-    if rows:
-        before = found.get(log, Use(0, 0))
-        found[log] = Use(before.rows + rows, before.size + size)
+class Tally:
+    """Counts rows, and the bytes of their records, by log."""
+
+    def __init__(self) -> None:
+        self._rows: defaultdict[int, int] = defaultdict(int)
+        self._sizes: defaultdict[int, int] = defaultdict(int)
+
+    def add(self, some: Iterable[Row]) -> None:
+        rows, sizes, unpack = self._rows, self._sizes, START.unpack_from
+        for key, value in some:
+            kind, log, _offset, count, size = unpack(value)
+            rows[log] += 1
+            if kind == EQUAL:
+                sizes[log] += count * (size + 4)
+            else:
+                ledger, first = KEY.unpack(key)
+                sizes[log] += run_bytes(Run(ledger, first, value))
+
+    def uses(self) -> dict[int, Use]:
+        return {log: Use(rows, self._sizes[log]) for log, rows in self._rows.items()}
 
 
 class RunIndex:
@@ -152,6 +172,8 @@ class RunIndex:
         self._pending: list[Row] = []
         self._pending_bytes = 0
         self._highest: dict[int, int] = {}  # by the writing thread only
+        self._changes = 0  # times that rows were taken away or moved
+        self._known_uses: dict[int, Use] = {}  # what the last walk found, less what was deleted since
 
     # Reading (any thread)
 
@@ -191,24 +213,37 @@ class RunIndex:
         """(first, count) of what is indexed, ascending."""
         return [(run.first, run.count) for run in self.runs(ledger)]
 
-    def uses(self, pause: Callable[[], None]) -> dict[int, Use]:
-        """Each log that rows name.  A log that nobody writes to and that is not in it is needed by nobody, now and later."""
-        found: dict[int, Use] = {}
+    def uses(self, pause: Callable[[], None], finished: Iterable[int] = ()) -> dict[int, Use]:
+        """
+        Each log that rows name.  A log that nobody writes to and that is not in it is needed by nobody, now and later.
+        `finished`: logs to which nobody writes; what they are needed for is remembered for `known_uses`.
+        """
+        before = self._changes
+        tally = Tally()
         for some in self._pages(pause):
-            log, rows, total = -1, 0, 0  # of neighbours that lie in one log, as most do
-            for key, value in some:
-                kind, at, _offset, count, size = START.unpack_from(value)
-                if at != log:
-                    _count_in(found, log, rows, total)
-                    log, rows, total = at, 0, 0
-                rows += 1
-                if kind == EQUAL:
-                    total += count * (size + 4)
-                else:
-                    ledger, first = KEY.unpack(key)
-                    total += run_bytes(Run(ledger, first, value))
-            _count_in(found, log, rows, total)
+            tally.add(some)
+        found = tally.uses()
+        with self._changing:
+            self._known_uses = {log: found.get(log, NO_USE) for log in finished} if self._changes == before else {}
         return found
+
+    def known_uses(self) -> dict[int, Use]:
+        """What `uses` would find of logs that were finished when it was asked last, without a walk; of none where rows were cut or moved since."""
+        with self._changing:
+            return dict(self._known_uses)
+
+    def _removed(self, tally: Tally) -> None:
+        """Whole rows went; by whoever holds the lock."""
+        self._changes += 1
+        for log, use in tally.uses().items():
+            known = self._known_uses.get(log)
+            if known is not None:
+                self._known_uses[log] = Use(known.rows - use.rows, known.size - use.size)
+
+    def _changed(self) -> None:
+        """Rows were cut or moved; by whoever holds the lock."""
+        self._changes += 1
+        self._known_uses = {}
 
     def _pages(self, pause: Callable[[], None], low: bytes = b"", high: bytes = BEHIND_ALL) -> Iterator[list[Row]]:
         """All rows, in small scans: each sees the rows of its moment, and what is split meanwhile is met behind where it was."""
@@ -296,6 +331,8 @@ class RunIndex:
                     puts.append(run.part(last + 1, run.last))
             puts.append((KEY.pack(ledger, first), value))
             self._rows.write(puts, deletes)
+            if deletes:
+                self._changed()
         self._highest[ledger] = max(self._highest.get(ledger, -1), last)
 
     def delete(self, ledger: int) -> None:
@@ -305,26 +342,36 @@ class RunIndex:
     def delete_all(self, ledgers: Iterable[int], pause: Callable[[], None] = lambda: None) -> None:
         """Removes all of these ledgers: a long one by a range delete, the rows of short ones together."""
         self.commit()
-        keys: list[bytes] = []
+        rows: list[Row] = []
         for ledger in ledgers:
             self._highest.pop(ledger, None)
             low, high = KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0)
-            rows = [key for key, _value in islice(self._rows.scan(low, high), POINT_DELETES_MAX + 1)]
-            if len(rows) > POINT_DELETES_MAX:
-                with self._changing:
-                    self._rows.delete_range(low, high)
+            some = list(islice(self._rows.scan(low, high), POINT_DELETES_MAX + 1))
+            if len(some) > POINT_DELETES_MAX:
+                self._delete_range(low, high, pause)
             else:
-                keys += rows
-            if len(keys) >= DELETES_AT_ONCE:
-                self._delete(keys)
-                keys = []
+                rows += some
+            if len(rows) >= DELETES_AT_ONCE:
+                self._delete(rows)
+                rows = []
             pause()
-        self._delete(keys)
+        self._delete(rows)
 
-    def _delete(self, keys: list[bytes]) -> None:
-        if keys:
+    def _delete(self, rows: list[Row]) -> None:
+        if rows:
+            tally = Tally()
+            tally.add(rows)
             with self._changing:
-                self._rows.write((), keys)
+                self._rows.write((), [key for key, _value in rows])
+                self._removed(tally)
+
+    def _delete_range(self, low: bytes, high: bytes, pause: Callable[[], None]) -> None:
+        tally = Tally()
+        for some in self._pages(pause, low, high):
+            tally.add(some)
+        with self._changing:
+            self._rows.delete_range(low, high)
+            self._removed(tally)
 
     def move(self, moves: Iterable[Move]) -> None:
         """
@@ -341,6 +388,7 @@ class RunIndex:
                         puts.append((key, HEAD.pack(kind, move.new, move.at + offset - move.offset, count) + value[HEAD.size :]))
             if puts:
                 self._rows.write(puts)
+                self._changed()
 
     def abandon(self) -> None:
         """A flush failed half-way: what was pending is given up, what is remembered is looked up again."""

@@ -87,9 +87,9 @@ class JoinedIndex(RunIndex):
             self._latest.pop(ledger, None)
             pause()
 
-    def uses(self, pause: Callable[[], None]) -> dict[int, Use]:
+    def uses(self, pause: Callable[[], None], finished: Iterable[int] = ()) -> dict[int, Use]:
         """Each log that is needed; one that only Apache's index names counts as wholly alive, so it is kept whole until nothing in it is needed."""
-        found = super().uses(pause)
+        found = super().uses(pause)  # none of them is known later: nobody counts what goes of Apache's index
         for log in self._logs.ids():
             if self._needed(log, pause):
                 size = max(0, self._logs.size(log) - HEADER_BYTES)

@@ -114,6 +114,31 @@ def test_totals_come_from_maps_where_it_matters() -> None:
     assert use.rows == 20
 
 
+def test_a_pass_that_compacts_nothing_walks_no_further_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the index was walked over, deletions are counted: the next pass reads no row for them, and finds the log that nobody needs any more all the same."""
+    directory = opened(Disk())
+    for ledger in range(4):
+        store(directory, (ledger, 0, 30))
+    directory.logs.rotate()
+    directory.sync()
+    before = log_uses(directory, 0, no_pause)
+    assert all(use.rows for use in before)
+    walks: list[object] = []
+    walk = directory.index.uses
+    monkeypatch.setattr(directory.index, "uses", lambda *words: walks.append(words) or walk(*words))
+    directory.index.delete(1)
+    after = log_uses(directory, 0, no_pause)
+    assert not walks
+    assert [use.log for use in after if not use.rows] == [1]
+    assert after == log_uses(directory, 0.1, no_pause)
+    assert len(walks) == 1, "what is compacted is counted anew"
+    store(directory, (5, 0, 60))
+    directory.logs.rotate()
+    directory.sync()
+    assert [use.log for use in log_uses(directory, 0, no_pause)] == directory.logs.finished()
+    assert len(walks) == 2, "of a log that was finished since nothing is known"
+
+
 def test_a_log_being_written_is_no_candidate() -> None:
     """Not before index rows name it durably, whatever the moment; an unfinished copy neither."""
     directory = opened(Disk())

@@ -6,14 +6,16 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.bookie.files import StorageError
-from quire.bookie.index import EQUAL, LONG, SHORT, Run, RunIndex, Use, encode_run
+from quire.bookie.index import EQUAL, LONG, POINT_DELETES_MAX, SHORT, Move, Run, RunIndex, Use, encode_run
 from quire.bookie.rows import DictRows, RocksRows, Rows
 
 Model = dict[tuple[int, int], tuple[int, int, int, int]]  # (ledger, entry) -> (log, offset, size, sum)
@@ -211,6 +213,52 @@ def test_many_runs_are_put_as_one_by_one(rows: Rows) -> None:
     assert [(run.first, run.count, run.log) for run in again.runs(6)] == [(0, 2, 7), (2, 1, 7), (3, 1, 8)]
     assert [(run.first, run.count, run.log) for run in again.runs(7)] == [(0, 2, 7), (2, 2, 7)]
     assert again.uses(lambda: None) == {7: Use(400, 100 * (54 + 64 + 54) + 200 * (54 + 65)), 8: Use(100, 5400)}
+
+
+KNOWN_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 5), st.integers(0, 60)),
+        st.tuples(st.just("delete"), st.integers(0, 5)),
+        st.tuples(st.just("move"), st.integers(0, 5)),
+        st.tuples(st.just("walk")),
+        st.tuples(st.just("walk beside"), st.integers(0, 5)),
+    ),
+    max_size=30,
+)
+
+
+@patch("quire.bookie.index.SCAN_ROWS", 32)  # so that a walk has steps
+@given(KNOWN_STEPS)
+@settings(max_examples=200, deadline=None)
+def test_what_is_known_of_the_use_of_logs_is_what_a_walk_finds(steps: list[tuple[str, int, int]]) -> None:
+    """Whatever is put, cut, moved and deleted, by a range or row by row, also in the midst of a walk: of finished logs it is the same, or nothing is known."""
+    rows = DictRows()
+    index = RunIndex(rows)
+    current = 2  # logs below it are finished
+    many = POINT_DELETES_MAX + 8
+    for ledger, log in ((0, 0), (1, 0), (2, 1), (3, 1)):
+        sizes = range(1, 3 if ledger % 2 else 2)
+        index.put_all([(ledger, first, len(sizes), encode_run(log, 2000, sizes, sizes)) for first in range(0, 2 * many, 2)], lambda: None)
+    index.commit()
+    index.uses(lambda: None, range(current))
+    for name, *words in steps:
+        if name == "put":
+            index.put(words[0], words[1], 2, encode_run(current, 2000, [7, 7], [1, 1]))
+            index.commit()
+        elif name == "delete":
+            index.delete_all([words[0], words[0] + 1])
+        elif name == "move":
+            index.move(
+                Move(run.ledger, run.first, run.count, run.log, run.offset, 100, run.log ^ 1, 5000) for run in list(index.runs(words[0]))[:3] if run.log < 2
+            )
+        elif name == "walk":
+            current += 1
+            index.uses(lambda: None, range(current))
+            assert set(index.known_uses()) == set(range(current)), "nothing went meanwhile"
+        else:
+            index.uses(partial(index.delete, words[0]), range(current))
+        walked = RunIndex(rows).uses(lambda: None)
+        assert {log: walked.get(log, Use(0, 0)) for log in index.known_uses()} == index.known_uses()
 
 
 def test_dict_rows_lose_what_was_not_synced() -> None:
