@@ -354,7 +354,7 @@ class Reader:
 
         def ask(step: int, pause_ms: float) -> None:
             left_ms = int((over - self._clock.seconds()) * 1000)
-            if first.called or self._ended or (step and left_ms <= 0):
+            if step and left_ms <= 0:
                 return
             index = (self._prefer + step) % len(bookies)
             self._pool.long_poll(bookies[index], self.id, known, max(1, left_ms)).addCallback(answered, index)

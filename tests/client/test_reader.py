@@ -780,6 +780,34 @@ def test_further_polls_go_out_after_longer_and_longer_waits_until_the_first_woul
     assert tail.done
 
 
+@pytest.mark.parametrize("news", ["answer", "close of the ledger", "close of the reader"])
+def test_once_there_is_news_nobody_else_is_polled(news):
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger())
+    cluster.succeed(writer.append(b"first"))
+    client = cluster.client(speculative_poll_ms=50, long_poll_ms=900)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+
+    async def follow():
+        async for _entries in reader.tail(0.8):
+            pass
+
+    tail = Outcome(Deferred.fromCoroutine(follow()))
+    cluster.spin(0.02)
+    if news == "answer":
+        cluster.succeed(writer.append(b"second"))
+    elif news == "close of the ledger":
+        cluster.succeed(writer.close())
+    else:
+        reader.close()
+    cluster.spin(0.035)  # the second bookie's turn would come
+    assert tail.done == (news != "answer")
+    assert sum(request.op == "poll" for request in client.pool.asked) == (2 if news == "answer" else 1), "the next round begins with one"
+    reader.close()
+    cluster.spin(1.0)
+    assert tail.done
+
+
 def test_a_crowded_bookie_is_asked_after_the_others():
     cluster = FakeCluster()
     _writing, writer = written(cluster, 5)
