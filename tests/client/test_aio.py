@@ -6,6 +6,7 @@ import pytest
 
 import quire.client as quire
 from quire.client import ClientOptions, aio
+from quire.client.api import Client as LedgerClient
 from tests.real_cluster import RealCluster
 
 
@@ -160,6 +161,24 @@ def test_metadata_is_watched_and_the_last_entry_asked_for(uri):
             await asyncio.wait_for(watching, 30)
             assert states[0] is not None
             assert states[-1] is None
+
+    asyncio.run(story())
+
+
+def test_who_leaves_the_loop_is_told_no_more(uri, monkeypatch):
+    watches = []
+    begin = LedgerClient.watch_ledger
+    monkeypatch.setattr(LedgerClient, "watch_ledger", lambda *given: watches.append(begin(*given)) or watches[-1])
+
+    async def story():
+        async with aio.connect(uri) as bk:
+            writer = await bk.create_ledger()
+            async for metadata in bk.watch_ledger(writer.id):
+                assert metadata is not None
+                break
+            await bk.metadata(writer.id)  # goes over the reactor's thread after what the loop's end asked of it
+            await bk.metadata(writer.id)
+            assert [watch.cancelled for watch in watches] == [True]
 
     asyncio.run(story())
 

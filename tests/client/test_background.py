@@ -109,6 +109,15 @@ def test_an_ordinary_program_gets_one_daemon_thread_and_may_just_end():
     assert out == "ended\n"
 
 
+def test_its_reactor_measures_by_a_clock_that_is_never_set():
+    program = """
+        import time
+        from quire.client.background import reactor_thread
+        print(reactor_thread().reactor.seconds is time.monotonic)
+        """
+    assert alone(program) == "True\n"
+
+
 def test_many_threads_may_ask_first():
     out = alone(
         """

@@ -206,8 +206,37 @@ def test_policies_by_name_and_by_bookkeeper_s_class():
     assert isinstance(named("region-aware", regions="eu;us"), RegionAware)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "apart"),
+    [
+        ("rack-aware", {}, ["/eu/r2", "/us/r1"]),
+        ("rack-aware", {"racks_min": 1}, ["/eu/r1", "/eu/r2", "/us/r1"]),
+        ("region-aware", {}, ["/us/r1"]),
+        ("region-aware", {"regions_min": 1}, ["/eu/r1", "/eu/r2", "/us/r1"]),
+        ("zone-aware", {}, ["/us/r1"]),
+        ("zone-aware", {"zones_min": 1}, ["/eu/r1", "/eu/r2", "/us/r1"]),
+    ],
+)
+def test_copies_lie_apart_as_the_policy_means_it(name, options, apart):
+    """Beside a copy in /eu/r1: racks are whole places, regions and zones their first part; and the least number is the policy's own."""
+    found = policies.domains(ClientOptions(placement=name, enforce_domains=True, **options), lambda bookie: bookie)
+    assert found is not None
+    assert [place for place in ("/eu/r1", "/eu/r2", "/us/r1") if found.suffice(["/eu/r1", place], 3)] == apart
+
+
+def test_copies_may_lie_anywhere_at_random_and_unless_it_is_asked_for():
+    for name, on in (("random", True), ("rack-aware", False), ("zone-aware", False)):
+        assert policies.domains(ClientOptions(placement=name, enforce_domains=on), lambda bookie: bookie) is None
+
+
+def test_zones_are_strict_unless_the_options_say_otherwise():
+    with pytest.raises(ValueError, match="strict zone-aware"):
+        named("org.apache.bookkeeper.client.ZoneawareEnsemblePlacementPolicy").new_ensemble(["a", "b", "c"], 3, (), Wish(2, 2))
+    assert len(named("zone-aware", enforce_zones=False).new_ensemble(["a", "b", "c"], 3, (), Wish(2, 2))) == 3
+
+
 def test_an_unknown_policy_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="random, rack-aware, region-aware"):
+    with pytest.raises(ValueError, match="random, rack-aware, region-aware, zone-aware"):
         named("clever")
 
 

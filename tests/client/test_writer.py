@@ -272,6 +272,23 @@ def test_s17_the_ledger_was_closed_or_is_recovered_while_the_change_ran(state, e
     assert isinstance(cluster.fails(writer.close()), error)
 
 
+@pytest.mark.parametrize(("change", "error"), [("recovering", LedgerFenced), ("closed", MetadataVersion), ("deleted", NoSuchLedger)])
+def test_a_close_that_comes_too_late_says_why_and_does_not_send_for_the_end(change, error):
+    """It is where somebody else put it, or will."""
+    cluster = FakeCluster()
+    writer = created(cluster)
+    cluster.succeed(writer.append(b"x"))
+    current = cluster.shared.ledgers[writer.id]
+    if change == "deleted":
+        cluster.succeed(cluster.store.delete_ledger(writer.id))
+    else:
+        changed = current.value.recovering() if change == "recovering" else current.value.closed(5, 6)
+        cluster.succeed(cluster.store.write_ledger(writer.id, changed, current.version))
+    failure = cluster.fails(writer.close())
+    assert isinstance(failure, error)
+    assert "could not be stored" not in str(failure)
+
+
 def test_s18_a_repair_of_an_old_fragment_and_a_change_both_survive():
     cluster = FakeCluster(7)
     writer = created(cluster)
@@ -596,6 +613,21 @@ def test_d15_a_force_over_another_connection_ends_the_writer():
     assert isinstance(cluster.fails(writer.append(b"y")), LedgerClosed)
 
 
+def test_a_force_that_a_close_overtakes_is_no_success():
+    """The close drops what was not forced by then."""
+    cluster = FakeCluster()
+    writer = created(cluster, write_flags="DEFERRED_SYNC")
+    cluster.succeed(writer.append(b"x"))
+    cluster.judge = lambda request: "hold" if request.op == "force" else "pass"
+    force = cluster.outcome(writer.force())
+    cluster.spin(0.1)
+    cluster.succeed(writer.close())
+    cluster.let_go()
+    cluster.spin(1)
+    assert isinstance(force.error, LedgerClosed)
+    assert cluster.metadata(writer.id).last_entry == -1
+
+
 def test_a_force_connects_to_a_bookie_that_had_no_add_yet():
     """A striped ledger's first entries are not on every bookie; one that carried nothing can't have lost anything (D15)."""
     cluster = FakeCluster()
@@ -661,10 +693,11 @@ def test_an_explicit_lac_needs_its_quorum():
     assert "reached 1 bookies, and 2 of them (the ack quorum) are needed: b1 gave no answer in time" in str(error)
 
 
-def test_force_and_explicit_lac_on_a_closed_writer():
+@pytest.mark.parametrize("entries", [0, 1])
+def test_force_and_explicit_lac_on_a_closed_writer(entries):
     cluster = FakeCluster()
     writer = created(cluster)
-    cluster.succeed(writer.append(b"a"))
+    cluster.succeed(writer.append_many([b"a"] * entries))
     cluster.succeed(writer.close())
     assert isinstance(cluster.fails(writer.force()), LedgerClosed)
     assert isinstance(cluster.fails(writer.write_lac()), LedgerClosed)

@@ -1,5 +1,6 @@
 """Zone-aware placement: zones and upgrade domains of every write set, shapes that strictness refuses, replacements."""
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -29,6 +30,12 @@ def test_each_write_set_spans_the_zones_that_are_desired(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
+def test_more_zones_than_are_asked_for_are_used_alike(seed):
+    ensemble = aware(seed, zones_desired=2).new_ensemble(list(PLACES), 6, (), WISH)
+    assert Counter(bookie[:2] for bookie in ensemble) == {"z0": 2, "z1": 2, "z2": 2}
+
+
+@pytest.mark.parametrize("seed", range(10))
 def test_with_fewer_zones_a_zone_is_used_in_two_upgrade_domains(seed):
     """Two zones are the least, and will do; copies in one of them do not share an upgrade domain."""
     two = [bookie for bookie in PLACES if bookie[:2] != "z2"]
@@ -53,11 +60,12 @@ def test_strict_placement_takes_even_shapes_only():
         assert len(aware(strict=False).new_ensemble(list(PLACES), size, (), Wish(write, 2))) == size
 
 
+@pytest.mark.parametrize("desired", [2, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_replacement_comes_from_the_same_zone_if_there_is_one(seed):
+def test_a_replacement_comes_from_the_same_zone_if_there_is_one(seed, desired):
     ensemble = ["z0u0n0", "z1u0n0", "z2u0n0"]
     for index in range(3):
-        new = aware(seed).replacement(list(PLACES), ensemble, (), index, WISH)
+        new = aware(seed, zones_desired=desired).replacement(list(PLACES), ensemble, (), index, WISH)
         assert new[:2] == ensemble[index][:2]
         assert new != ensemble[index]
 
@@ -71,3 +79,9 @@ def test_a_replacement_keeps_the_least_number_of_zones():
     assert aware().replacement([*left, "z2u0n0"], ensemble, (), 2, WISH) == "z2u0n0"
     with pytest.raises(NotEnoughBookies, match="in the ensemble or failed lately"):
         aware().replacement(ensemble, ensemble, (), 2, WISH)
+
+
+def test_a_replacement_is_not_held_up_by_write_sets_that_it_is_not_in():
+    """Those of indexes 2 and 3 were badly placed before, in one upgrade domain."""
+    ensemble = ["z0u0n0", "z1u0n0", "z2u0n0", "z2u0n1", "z1u1n0", "z0u1n0"]
+    assert aware().replacement(["z0u0n1"], ensemble, (), 0, WISH) == "z0u0n1"
