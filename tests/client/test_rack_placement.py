@@ -222,6 +222,7 @@ def test_copies_lie_apart_as_the_policy_means_it(name, options, apart):
     found = policies.domains(ClientOptions(placement=name, enforce_domains=True, **options), lambda bookie: bookie)
     assert found is not None
     assert [place for place in ("/eu/r1", "/eu/r2", "/us/r1") if found.suffice(["/eu/r1", place], 3)] == apart
+    assert found.suffice(["/eu/r1"], 1), "a single copy can't lie apart"
 
 
 def test_copies_may_lie_anywhere_at_random_and_unless_it_is_asked_for():
