@@ -317,7 +317,8 @@ class SimBookie:
             found = read(ledger, entry)
 
             def look(result: Any) -> Any:
-                truth.answered(name, ledger, entry, result, had, world.metadata(ledger))
+                state = storage.ledger(ledger)
+                truth.answered(name, ledger, entry, result, had, state is not None and state.limbo, world.metadata(ledger))
                 return result
 
             return found.addCallback(look) if isinstance(found, Deferred) else look(found)
@@ -356,26 +357,27 @@ class SimBookie:
         Compares what came back from the disk with what was promised.  `failed`: numbers of directories that were given up before; what they lack is in limbo
         where the metadata wants it here, and all else is nobody's any more.
         """
-        synced = self.options.journal_sync_data
         for ledger, truth in self.world.truth.ledgers.items():
             if truth.deleted:
                 continue
             state = storage.ledger(ledger)
-            if state is None and not any(self.id in kept for kept in truth.kept.values()) and self.id not in truth.fenced:
-                continue
-            if ledger % len(self.options.ledger_directories) in failed:
-                self.world.truth.let_go(self.id, ledger, self.world.metadata(ledger))
             promised = {entry for entry, kept in truth.kept.items() if self.id in kept}
-            fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
-            if state is not None and state.limbo:  # it doubts itself, and says so
-                self.world.truth.seen["bookie came back in limbo"] += 1
+            if state is None and not promised and self.id not in truth.fenced:
                 continue
+            fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
+            limbo = state is not None and state.limbo
+            self.world.truth.seen["bookie came back in limbo"] += limbo
+            given_up = self.world.metadata(ledger) if ledger % len(self.options.ledger_directories) in failed else None
+            comparing = maybeDeferred(storage.held, ledger)
+            comparing.addCallback(self._compare, ledger, promised, fence_lost, limbo, given_up)
 
-            def compare(ranges: Any, ledger: int = ledger, promised: set[int] = promised, fence_lost: bool = fence_lost) -> None:
-                stored = entries_of(ranges)
-                self.world.truth.came_back(self.id, ledger, promised - stored, stored - promised, fence_lost, synced)
-
-            maybeDeferred(storage.held, ledger).addCallback(compare)
+    def _compare(self, ranges: Any, ledger: int, promised: set[int], fence_lost: bool, limbo: bool, given_up: LedgerMetadata | None) -> None:
+        """`ranges`: what it has of the ledger."""
+        truth, stored = self.world.truth, entries_of(ranges)
+        if limbo:  # it doubts itself, and says so
+            truth.doubted(self.id, ledger, promised - stored, self.world.timeline.now)
+        else:
+            truth.came_back(self.id, ledger, promised - stored, stored - promised, fence_lost, self.options.journal_sync_data, given_up)
 
     async def _doubt(self, storage: Any, lost: restoring.Lost) -> None:
         """Of every ledger that the metadata gives it and that lay on what is lost, it may have lost entries and fences."""

@@ -7,6 +7,8 @@ import pytest
 from quire.bookie.storage import Storage
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
+from quire.protocol.errors import Status
+from quire.protocol.messages import AddRun
 from tests.simulation.disk import SimDisk
 from tests.simulation.history import History, replay
 from tests.simulation.plan import PROFILES, draw
@@ -224,6 +226,44 @@ def test_a_repair_leaves_what_is_still_written_alone():
     truth.authors[id(after)] = ("x1", after)
     truth.metadata_written(0, Versioned(before, 1), Versioned(after, 2))
     assert broken_by(truth) == "repair"
+
+
+@pytest.mark.parametrize("lost", ["disk", "directory"])
+def test_a_repair_names_nobody_who_lost_what_it_had(lost):
+    """Until it was stored there again."""
+    for again, invariant in ((False, "repair"), (True, None)):
+        truth, _ledger, metadata = closed_truth()
+        if lost == "disk":
+            truth.disk_lost("b3", 5.0)
+        else:
+            truth.doubted("b3", 0, {0, 1}, 5.0)
+        if again:
+            truth.stored("b3", AddRun(0, 0, [bytes(40), bytes(40)], b""))
+        after = metadata.replace_bookies(0, ("b0", "b3", "b2"))
+        truth.authors[id(after)] = ("x1", after)
+        truth.metadata_written(0, Versioned(metadata, 1), Versioned(after, 2))
+        assert broken_by(truth) == invariant
+
+
+@pytest.mark.parametrize(("bookie", "failed", "invariant"), [("b3", True, None), ("b3", False, "durable"), ("b0", True, "durable")])
+def test_a_directory_that_failed_may_lack_what_belongs_to_others_only(bookie, failed, invariant):
+    """And what it still has it must go on having: after the next start it lacks nothing more."""
+    truth, ledger, metadata = closed_truth()
+    given_up = metadata if failed else None
+    truth.came_back(bookie, 0, {1}, set(), fence_lost=False, synced=True, given_up=given_up)
+    assert broken_by(truth) == invariant
+    assert bookie not in ledger.kept[1]
+    if invariant is None:
+        truth.came_back(bookie, 0, {0, 1}, set(), fence_lost=False, synced=True)
+        assert broken_by(truth) == "durable"
+
+
+@pytest.mark.parametrize(("limbo", "invariant"), [(False, None), (True, "no false negative")])
+def test_whom_a_repair_replaced_may_say_no_unless_it_doubts_itself(limbo, invariant):
+    truth, _ledger, metadata = closed_truth()
+    truth.disk_lost("b3", 5.0)
+    truth.answered("b3", 0, 1, Status.ENOENTRY, had=True, limbo=limbo, metadata=metadata)
+    assert broken_by(truth) == invariant
 
 
 def test_limbo_ends_with_everything():

@@ -118,12 +118,14 @@ class Truth:
         if truth is not None:
             truth.fenced.add(bookie)
 
-    def answered(self, bookie: str, ledger: int, entry: int, found: Any, had: bool, metadata: LedgerMetadata | None) -> None:
+    def answered(self, bookie: str, ledger: int, entry: int, found: Any, had: bool, limbo: bool, metadata: LedgerMetadata | None) -> None:
         """
-        What storage says to a read; `had`: when it was asked it had answered for that entry.  A bookie that lost its disk and was replaced by a repair is
-        asked only by who has old metadata, and may say no: whoever would close the ledger upon that meets the repair's version.
+        What storage says to a read; `had`: when it was asked it had answered for that entry; `limbo`: it doubts what it has of the ledger.  A bookie that lost
+        its disk and was replaced by a repair is asked only by who has old metadata, and may say no unless it doubts itself: whoever would close the ledger
+        upon that meets the repair's version.
         """
-        if found in (Status.ENOENTRY, Status.ENOLEDGER) and had and self.has(bookie, ledger, entry) and not self._replaced(bookie, ledger, entry, metadata):
+        replaced = not limbo and self._replaced(bookie, ledger, entry, metadata)
+        if found in (Status.ENOENTRY, Status.ENOLEDGER) and had and self.has(bookie, ledger, entry) and not replaced:
             self.break_("no false negative", f"{bookie} said {found.name} for entry {entry} of ledger {ledger}, which it acknowledged before")
         if found is Status.EUNKNOWNLEDGERSTATE:
             self.seen["limbo answer"] += 1
@@ -142,29 +144,32 @@ class Truth:
             return any(bookie in kept for kept in truth.kept.values())
         return bookie in truth.kept.get(entry, ())
 
-    def came_back(self, bookie: str, ledger: int, lost: set[int], more: set[int], fence_lost: bool, synced: bool) -> None:
-        """After a restart the bookie lacks entries that it had acknowledged, or the fence that it had told of; it may have `more` than it could tell."""
+    def came_back(
+        self, bookie: str, ledger: int, lost: set[int], more: set[int], fence_lost: bool, synced: bool, given_up: LedgerMetadata | None = None
+    ) -> None:
+        """
+        After a restart the bookie lacks entries that it had acknowledged, or the fence that it had told of; it may have `more` than it could tell.
+        `given_up`: their directory had failed, so it may lack what this metadata gives to others.
+        """
         truth = self.ledgers[ledger]
         if truth.deleted:
             return
         lost &= {entry for entry, kept in truth.kept.items() if bookie in kept}
         truth.found.update((entry, bookie) for entry in more)
-        if synced and lost:
-            self.break_("durable", f"{bookie} restarted without entries {sorted(lost)[:5]} of ledger {ledger}, which it had acknowledged")
         for entry in lost:
             truth.kept[entry].discard(bookie)
+        if given_up is not None:
+            lost = {entry for entry in lost if bookie in truth.write_set(entry, given_up)}
+        if synced and lost:
+            self.break_("durable", f"{bookie} restarted without entries {sorted(lost)[:5]} of ledger {ledger}, which it had acknowledged")
         if lost:
             self.seen["unsynced entries lost"] += 1
         if fence_lost:
             self.break_("fence", f"{bookie} restarted without the fence of ledger {ledger} that it had told of")
 
-    def let_go(self, bookie: str, ledger: int, metadata: LedgerMetadata | None) -> None:
-        """A directory failed: what the metadata gives to others, or has behind the end, the bookie need not have any more."""
-        truth = self.ledgers[ledger]
-        for entry, kept in truth.kept.items():
-            behind_the_end = metadata is not None and metadata.is_closed and entry > metadata.last_entry
-            if metadata is None or behind_the_end or bookie not in truth.write_set(entry, metadata):
-                kept.discard(bookie)
+    def doubted(self, bookie: str, ledger: int, lacking: set[int], now: float) -> None:
+        """The bookie came back with the ledger in limbo: it may lack entries until that ends, but nobody may count on them."""
+        self.ledgers[ledger].lost.update(((entry, bookie), now) for entry in lacking)
 
     # What bookies throw away, and lose
 
@@ -265,7 +270,8 @@ class Truth:
                 self.break_("repair", f"ledger {truth.id}: a repair changes the fragment at {first}, which is still written")
                 return
             for entry in range(max(first, truth.first), last + 1):
-                lacking = truth.write_set(entry, new) - truth.write_set(entry, old) - truth.kept.get(entry, set())
+                have = {each for each in truth.kept.get(entry, set()) if (entry, each) not in truth.lost}
+                lacking = truth.write_set(entry, new) - truth.write_set(entry, old) - have
                 if lacking:
                     self.break_("repair", f"ledger {truth.id}: the metadata names {sorted(lacking)} for entry {entry}, which they do not have")
                     return
