@@ -84,6 +84,7 @@ STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage:Storage", "quire.bookie.jou
 GARBAGE, LOGS, COMPACTION = "quire.bookie.garbage:Garbage", "quire.bookie.entry_log:EntryLogs", "quire.bookie.compaction"
 RECOVER, COPIER, RESTORE = "quire.replication.recover", "quire.replication.copier:FragmentCopier", "quire.replication.restore:Restoration"
 SURPLUS = "quire.replication.surplus"
+UNLOCKED = (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")
 
 
 def mutant(name: str, guard: str, profile: str, *edits: tuple[str, str, str]) -> Mutant:
@@ -179,10 +180,8 @@ MUTANTS = (
             "        fragment = HeldFragment(fragment.first, reader.last_entry_id, fragment.bookies, fragment.indexes)\n"
             "        await reader.close()\n")),
     mutant("repairs without a lock change what they did not copy", "2.6, D1", "repair",
-           (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for", "each.first == planned.first for"),
-           (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")),
-    mutant("a repair does not take the ledger's lock", "4.3", "surplus",
-           (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")),
+           (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for", "each.first == planned.first for"), UNLOCKED),
+    mutant("a repair does not take the ledger's lock", "4.3", "surplus", UNLOCKED),
     mutant("limbo ends with copies missing", "S9", "limbo", (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
     # Superfluous copies
     mutant("a superfluous copy goes though the others do not answer", "4.3", "surplus", (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),
