@@ -16,18 +16,19 @@ from contextlib import ExitStack, suppress
 
 from crc32c import crc32c
 
+from quire.bookie import index_place
 from quire.bookie.entry_log import IDS, SIZE, EntryLogs, log_name
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import Run, RunIndex, encode_run
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.moving import open_index
+from quire.bookie.new_index import NewIndex
 from quire.bookie.rows import OpenRows
 from quire.bookie.sequences import Sequences
 from quire.bookie.write_cache import RUN_ENTRIES_MAX, Half
 
 # SPDX-License-Identifier: Apache-2.0
 
-RUNS = "runs"  # our index; Apache's is called `locations`
 LEDGERS = "ledgers"  # Apache's table
 CURRENT_FILE = "CURRENT"  # every RocksDB has it
 BATCH_START, BATCH_ENTRY = 36, 4  # how a batch read's size is counted (spec wire-protocol.md 2.4)
@@ -79,8 +80,10 @@ class LedgerDirectory:
         self.index_path = current(index_path)
         self.configured = ledger_path
         self.fault: str | None = None  # why it was given up: nothing is written to it any more, and what it lacks is unknown
+        self._files = files
+        self._open_rows = open_rows
         self.logs = EntryLogs(files, self.path, log_bytes_max)
-        runs, ledgers = os.path.join(current(index_path), RUNS), os.path.join(current(index_path), LEDGERS)
+        runs, ledgers = index_place.index_path(files, self.index_path), os.path.join(self.index_path, LEDGERS)
         for path in (runs, ledgers) if marked else ():
             if not files.exists(os.path.join(path, CURRENT_FILE)):
                 raise StorageError(
@@ -88,14 +91,15 @@ class LedgerDirectory:
                     "put it back, or run `quire bookie rebuild-index --conf FILE`"
                 )
         self._pause = pause
-        self._sequences = Sequences(files, current(index_path), (runs, ledgers))
+        self._sequences = Sequences(files, self.index_path, (runs, ledgers))
         with ExitStack() as opened:  # what is open is closed again when the rest can't be had
             self.table = LedgerTable(open_rows(ledgers))
             opened.callback(_give_back, self.table)
-            self.index = open_index(files, open_rows, current(index_path), self.logs, self.table)
+            self.index = open_index(files, open_rows, self.index_path, self.logs, self.table)
             opened.callback(_give_back, self.index)
             self._sequences.check(self.index.sequence, self.table.sequence, runs, ledgers)
-            files.sync_directory(current(index_path))  # RocksDB syncs what is in its directory, not the directory's own name
+            files.sync_directory(self.index_path)  # RocksDB syncs what is in its directory, not the directory's own name
+            files.remove_tree(index_place.other_path(files, self.index_path))  # a copy, or never finished
             opened.pop_all()
 
     def flush(self, ledgers: Iterable[int], half: Half) -> int:
@@ -142,6 +146,38 @@ class LedgerDirectory:
             if error.errno in FULL and part is not self.logs:
                 raise  # rows say this only when nothing was begun
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
+
+    # Another index
+
+    def begin_index(self) -> NewIndex:
+        """A new index begins beside this one and hears of all that is written; no log that stands now grows any more.  Raises `SyncFailed`, `OSError`."""
+        self.logs.rotate()
+        self.sync()
+        path = index_place.other_path(self._files, self.index_path)
+        self._files.remove_tree(path)
+        made = self.index.beside = NewIndex(self._open_rows(path))
+        return made
+
+    def change_index(self, made: NewIndex) -> None:
+        """
+        The new one takes the place of the other, which goes with the last reader that it has, and its files at the next start.
+        Between two checkpoints.  Raises `SyncFailed` when it is not known which of them the next start finds; `StorageError`, `OSError`: it is the old one.
+        """
+        self.sync()
+        made.sync()
+        try:
+            self._sequences.forget()
+            index_place.change(self._files, self.index_path)
+            self._sequences.write(made.sequence, self.table.sequence)
+        except OSError as error:
+            raise SyncFailed(f"ledger directory {self.path}: {error}") from error
+        self.index = self.index.on(made.rows)
+
+    def give_up_index(self, made: NewIndex) -> None:
+        """The new one will not do.  Raises `OSError`."""
+        self.index.beside = None
+        made.close()
+        self._files.remove_tree(index_place.other_path(self._files, self.index_path))
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
         """See `EntryLogs.finish_whole`.  Raises `SyncFailed` when it is not known whether it is durable; `OSError` for a full disk, and the log is gone."""
@@ -288,4 +324,6 @@ class LedgerDirectory:
                 last.enter_context(suppress(OSError))
             last.callback(self.table.close)
             last.callback(self.index.close)
+            if self.index.beside is not None:
+                last.callback(self.index.beside.close)
             self.logs.close()

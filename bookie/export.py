@@ -17,8 +17,9 @@ from typing import NamedTuple
 from quire.bookie.apache_index import ApacheIndex, Locations, Pages, location
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import Run, RunIndex
+from quire.bookie.index_place import index_path
 from quire.bookie.ledger_table import LedgerTable
-from quire.bookie.moving import LEDGERS, LOCATIONS, ROCKSDB_FILE, RUNS, Moving, has_idx, has_locations
+from quire.bookie.moving import LEDGERS, LOCATIONS, ROCKSDB_FILE, Moving, has_idx, has_locations
 from quire.bookie.rows import OpenRows, RocksRows
 from quire.bookie.stopped import Pair, Stopped
 
@@ -57,9 +58,9 @@ def obstacles(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[
     if storage == SORTED and len(stopped.pairs) > 1:
         found.append(f"{SORTED} spreads each ledger over all directories; with {len(stopped.pairs)} of them set ledgerStorageClass to its {DB}")
     for pair in stopped.pairs:
-        for name in (RUNS, LEDGERS):
-            if not stopped.files.exists(os.path.join(pair.rows, name, ROCKSDB_FILE)):
-                found.append(f"{os.path.join(pair.rows, name)} is not there: quire never ran on this directory, or it is lost")
+        for path in (index_path(stopped.files, pair.rows), os.path.join(pair.rows, LEDGERS)):
+            if not stopped.files.exists(os.path.join(path, ROCKSDB_FILE)):
+                found.append(f"{path} is not there: quire never ran on this directory, or it is lost")
     if storage == SORTED and not found:
         limbo = list(chain.from_iterable(_in_limbo(pair, open_read_only) for pair in stopped.pairs))
         if limbo:
@@ -89,7 +90,7 @@ def export(stopped: Stopped, storage: str, open_rows: OpenRows = RocksRows) -> E
     ledgers = entries = 0
     for pair in stopped.pairs:
         with ExitStack() as opened:
-            index = RunIndex(open_rows(os.path.join(pair.rows, RUNS)))
+            index = RunIndex(open_rows(index_path(stopped.files, pair.rows)))
             opened.callback(index.close)
             table = LedgerTable(open_rows(os.path.join(pair.rows, LEDGERS)))
             opened.callback(table.close)

@@ -167,6 +167,7 @@ class RunIndex:
     """The runs of one ledger directory, on some `Rows`."""
 
     def __init__(self, rows: Rows) -> None:
+        self.beside: RunIndex | None = None  # one that is being made, which hears of all that is written here
         self._changing = threading.Lock()  # held by whoever writes rows on the strength of rows that were read
         self._rows = rows
         self._pending: list[Row] = []
@@ -174,6 +175,10 @@ class RunIndex:
         self._highest: dict[int, int] = {}  # by the writing thread only
         self._changes = 0  # times that rows were taken away or moved
         self._known_uses: dict[int, Use] = {}  # what the last walk found, less what was deleted since
+
+    def on(self, rows: Rows) -> "RunIndex":
+        """An index like this one on other rows of ours."""
+        return RunIndex(rows)
 
     # Reading (any thread)
 
@@ -287,6 +292,8 @@ class RunIndex:
             for ledger, first, count, value in some:
                 self.put(ledger, first, count, value)
                 pause()
+        if self.beside is not None:
+            self.beside.put_all(rows, pause)
 
     def _look_up(self, ledgers: Iterable[int]) -> None:
         unknown = sorted(set(ledgers).difference(self._highest))
@@ -342,6 +349,7 @@ class RunIndex:
     def delete_all(self, ledgers: Iterable[int], pause: Callable[[], None] = lambda: None) -> None:
         """Removes all of these ledgers: a long one by a range delete, the rows of short ones together."""
         self.commit()
+        ledgers = list(ledgers)
         rows: list[Row] = []
         for ledger in ledgers:
             self._highest.pop(ledger, None)
@@ -356,6 +364,8 @@ class RunIndex:
                 rows = []
             pause()
         self._delete(rows)
+        if self.beside is not None:
+            self.beside.delete_all(ledgers, pause)
 
     def _delete(self, rows: list[Row]) -> None:
         if rows:

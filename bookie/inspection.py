@@ -43,7 +43,7 @@ from quire.bookie.journal_format import (
 )
 from quire.bookie.ledger_table import KEY as TABLE_KEY
 from quire.bookie.ledger_table import decode
-from quire.bookie.rebuild import LogWalk
+from quire.bookie.log_walk import LogWalk
 from quire.bookie.rows import open_read_only
 
 # SPDX-License-Identifier: Apache-2.0
@@ -148,8 +148,8 @@ def entry_log(files: Files, path: str) -> Iterator[Row]:
 
 def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
     """
-    The rows of an index: `runs` (ours), `ledgers` (the table of both), `locations` (Apache's), or one `.idx` file (Apache's); of one ledger if it is given.
-    Raises `StorageError`, `OSError`.
+    The rows of an index: `runs` or `runs.2` (ours), `ledgers` (the table of both), `locations` (Apache's), or one `.idx` file (Apache's); of one ledger if it
+    is given.  Raises `StorageError`, `OSError`.
     """
     path = path.rstrip(os.sep)
     name = os.path.basename(path)

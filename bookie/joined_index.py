@@ -33,6 +33,9 @@ class JoinedIndex(RunIndex):
         self._latest: OrderedDict[int, Run] = OrderedDict()  # by ledger, the run of Apache's that was found last
         self._ledgers_of: dict[int, frozenset[int]] = {}  # by log, those with records in it
 
+    def on(self, rows: Rows) -> "JoinedIndex":
+        return JoinedIndex(rows, self.apache, self._logs)
+
     def find(self, ledger: int, entry: int) -> Run | None:
         """The run that holds the entry.  Raises `StorageError`, `OSError` when Apache's index names a record that can't be read."""
         run = super().find(ledger, entry)

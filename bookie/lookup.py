@@ -246,9 +246,13 @@ class Lookup:
 
     async def _survey(self, state: LedgerState) -> bool:
         """Learns last entry and LAC of a ledger that was not touched since the start; false when its last entry can't be read."""
-        found = await self._stored(self._directory_of(state.id).survey, state.id)
+        directory = self._directory_of(state.id)
+        index = directory.index
+        found = await self._stored(directory.survey, state.id)
         if isinstance(found, Status):
             return False
+        if directory.index is not index:  # made anew meanwhile: it may have more
+            return await self._survey(state)
         last, lac = found
         state.last = max(state.last, last)
         if not state.surveyed:

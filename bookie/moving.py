@@ -24,6 +24,7 @@ from quire.bookie.apache_journal import GUARD, LAST_MARK, MARK, ApacheJournal, A
 from quire.bookie.entry_log import EntryLogs, log_id
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import RunIndex
+from quire.bookie.index_place import index_path
 from quire.bookie.joined_index import JoinedIndex
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.rows import OpenRows
@@ -35,7 +36,6 @@ CURRENT = "current"
 LOCATIONS = "locations"
 IDX = "idx files"
 LEDGERS = "ledgers"
-RUNS = "runs"
 OWN_MARK = "quire.mark"
 ROCKSDB_FILE = "CURRENT"
 EXPORT = "quire.export"
@@ -70,7 +70,7 @@ def kind_of(locations: bool, idx: bool) -> str:
 
 def open_index(files: Files, open_rows: OpenRows, index: str, logs: EntryLogs, table: LedgerTable) -> RunIndex:
     """Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then nothing is open."""
-    rows = open_rows(os.path.join(index, RUNS))
+    rows = open_rows(index_path(files, index))
     try:
         if has_locations(files, index):
             return JoinedIndex(rows, Locations(open_rows(os.path.join(index, LOCATIONS)), logs.read), logs)
@@ -114,7 +114,7 @@ class Moving:
                     f"{index} had an index of Apache's ({kept}) with entries that ours does not have, and it is gone: put it back, "
                     "or run `quire bookie rebuild-index --conf FILE`"
                 )
-            if files.exists(os.path.join(index, RUNS, ROCKSDB_FILE)) or files.exists(os.path.join(ledgers, OWN_MARK)):
+            if files.exists(os.path.join(index_path(files, index), ROCKSDB_FILE)) or files.exists(os.path.join(ledgers, OWN_MARK)):
                 continue  # ours; what it should have is checked against our own mark
             logs = [name for name in files.names(ledgers) if log_id(name) is not None]
             if logs and not (locations or idx):

@@ -14,18 +14,17 @@ The sums are those of what the logs hold now: damage done to an entry before a r
 """
 
 import os
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
 from quire.bookie import given_up
-from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, EntryLogs, log_name, read_map
+from quire.bookie.entry_log import EntryLogs, log_name, read_map
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index import RunIndex, encode_run
+from quire.bookie.index import RunIndex
+from quire.bookie.index_place import PLACE, RUNS, SECOND
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.moving import KEPT, LEDGERS, ROCKSDB_FILE, RUNS, has_idx, has_locations, kind_of
+from quire.bookie.log_walk import LogRuns, LogWalk
+from quire.bookie.moving import KEPT, LEDGERS, ROCKSDB_FILE, has_idx, has_locations, kind_of
 from quire.bookie.restoring import COPYING, note_limbo
 from quire.bookie.rows import OpenRows, RocksRows
 from quire.bookie.sequences import Sequences, forget
@@ -34,9 +33,6 @@ from quire.bookie.stopped import Pair, Stopped
 # SPDX-License-Identifier: Apache-2.0
 
 NEW, OLD = ".new", ".old"
-RUN_ENTRIES_MAX = 256
-RUN_BYTES_MAX = 1 << 20
-BLOCK_BYTES = 1 << 20
 ROWS_AT_ONCE = 1000
 
 
@@ -52,49 +48,6 @@ class Rebuilt:
     new_table: bool = False
     problems: list[str] = field(default_factory=list)
     limbo: int = 0
-
-
-class LogWalk:
-    """The records of one log.  After `records` is exhausted, `end` is where reading stopped and `problem` why, if it was too early."""
-
-    def __init__(self, read: Callable[[int, int], bytes], size: int, path: str, body_bytes_max: int) -> None:
-        self.end = HEADER_BYTES
-        self.problem: str | None = None
-        self._read = read
-        self._size = size
-        self._path = path
-        self._body_bytes_max = body_bytes_max
-        self._block = b""
-        self._at = 0
-
-    def _bytes(self, offset: int, count: int) -> bytes:
-        start = offset - self._at
-        if start < 0 or start + count > len(self._block):
-            self._block = self._read(offset, max(count, BLOCK_BYTES))
-            self._at, start = offset, 0
-        return self._block[start : start + count]
-
-    def records(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """(ledger, entry, offset of the record, body).  Zeros are passed over, as Apache does.  Raises `OSError`."""
-        at = HEADER_BYTES
-        while at + SIZE.size <= self._size:
-            (size,) = SIZE.unpack(self._bytes(at, SIZE.size))
-            if size == 0:
-                at += 1
-                continue
-            head = self._bytes(at + SIZE.size, IDS.size)
-            ledger, entry = IDS.unpack(head) if len(head) == IDS.size else (-2, -2)
-            if size < IDS.size or ledger < MAP_LEDGER or (ledger != MAP_LEDGER and (entry < 0 or size > self._body_bytes_max)):
-                self.problem = f"{self._path} at offset {at}: no record of an entry begins here, and {self._size - at} bytes follow"
-                break
-            if ledger != MAP_LEDGER:
-                body = self._bytes(at + SIZE.size, size)
-                if len(body) < size:
-                    self.problem = f"{self._path} at offset {at}: the record of entry {entry} of ledger {ledger} is cut off"
-                    break
-                yield ledger, entry, at, body
-            at += SIZE.size + size
-        self.end = min(at, self._size)
 
 
 def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: bool = False) -> list[Rebuilt]:
@@ -156,10 +109,16 @@ def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: s
 
 def _put_in_place(files: Files, rows: str, new_table: bool) -> None:
     """The index goes first and comes last: a bookie whose rebuild was interrupted does not start, and the next rebuild begins anew."""
-    index, table = os.path.join(rows, RUNS), os.path.join(rows, LEDGERS)
-    files.rename_aside(index, index + OLD)
+    index, second, table = os.path.join(rows, RUNS), os.path.join(rows, SECOND), os.path.join(rows, LEDGERS)
+    if files.exists(os.path.join(rows, PLACE)):
+        files.remove_tree(index)
+        files.rename_aside(second, index + OLD)
+    else:
+        files.remove_tree(second)
+        files.rename_aside(index, index + OLD)
     files.sync_directory(rows)
     forget(files, rows)
+    files.unlink(os.path.join(rows, PLACE))
     if new_table:
         files.rename_aside(table, table + OLD)
         files.rename(table + NEW, table)
@@ -187,40 +146,18 @@ def _store(table: LedgerTable, rows: dict[int, LedgerRow]) -> None:
 
 def _take_log(logs: EntryLogs, log: int, index: RunIndex, done: Rebuilt, known: set[int] | None, seen: set[int], body_bytes_max: int, path: str) -> set[int]:
     """Puts the records of one log into the index; the ledgers of which it may have held more: -1 stands for all."""
-    size = logs.size(log)
-    walk = LogWalk(lambda offset, count: logs.read(log, offset, count), size, path, body_bytes_max)
-    found: dict[int, int] = {}
+    walk = LogWalk(lambda offset, count: logs.read(log, offset, count), logs.size(log), path, body_bytes_max)
+    runs = LogRuns(walk, log, lambda ledger: known is None or ledger in known)
     index.begin()
-    ledger = following = -1
-    first = start = total = 0
-    sizes: list[int] = []
-    sums: list[int] = []
-
-    def put() -> None:
-        if sizes:
-            index.put(ledger, first, len(sizes), encode_run(log, start, sizes, sums))
-
-    next_at = -1
-    for of, entry, at, body in walk.records():
-        found[of] = found.get(of, 0) + SIZE.size + len(body)
-        if known is not None and of not in known:
-            done.passed_over += 1
-            continue
-        if of != ledger or entry != following or at != next_at or len(sizes) >= RUN_ENTRIES_MAX or total >= RUN_BYTES_MAX:
-            put()
-            ledger, first, start, total, sizes, sums = of, entry, at, 0, [], []
-            seen.add(of)
-        sizes.append(len(body))
-        sums.append(crc32c(body))
-        total += len(body)
-        following = entry + 1
-        next_at = at + SIZE.size + len(body)
-        done.entries += 1
-    put()
+    for ledger, first, count, value in runs.rows():
+        index.put(ledger, first, count, value)
+        seen.add(ledger)
+        done.entries += count
     index.commit()
+    done.passed_over += runs.passed_over
     mapped = read_map(lambda offset, count: logs.read(log, offset, count))
     if mapped is not None:
-        short = {of for of, wanted in mapped.items() if found.get(of, 0) < wanted}
+        short = {of for of, wanted in mapped.items() if runs.found.get(of, 0) < wanted}
         if short:
             done.problems.append(walk.problem or f"{path}: it holds less of {len(short)} ledgers than its ledgers map says")
         return short

@@ -72,6 +72,11 @@ class Sequences:
             self._files.replace(self.path, data + SUM.pack(crc32c(data)))
             self._known = (index, table)
 
+    def forget(self) -> None:
+        """A store is about to be another one, whose numbers begin again.  Raises `OSError`."""
+        forget(self._files, os.path.dirname(self.path))
+        self._known = (0, 0)
+
 
 def forget(files: Files, directory: str) -> None:
     """A store in `<dir>/current` is about to be made anew, so its numbers begin again.  Raises `OSError`."""

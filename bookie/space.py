@@ -12,7 +12,7 @@ Safety: see `compaction`.  A directory whose pass meets an error is left as it i
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from quire.bookie.checkpoint import Checkpoints
@@ -80,6 +80,7 @@ class Space:
         self._log_bytes_max = log_bytes_max
         self._entries_per_second = entries_per_second
         self._bytes_per_second = bytes_per_second
+        self.turn = DeferredLock()  # held by a pass, or by whatever needs that entry logs stay where they are
         self._spaces: dict[str, DirectorySpace] = {}
         self._stopped = False
         self._running: list[Deferred[None]] = []
@@ -91,7 +92,7 @@ class Space:
 
     def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> "Deferred[None]":
         """One pass; compaction ends after `seconds_max` (0: no limit) at the next log.  What goes wrong is logged and kept in `directories`, never raised."""
-        done: Deferred[None] = Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))
+        done: Deferred[None] = self.turn.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))
         self._running.append(done)
         done.addBoth(self._ended, done)
         return done
@@ -99,6 +100,11 @@ class Space:
     def _ended(self, result: object, done: "Deferred[None]") -> object:
         self._running.remove(done)
         return result
+
+    def look_again(self, path: str) -> None:
+        """What was left alone in this directory may be taken now."""
+        if path in self._spaces:
+            self._spaces[path].doubtful.clear()
 
     async def stop(self) -> None:
         """No more steps; fires when the last one has ended."""
@@ -111,6 +117,8 @@ class Space:
     async def _reclaim(self, threshold: Threshold, seconds_max: float) -> None:
         end = self._clock.seconds() + seconds_max if seconds_max > 0 else None
         for directory in list(self._directories):
+            if self._stopped:
+                return
             if directory.fault is not None:
                 continue
             space = self._spaces.setdefault(directory.path, DirectorySpace(directory.path))
@@ -120,8 +128,6 @@ class Space:
             except (StorageError, OSError) as error:
                 space.problem = str(error)
                 log.error("garbage collection in {directory}: {error}", directory=directory.path, error=str(error))
-            if self._stopped:
-                return
 
     async def _pass(self, directory: LedgerDirectory, space: DirectorySpace, threshold: float, end: float | None) -> None:
         uses: list[LogUse] = await self._workers.run(log_uses, directory, threshold, self._workers.pause)
@@ -176,7 +182,7 @@ class Space:
                 counters.gc_bytes_moved += done.size
                 if self._stopped:
                     break
-                await self._rest(done, began)
+                await self.rest(done, began)
         except SyncFailed as error:
             await self._checkpoints.alone(directory, _fail, error)
             raise
@@ -193,7 +199,7 @@ class Space:
         counters.gc_compactions += 1
         await self._remove(directory, space, compaction.emptied())
 
-    async def _rest(self, done: Slice, began: float) -> None:
+    async def rest(self, done: Slice, began: float) -> None:
         """Keeps to the rates."""
         wanted = max(
             done.entries / self._entries_per_second if self._entries_per_second else 0.0,

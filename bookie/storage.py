@@ -53,6 +53,7 @@ from quire.bookie.ledgers import Ledgers, LedgerState
 from quire.bookie.lookup import Lookup
 from quire.bookie.moving import Moving
 from quire.bookie.opening import Opening
+from quire.bookie.reindex import Reindex
 from quire.bookie.replay import Replay
 from quire.bookie.rows import OpenRows, RocksRows
 from quire.bookie.space import Space
@@ -125,6 +126,16 @@ class Storage:
             log_bytes_max=options.entry_log_bytes_max,
             entries_per_second=options.compaction_entries_per_second,
             bytes_per_second=options.compaction_bytes_per_second,
+        )
+        self.reindex = Reindex(
+            self._directories,
+            self._workers,
+            self._checkpoints,
+            self._ledgers,
+            self.space,
+            self.mark_limbo,
+            reactor,
+            options.frame_bytes_max,
         )
         self._contents = Contents(self._cache, self._ledgers, self._deleted, self._checkpoints, self._lookup, self.counters, reactor)
         self._insert = self._contents.insert
@@ -718,6 +729,7 @@ class Storage:
         if self._timer is not None:
             self._timer.cancel()
         try:
+            await self.reindex.stop()
             await self.space.stop()
             if any(journal.crowded for journal in self._journals) and self.fault is None:
                 with suppress(StorageError, OSError):  # then they may not end cleanly, and nothing is lost by that

@@ -19,9 +19,10 @@ from quire.bookie.apache_index import ApacheIndex, Locations, Pages, idx_ledgers
 from quire.bookie.entry_log import HEADER, IDS, MAGIC, SIZE, log_id, log_name, read_map
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import Run, RunIndex, run_bytes
+from quire.bookie.index_place import SECOND, index_path
 from quire.bookie.journal_format import BODIES, FRAMES, blocks, split_bodies, split_frames
 from quire.bookie.ledger_table import LedgerTable
-from quire.bookie.moving import LEDGERS, LOCATIONS, ROCKSDB_FILE, RUNS, Moving, has_idx, has_locations
+from quire.bookie.moving import LEDGERS, LOCATIONS, ROCKSDB_FILE, Moving, has_idx, has_locations
 from quire.bookie.replay import Replay
 from quire.bookie.rows import OpenRows, Rows, open_read_only
 from quire.bookie.sequences import Sequences
@@ -130,8 +131,7 @@ def _journals(stopped: Stopped, report: Report) -> None:
 def _directory(files: Files, pair: Pair, open_rows: OpenRows, report: Report) -> None:
     stores: list[Rows] = []
 
-    def opened(name: str) -> Rows | None:
-        path = os.path.join(pair.rows, name)
+    def opened(path: str) -> Rows | None:
         if not files.exists(os.path.join(path, ROCKSDB_FILE)):
             return None
         try:
@@ -143,24 +143,29 @@ def _directory(files: Files, pair: Pair, open_rows: OpenRows, report: Report) ->
 
     logs = LogFiles(files, pair.logs)
     try:
-        runs, ledgers = opened(RUNS), opened(LEDGERS)
-        for name, rows in ((RUNS, runs), (LEDGERS, ledgers)):
+        try:
+            place = index_path(files, pair.rows)
+        except StorageError as failure:
+            report.bad(str(failure))
+            place = os.path.join(pair.rows, SECOND)
+        paths = place, os.path.join(pair.rows, LEDGERS)
+        runs, ledgers = map(opened, paths)
+        for path, rows in zip(paths, (runs, ledgers), strict=True):
             if rows is None and logs.ids and files.exists(os.path.join(pair.logs, "quire.mark")):
-                report.bad(f"{os.path.join(pair.rows, name)} is gone or can't be read: run `quire bookie rebuild-index --conf FILE`")
+                report.bad(f"{path} is gone or can't be read: run `quire bookie rebuild-index --conf FILE`")
         if runs is not None and ledgers is not None:
-            paths = os.path.join(pair.rows, RUNS), os.path.join(pair.rows, LEDGERS)
             try:
                 Sequences(files, pair.rows, paths).check(runs.sequence, ledgers.sequence, *paths)
             except StorageError as failure:
                 report.bad(str(failure))
         _logs(logs, report)
         table = LedgerTable(ledgers) if ledgers is not None else None
-        known = _table(table, os.path.join(pair.rows, LEDGERS), report) if table is not None else set()
+        known = _table(table, paths[1], report) if table is not None else set()
         if runs is not None:
             _runs(runs, logs, known, report)
         apache: ApacheIndex | None = None
         if has_locations(files, pair.rows):
-            rows = opened(LOCATIONS)
+            rows = opened(os.path.join(pair.rows, LOCATIONS))
             apache = Locations(rows, logs.read) if rows is not None else None
         elif has_idx(files, pair.rows):
             apache = pages = Pages(files, pair.rows, logs.read, lambda ledger: None)

@@ -175,6 +175,11 @@ class Disk(Files):
             self._call("unlink", path)
             del self.inodes[path]
 
+    def remove_tree(self, path: str) -> None:
+        """Rows are all that lies in directories of their own."""
+        self.unlink(f"{path}/CURRENT")
+        self.rows.pop(path, None)
+
     def lock(self, path: str) -> int:
         if path in self._locked:
             raise BlockingIOError(path)

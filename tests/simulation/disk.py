@@ -144,6 +144,11 @@ class SimDisk(Files):
             self.before("unlink", path)
         self.inodes.pop(path, None)
 
+    def remove_tree(self, path: str) -> None:
+        """Rows are all that lies in directories of their own."""
+        if self.rows.pop(path, None) is not None:
+            self.unlink(f"{path}/CURRENT")
+
     def lock(self, path: str) -> int:
         if path in self._locked:
             raise BlockingIOError(path)

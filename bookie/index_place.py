@@ -1,0 +1,43 @@
+"""
+Where our index lies in an index directory: in one of two, so that another can be made beside it and take its place in one step.
+
+It is `runs`, unless a file `quire.index` is there, which says "runs.2" and nothing else.
+
+Knows: those names.  Does not know: rows, who makes another index.
+Safety: the file changes only when the other index is durable.  What lies where the index is not is a copy of it, or was never finished: it may go.
+"""
+
+import os
+
+from quire.bookie.files import Files, StorageError
+
+# SPDX-License-Identifier: Apache-2.0
+
+RUNS, SECOND = "runs", "runs.2"
+PLACE = "quire.index"
+TEXT = f"{SECOND}\n".encode()
+
+
+def index_path(files: Files, directory: str) -> str:
+    """The index's directory in `directory` (`<dir>/current`).  `StorageError` names a damaged file."""
+    path = os.path.join(directory, PLACE)
+    text = files.read_file(path)
+    if text is None:
+        return os.path.join(directory, RUNS)
+    if text != TEXT:
+        raise StorageError(f"{path} at offset 0: damaged ({len(text)} bytes, not {TEXT!r}); run `quire bookie rebuild-index --conf FILE`")
+    return os.path.join(directory, SECOND)
+
+
+def other_path(files: Files, directory: str) -> str:
+    """The place where the index does not lie; whatever is there may go.  As `index_path`."""
+    return os.path.join(directory, RUNS if index_path(files, directory) == os.path.join(directory, SECOND) else SECOND)
+
+
+def change(files: Files, directory: str) -> None:
+    """From now on the index lies at the other place.  Durable on return; after an `OSError` nobody knows."""
+    if index_path(files, directory) == os.path.join(directory, RUNS):
+        files.replace(os.path.join(directory, PLACE), TEXT)
+    else:
+        files.unlink(os.path.join(directory, PLACE))
+        files.sync_directory(directory)

@@ -1,0 +1,470 @@
+"""The index made anew beside the running bookie: what it has afterwards, what goes on meanwhile, what a failure or a crash leaves."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.bookie.files import StorageError
+from quire.bookie.index import KEY, RunIndex
+from quire.bookie.reindex import Reindexed
+from quire.bookie.rows import DictRows, open_read_only
+from quire.bookie.workers import InlineWorkers
+from quire.protocol.errors import Status
+from tests.bookie.apache import Here, ledgers_of, unpack
+from tests.bookie.disk import Bookie, Disk, HeldWorkers, WatchedRows, body_of, run_of
+from tests.bookie.test_compaction import LOG_BYTES
+
+# SPDX-License-Identifier: Apache-2.0
+
+RUNS, SECOND = "/disk/ledgers0/current/runs", "/disk/ledgers0/current/runs.2"
+PLACE = "/disk/ledgers0/current/quire.index"
+
+
+def bookie_on(disk: Disk | None = None, workers: InlineWorkers | None = None, **changes: Any) -> Bookie:
+    return Bookie(disk, workers, **{"entry_log_bytes_max": LOG_BYTES, "compaction_bytes_per_second": 0, **changes})
+
+
+def store(bookie: Bookie, ledger: int, first: int, count: int, **more: Any) -> None:
+    assert bookie.storage.add(run_of(ledger, first, count, **more), "x") is Status.EOK
+    bookie.commit()
+
+
+def flushed(bookie: Bookie) -> None:
+    bookie.now(bookie.storage.flush())
+
+
+def reindexed(bookie: Bookie) -> Reindexed:
+    """One run from its start to its end."""
+    assert bookie.storage.reindex.start()
+    for _ in range(10_000):
+        if not bookie.storage.reindex.running:
+            break
+        bookie.clock.advance(0.01)
+    assert not bookie.storage.reindex.running
+    return bookie.storage.reindex.found[0]
+
+
+def lived() -> Bookie:
+    """Three ledgers in several logs; entries 10 to 19 of ledger 2 twice; ledger 3 deleted."""
+    bookie = bookie_on()
+    for part in range(4):
+        for ledger in (1, 2, 3):
+            store(bookie, ledger, 20 * part, 20)
+        if part == 2:
+            store(bookie, 2, 10, 10, recovery=True)
+        flushed(bookie)
+    bookie.storage.delete_ledger(3)
+    flushed(bookie)
+    return bookie
+
+
+def check(bookie: Bookie, count: int = 80) -> None:
+    for ledger in (1, 2):
+        assert [bookie.read(ledger, entry) for entry in range(count)] == [body_of(ledger, entry) for entry in range(count)]
+        assert bookie.read(ledger, count) is Status.ENOENTRY
+        assert bookie.now(bookie.storage.entries(ledger)) == [(0, count)]
+    assert bookie.read(3, 0) is Status.ENOLEDGER
+
+
+def forget_rows(bookie: Bookie, path: str = RUNS, ledger: int | None = None) -> None:
+    """The rows of a ledger, or all, go behind the index's back."""
+    rows = bookie.disk.rows[path]
+    low, high = (b"", b"\xff" * 17) if ledger is None else (KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0))
+    DictRows.delete_range(rows, low, high)
+    rows.sync()
+
+
+def test_lost_rows_come_back() -> None:
+    """Of every ledger that is known, the later of two copies; the old index is gone at the next start, and the next run uses its place."""
+    bookie = lived()
+    check(bookie)
+    before = bookie.disk.rows[RUNS].as_dict()
+    forget_rows(bookie)
+    assert bookie.read(1, 0) is Status.ENOENTRY
+    found = reindexed(bookie)
+    assert (found.done, found.problems, found.taken_over, found.limbo) == (True, [], 0, 0)
+    assert found.logs == found.logs_read > 3
+    assert found.entries == 4 * 40 + 10
+    check(bookie)
+    after = bookie.disk.rows[SECOND].as_dict()
+    assert RunIndex(DictRows(after)).ranges(2) == RunIndex(DictRows(before)).ranges(2)
+    store(bookie, 1, 80, 5)
+    flushed(bookie)
+    again = bookie_on(bookie.disk.killed())
+    assert [again.read(1, entry) for entry in range(85)] == [body_of(1, entry) for entry in range(85)]
+    assert RUNS not in again.disk.rows
+    assert again.disk.exists(PLACE)
+    assert reindexed(again).done
+    assert [again.read(1, entry) for entry in range(85)] == [body_of(1, entry) for entry in range(85)]
+    assert not again.disk.exists(PLACE)
+    again.close()
+    last = bookie_on(again.disk)
+    assert [last.read(1, entry) for entry in range(85)] == [body_of(1, entry) for entry in range(85)]
+    assert SECOND not in last.disk.rows
+
+
+def test_a_good_index_is_the_same_again() -> None:
+    """Row by row: each row names its old place with its old sums."""
+    bookie = lived()
+    before = bookie.disk.rows[RUNS].as_dict()
+    assert reindexed(bookie).taken_over == 0
+    after = bookie.disk.rows[SECOND].as_dict()
+    assert after == before
+
+
+def test_an_entry_that_was_denied_is_found_at_once() -> None:
+    """Also where the ledger's last entry was looked up before."""
+    bookie = bookie_on(lived().disk.killed())
+    forget_rows(bookie, ledger=1)
+    assert bookie.now(bookie.storage.lac(1)) == -1
+    assert bookie.read(1, 79) is Status.ENOENTRY
+    reindexed(bookie)
+    assert bookie.read(1, 79) == body_of(1, 79)
+    assert bookie.now(bookie.storage.lac(1)) == 78
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_comes_meanwhile_counts_more(seed: int) -> None:
+    """Adds, entries written again, deletions and flushes between any two steps; then the new index has what a reader was told all the time."""
+    rng = random.Random(seed)
+    workers = HeldWorkers()
+    bookie = bookie_on(workers=workers)
+
+    def work(until: Any) -> None:
+        while not until():
+            workers.release()
+            bookie.clock.advance(0.01)
+
+    def settle() -> None:
+        done: list[object] = []
+        bookie.storage.flush().addBoth(done.append)
+        work(lambda: done)
+        assert done == [None]
+
+    have: dict[int, set[int]] = {}
+
+    def write() -> None:
+        ledger = rng.randrange(1, 5)
+        first = rng.randrange(60)
+        count = rng.randrange(1, 30)
+        if bookie.storage.add(run_of(ledger, first, count, recovery=True), "x") is Status.EOK:
+            have.setdefault(ledger, set()).update(range(first, first + count))
+        bookie.commit()
+
+    for _ in range(12):
+        write()
+        if rng.random() < 0.5:
+            settle()
+    settle()
+    if rng.random() < 0.5:
+        forget_rows(bookie)
+    assert bookie.storage.reindex.start()
+    while bookie.storage.reindex.running:
+        chance = rng.random()
+        if chance < 0.3:
+            write()
+        elif chance < 0.36 and have:
+            ledger = rng.choice(list(have))
+            bookie.storage.delete_ledger(ledger)
+            del have[ledger]
+        elif chance < 0.5:
+            bookie.storage.flush().addErrback(lambda failure: None)
+        workers.release()
+        bookie.clock.advance(0.01)
+    assert bookie.storage.reindex.problem is None
+    for _turn in range(2):
+        for ledger in range(1, 5):
+            for entry in range(90):
+                answer = bookie.storage.read(ledger, entry)
+                if not isinstance(answer, bytes | Status):
+                    told: list[Any] = []
+                    answer.addBoth(told.append)
+                    work(lambda told=told: told)
+                    (answer,) = told
+                if entry in have.get(ledger, ()):
+                    assert answer == body_of(ledger, entry), (ledger, entry)
+                else:
+                    assert answer in (Status.ENOENTRY, Status.ENOLEDGER), (ledger, entry)
+        settle()
+    overlaps(RunIndex(bookie.disk.rows[SECOND]))
+
+
+def overlaps(index: RunIndex) -> None:
+    """None may be."""
+    for ledger in range(1, 5):
+        end = -1
+        for run in index.runs(ledger):
+            assert run.first > end
+            end = run.last
+
+
+def test_a_damaged_record_is_never_denied() -> None:
+    """It stays known with its old sum, whether the scan met it or ended before it."""
+    bookie = lived()
+    run = RunIndex(bookie.disk.rows[RUNS]).find(1, 5)
+    assert run is not None
+    log = f"/disk/ledgers0/current/{run.log:x}.log"
+    bookie.disk.flip(log, run.at(5)[0] + 30)
+    found = reindexed(bookie)
+    assert found.done
+    (problem,) = found.problems
+    assert log in problem
+    assert f"at offset {run.offset}" in problem
+    assert bookie.read(1, 5) is Status.EIO
+    assert bookie.read(1, 4) == body_of(1, 4)
+    bookie.disk.flip(log, run.at(0)[0])  # a size field: nothing of this log can be read on
+    found = reindexed(bookie)
+    assert found.done
+    assert found.taken_over > 0
+    assert "no record of an entry begins here" in "".join(found.problems) or "is cut off" in "".join(found.problems)
+    assert [bookie.read(1, entry) for entry in range(20, 80)] == [body_of(1, entry) for entry in range(20, 80)]
+    assert bookie.read(1, 0) is Status.EIO
+    assert bookie.read(1, 5) is Status.EIO
+    assert bookie.read(1, 7) == body_of(1, 7)
+
+
+class Broken(WatchedRows):
+    """Rows of which those of one ledger can't be read any more."""
+
+    ledger = 1
+
+    def scan(self, low: bytes, high: bytes) -> Any:
+        if low <= KEY.pack(self.ledger, 0) < high:
+            raise OSError("a block is damaged")
+        return super().scan(low, high)
+
+    def floor(self, key: bytes) -> Any:
+        if KEY.unpack(key)[0] == self.ledger:
+            raise OSError("a block is damaged")
+        return super().floor(key)
+
+    def floors(self, keys: Any) -> Any:
+        return [self.floor(key) for key in keys]
+
+
+def test_a_ledger_of_which_the_old_index_tells_nothing_goes_in_limbo_first() -> None:
+    """What the logs have is served, the rest is unknown; that is durable before the new index counts."""
+    disk = lived().disk.killed()
+    disk.rows[RUNS] = Broken(disk.rows[RUNS], lambda call: None)
+    bookie = bookie_on(disk)
+    marked: list[Any] = []
+    mark = bookie.storage.mark_limbo
+
+    async def doubt(rows: Any) -> None:
+        marked.append((dict(rows), bookie.disk.exists(PLACE)))
+        await mark(rows)
+
+    bookie.storage.reindex.doubt = doubt
+    found = reindexed(bookie)
+    assert (found.done, found.limbo) == (True, 1)
+    assert "ledger 1, which is in limbo now" in found.problems[0]
+    ((rows, changed),) = marked
+    assert (list(rows), changed) == ([1], False)
+    assert bookie.read(1, 3) == body_of(1, 3)
+    assert bookie.read(1, 80) is Status.EUNKNOWNLEDGERSTATE
+    assert bookie.read(2, 80) is Status.ENOENTRY
+    again = bookie_on(bookie.disk.crashed(None))
+    assert again.read(1, 80) is Status.EUNKNOWNLEDGERSTATE
+    assert again.read(1, 3) == body_of(1, 3)
+
+
+def test_a_crash_at_any_step_loses_nothing() -> None:
+    """Power loss before every change of the disk, with adds on their way: whichever index the next start finds, it has everything."""
+    cut = 0
+    places = set()
+    while True:
+        bookie = lived()
+        left = cut
+        rng = random.Random(cut)
+
+        def before(call: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(5, "simulated power loss", path)
+
+        bookie.disk.before = before
+        bookie.storage.add(run_of(1, 80, 3), "taken")
+        bookie.storage.reindex.start()
+        for _ in range(50):
+            bookie.clock.advance(0.01)
+        bookie.storage.add(run_of(2, 80, 3), "later")
+        bookie.commit()
+        bookie.storage.flush().addErrback(lambda failure: None)
+        bookie.commit()
+        after = bookie.disk.crashed(rng)
+        places.add(after.exists(PLACE))
+        again = bookie_on(after)
+        for ledger, token in ((1, "taken"), (2, "later")):
+            count = 83 if token in bookie.tokens else 80
+            assert [again.read(ledger, entry) for entry in range(count)] == [body_of(ledger, entry) for entry in range(count)], cut
+        assert again.read(3, 0) is Status.ENOLEDGER
+        again.close()
+        if left >= 0:
+            break
+        cut += 1
+    assert cut > 20
+    assert places == {False, True}
+
+
+def test_a_new_index_that_can_not_be_written_disturbs_nobody() -> None:
+    """A full disk, say: flushes go on, and the index is as it was."""
+    bookie = lived()
+
+    def before(call: str, path: str) -> None:
+        if call == "write rows" and path == SECOND:
+            raise OSError(28, "No space left on device", path)
+
+    bookie.disk.before = before
+    found = reindexed(bookie)
+    assert not found.done
+    assert "No space left" in (bookie.storage.reindex.problem or "")
+    store(bookie, 1, 80, 4)
+    flushed(bookie)
+    assert bookie.storage.read_only is None
+    assert bookie.read(1, 83) == body_of(1, 83)
+    assert SECOND not in bookie.disk.rows
+    bookie.disk.before = lambda call, path: None
+    assert reindexed(bookie).done
+    assert bookie.read(1, 83) == body_of(1, 83)
+
+
+def test_a_flush_that_the_new_one_can_not_take_ends_the_run_only() -> None:
+    workers = HeldWorkers()
+    bookie = bookie_on(workers=workers)
+
+    def turn() -> None:
+        workers.release()
+        bookie.clock.advance(0.01)
+
+    for part in range(4):
+        assert bookie.storage.add(run_of(1, 20 * part, 20), "x") is Status.EOK
+        bookie.commit()
+        bookie.storage.flush()
+        for _ in range(20):
+            turn()
+    bookie.storage.reindex.start()
+    while SECOND not in bookie.disk.rows:
+        turn()
+
+    def before(call: str, path: str) -> None:
+        if call == "write rows" and path == SECOND:
+            raise OSError(28, "No space left on device", path)
+
+    bookie.disk.before = before
+    assert bookie.storage.add(run_of(1, 80, 4), "y") is Status.EOK
+    bookie.commit()
+    done: list[object] = []
+    bookie.storage.flush().addBoth(done.append)
+    while bookie.storage.reindex.running:
+        turn()
+    assert done == [None]
+    assert "No space left" in (bookie.storage.reindex.problem or "")
+    assert not bookie.disk.exists(PLACE)
+
+
+def test_passes_over_the_logs_wait_and_a_stop_ends_it() -> None:
+    """Logs stay where they are; what asks for them meanwhile comes later; a stop does not wait for the end of a log."""
+    workers = HeldWorkers()
+    bookie = bookie_on(workers=workers)
+
+    def turn() -> None:
+        workers.release()
+        bookie.clock.advance(0.01)
+
+    for part in range(6):
+        assert bookie.storage.add(run_of(1 + part % 2, 20 * part, 20), "x") is Status.EOK
+        bookie.commit()
+        bookie.storage.flush()
+        for _ in range(20):
+            turn()
+    assert bookie.storage.reindex.start()
+    assert not bookie.storage.reindex.start()
+    turn()
+    passed: list[object] = []
+    bookie.storage.space.reclaim(lambda path: 0.9).addBoth(passed.append)
+    turn()
+    assert (passed, bookie.storage.reindex.running) == ([], True)
+    closed: list[object] = []
+    bookie.storage.close().addBoth(closed.append)
+    for _ in range(60):
+        turn()
+        bookie.commit()
+    assert closed == [None]
+    assert passed == [None]
+    assert bookie.storage.reindex.problem == "the bookie stops"
+    assert not bookie.disk.exists(PLACE)
+    assert not bookie.storage.reindex.start()
+    again = bookie_on(bookie.disk)
+    assert again.read(1, 5) == body_of(1, 5)
+    assert SECOND not in again.disk.rows
+
+
+def test_a_full_checkpoint_before_it_is_the_end_of_it() -> None:
+    """What is in memory must be in a log: a run that can't begin says why."""
+    bookie = lived()
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".log"):
+            raise OSError(28, "No space left on device", path)
+
+    store(bookie, 1, 80, 4)
+    bookie.disk.before = before
+    assert not reindexed(bookie).done
+    assert "No space left" in (bookie.storage.reindex.problem or "")
+    bookie.disk.before = lambda call, path: None
+    assert reindexed(bookie).done
+    check_last = [bookie.read(1, entry) for entry in (79, 83)]
+    assert check_last == [body_of(1, 79), body_of(1, 83)]
+
+
+def test_several_directories_one_after_the_other() -> None:
+    bookie = Bookie(ledgers=3, entry_log_bytes_max=LOG_BYTES, compaction_bytes_per_second=0)
+    for ledger in range(9):
+        store(bookie, ledger, 0, 10)
+    flushed(bookie)
+    assert reindexed(bookie).done
+    assert [found.done for found in bookie.storage.reindex.found] == [True] * 3
+    assert [found.entries for found in bookie.storage.reindex.found] == [30] * 3
+    bookie.close()
+    again = Bookie(bookie.disk, ledgers=3)
+    assert [again.read(ledger, 9) for ledger in range(9)] == [body_of(ledger, 9) for ledger in range(9)]
+
+
+def test_a_damaged_note_of_the_place_stops_the_start() -> None:
+    """Whichever bit flips, it is told with file and offset; the other index is not taken instead."""
+    bookie = lived()
+    reindexed(bookie)
+    bookie.close()
+    for bit in range(8 * len(b"runs.2\n")):
+        disk = bookie.disk.killed()
+        disk.flip(PLACE, bit // 8, 1 << bit % 8)
+        with pytest.raises(StorageError, match=r"quire\.index at offset 0: damaged"):
+            bookie_on(disk)
+
+
+@pytest.mark.parametrize("name", ["rocksdb", "sorted"])
+def test_entries_that_only_apaches_index_names_get_rows_of_ours(name: str, tmp_path: Path) -> None:
+    """With real files: what a fallback served has sums of ours then, Apache's index stays below, and the store can be opened again."""
+    root = unpack(f"{name}_bookie0_stopped", tmp_path)
+    here = Here(root)
+    for _ in range(2):
+        assert here.storage.reindex.start()
+        for _step in range(1000):
+            here.clock.advance(0.1)
+        assert here.storage.reindex.problem is None
+        (found,) = here.storage.reindex.found
+        assert (found.done, found.problems, found.entries, found.taken_over) == (True, [], 234 * 4 + 200, 0)
+        for ledger, (digest, payloads) in ledgers_of(name, "stopped").items():
+            assert [digest.open(ledger, entry, here.read(ledger, entry)) for entry in range(len(payloads))] == payloads
+    here.close()
+    index = RunIndex(open_read_only(str(root / "index/current/runs")))
+    for ledger, (_digest, payloads) in ledgers_of(name, "stopped").items():
+        assert sum(count for _first, count in index.ranges(ledger)) == len(payloads)
+    index.close()
+    here = Here(root)
+    for ledger, (digest, payloads) in ledgers_of(name, "stopped").items():
+        assert [digest.open(ledger, entry, here.read(ledger, entry)) for entry in range(len(payloads))] == payloads
+    here.close()
