@@ -212,8 +212,6 @@ class BookieCheck:
             self._entry_bytes = max(self._entry_bytes, *map(len, piece.bodies))
             self._tally.seen(1)
             return
-        if piece.code not in ABOUT_ONE_ENTRY:
-            self._given_up = piece.code
         self._note(entry, 1, piece.code)
 
     async def _gap(self, first: int, stop: int) -> int:

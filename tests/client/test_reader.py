@@ -749,6 +749,7 @@ def test_a_poll_that_lasts_is_sent_to_the_next_bookie_too(wait_ms, asked):
     cluster.succeed(writer.append_many([b"b"]))
     cluster.spin(0.2)
     assert seen == ([b"first", b"a"] if asked == 3 else [])
+    assert [request.bookie for request in client.pool.asked if request.op == "poll"][asked : asked + 1] != [first]
     cluster.judge = lambda _request: "pass"
     reader.close()
     cluster.spin(2.0)

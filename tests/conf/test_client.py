@@ -51,6 +51,9 @@ def test_relations_that_cannot_work_are_refused():
         ClientOptions(long_poll_ms=5000, read_timeout_ms=5000)
     with pytest.raises(ValidationError, match="reconnect_wait_ms_max"):
         ClientOptions(reconnect_wait_ms_min=100, reconnect_wait_ms_max=10)
+    for name in ("speculative_read_ms", "speculative_poll_ms"):
+        with pytest.raises(ValidationError, match=rf"{name} \(100\) is above {name}_max \(10\)"):
+            ClientOptions(**{name: 100, f"{name}_max": 10})
 
 
 def test_a_negative_limit_is_none_as_in_bookkeeper():

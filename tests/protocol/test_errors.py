@@ -66,6 +66,11 @@ def test_an_unknown_code_is_named_not_hidden() -> None:
     assert "-77" in str(problem)
 
 
+def test_a_code_is_told_with_its_name_where_it_has_one() -> None:
+    assert errors.name_of(-23) == "Timeout, code -23"
+    assert errors.name_of(-4711) == "code -4711"
+
+
 def test_both_kinds_of_missing_ledger_are_caught_as_one() -> None:
     assert issubclass(errors.NoSuchLedgerExists, errors.NoSuchLedger)
     assert issubclass(errors.NoSuchLedgerExistsOnMetadataServer, errors.NoSuchLedger)

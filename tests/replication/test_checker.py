@@ -6,7 +6,7 @@ import pytest
 
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import MetadataSerialization, NoSuchLedger
-from quire.replication.checker import BYTES_MAX, CheckProgress, LedgerCheck, Missing, check_ledger, digest_of, merged, why
+from quire.replication.checker import BYTES_MAX, SINGLES_MAX, CheckProgress, LedgerCheck, Missing, check_ledger, digest_of, merged, why
 from tests.client.cluster import FakeCluster
 
 DIGEST = Digest(DigestType.CRC32C, b"")
@@ -126,7 +126,14 @@ def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
     for entry in gone:
         del entries[entry]
     entries[700] = entries[700][:-1] + bytes([entries[700][-1] ^ 1])
-    cluster.judge = lambda request: "drop" if request.op == "list" else "pass"
+    together = Counter()
+
+    def counting(request):
+        if request.bookie == one and request.op in ("read", "batch"):
+            together[cluster.clock.seconds()] += 1
+        return "drop" if request.op == "list" else "pass"
+
+    cluster.judge = counting
     client = cluster.client()
     steps: list[CheckProgress] = []
     began = cluster.clock.seconds()
@@ -136,6 +143,7 @@ def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
     assert [each for each in check.missing if each.code == -5] == [Missing(one, 700, 1, -5)]
     assert steps[-1].copies == check.copies_expected
     assert spent < client.options.read_timeout_ms / 1000 + 0.5  # the list's time-out, and a few rounds
+    assert 100 < max(together.values()) <= SINGLES_MAX
 
 
 def test_large_entries_are_asked_for_fewer_at_a_time():

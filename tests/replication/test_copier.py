@@ -14,12 +14,12 @@ from tests.client.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
 
 
-def copier(cluster, ledger, lost, moved=lambda _step: None, place=0, **options):
-    """A copier for the `place`-th fragment that names a lost bookie."""
+def copier(cluster, ledger, lost, moved=lambda _step: None, place=0, dead=None, **options):
+    """A copier for the `place`-th fragment that names a lost bookie; `dead`: those of the lost that can't be asked, by default all."""
     client = cluster.client(**options)
     record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
     fragment = fragments_naming(record.metadata, lost)[place]
-    return FragmentCopier(client.pool, record, quorums_of(record.metadata), DIGEST, fragment, lost, moved), fragment, client
+    return FragmentCopier(client.pool, record, quorums_of(record.metadata), DIGEST, fragment, lost if dead is None else dead, moved), fragment, client
 
 
 @pytest.mark.parametrize(("ensemble", "write"), [(["b0", "b1", "b2"], 3), (["b0", "b1", "b2"], 2), (["b0", "b1", "b2", "b3", "b4"], 3)])
@@ -54,6 +54,21 @@ def test_a_lost_bookie_is_never_read_from_though_it_answers():
     made, fragment, client = copier(cluster, ledger, {"b1"})
     cluster.succeed(made.copy(fragment.indexes[0], "b3"))
     assert {request.bookie for request in client.pool.asked} <= {"b0", "b2"}
+
+
+@pytest.mark.parametrize("replaced", ["b0", "b1", "b2"])
+def test_a_living_bookie_that_is_replaced_is_read_from_only_for_what_nobody_else_has(replaced):
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
+    made, fragment, client = copier(cluster, ledger, {replaced}, dead=())
+    cluster.succeed(made.copy(fragment.indexes[0], "b3"))
+    assert replaced not in {request.bookie for request in client.pool.asked}
+    for other in {"b0", "b1", "b2"} - {replaced}:
+        del cluster.bookies[other].ledgers[ledger].entries[7]
+    del cluster.bookies["b3"].ledgers[ledger]
+    made, fragment, _ = copier(cluster, ledger, {replaced}, dead=())
+    cluster.succeed(made.copy(fragment.indexes[0], "b3"))
+    assert bodies(cluster, "b3", ledger) == bodies(cluster, replaced, ledger)
 
 
 def test_damage_and_gaps_of_one_survivor_are_filled_from_another_and_never_copied():

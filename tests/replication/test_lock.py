@@ -1,7 +1,7 @@
 """The repair lock is given back however the block under it ends."""
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from quire.metadata.memory_store import Fault
@@ -37,6 +37,22 @@ def test_it_goes_with_a_failure() -> None:
     inside.errback(Replication("a bookie is away"))
     assert isinstance(cluster.fails(first), Replication)
     assert cluster.shared.repairs == {}
+
+
+def test_what_was_done_under_it_stands_though_it_can_not_be_given_back() -> None:
+    """The store is away at the end: the lock goes with the session."""
+    cluster = FakeCluster(1)
+    release = cluster.succeed(cluster.store.lock_repair(7))
+    assert release is not None
+    asked: list[int] = []
+
+    class Away:
+        def lock_repair(self, ledger: int) -> "Deferred[object]":
+            return succeed(lambda: asked.append(ledger) or fail(MetaStore("the store is away")))
+
+    cluster.store = Away()  # type: ignore[assignment]  # the one verb that is asked
+    assert cluster.succeed(Deferred.fromCoroutine(block(cluster, 7))) is True
+    assert asked == [7]
 
 
 def test_it_goes_when_it_comes_to_somebody_who_was_cancelled() -> None:

@@ -1,6 +1,7 @@
 """Recovering lost bookies over all ledgers, and decommissioning: what is done, what is refused, and beginning again after any interruption."""
 
 import pytest
+from twisted.internet.defer import succeed
 
 from quire.metadata.memory_store import Fault, MemoryStore
 from quire.metadata.store import CookieNotFound
@@ -397,6 +398,17 @@ def test_a_ledger_whose_repair_lock_somebody_has_is_left_to_the_next_run():
     del cluster.shared.repairs[ledger]
     assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
     assert cluster.shared.repairs == {}
+
+
+def test_where_the_store_knows_no_locks_a_repair_does_without():
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 10)
+    lose(cluster, "b1")
+    client = cluster.client()
+    client.store.locks_repairs = False
+    client.store.lock_repair = lambda _ledger: succeed(None)
+    assert cluster.succeed(recover_bookies(client, ["b1"])).complete
+    assert is_whole(cluster, client, ledger)
 
 
 def test_a_repair_that_lost_its_lock_names_nobody():
