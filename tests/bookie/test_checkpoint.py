@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from quire.bookie import given_up
+from quire.bookie import ledgers as ledgers_module
 from quire.bookie.checkpoint import decode_mark, encode_mark
 from quire.bookie.files import StorageError, Usage
 from quire.bookie.journal_format import Place
@@ -243,7 +244,30 @@ def test_a_directory_that_fails_is_given_up_alone(call: str) -> None:
     bookie.commit()
     bookie.now(bookie.storage.flush())
     assert set(bookie.storage.ledgers()) >= {0, 2, 3, 5}
+    assert bookie.storage.limbo_ledgers() == [], "nothing can be copied there"
+    bookie.storage.force(1, "no")
+    bookie.commit()
     assert "no" not in bookie.tokens
+
+
+def test_what_is_remembered_of_a_directory_says_no_more_once_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of ledgers that are not in memory; a checkpoint evicts them."""
+    monkeypatch.setattr(ledgers_module, "STATES_MAX", 2)
+    bookie = Bookie(ledgers=2)
+    for ledger in range(8):
+        bookie.storage.add(run_of(ledger, 0), ledger)
+    bookie.commit()
+    before = bookie.storage.ledger(1)
+    bookie.now(bookie.storage.flush())
+    bookie.now(bookie.storage.flush())  # now the cache holds nothing of them
+    assert bookie.read(1, 3) is Status.ENOENTRY
+    assert bookie.storage.ledger(1) is not before, "it was evicted, and is remembered"
+    bookie.storage.add(run_of(0, 1), "a")
+    bookie.commit()
+    for _ in range(2):
+        bookie.now(bookie.storage.flush())
+    assert bookie.storage.give_up("/disk/ledgers1", "injected")
+    assert [bookie.read(ledger, 3) for ledger in (1, 3, 5, 7)] == [Status.EUNKNOWNLEDGERSTATE] * 4
 
 
 def test_a_given_up_directory_is_remembered_and_starts_behind() -> None:
@@ -289,6 +313,11 @@ def test_a_directory_that_is_back_gets_a_mark_before_its_note_goes() -> None:
     last = Bookie(again.disk.killed(), ledgers=2)
     assert last.storage.behind == []
     assert last.read(0, 59) == body_of(0, 59, 100_000)
+    again.storage.give_up("/disk/ledgers1", "once more")
+    again.storage.add(run_of(0, 60), "b")
+    again.commit()
+    again.now(again.storage.flush())
+    assert given_up.named(again.disk.killed(), "/disk/ledgers0") == {"/disk/ledgers1"}, "it is told anew"
 
 
 def test_the_last_directory_is_not_given_up() -> None:
@@ -320,7 +349,8 @@ def test_a_disk_that_was_found_dead_is_given_up_at_once() -> None:
     assert bookie.storage.give_up("/disk/ledgers0", "Input/output error") is False
     assert bookie.storage.give_up("/elsewhere", "who?") is False
     assert bookie.storage.add(run_of(1, 5), "b") is Status.EREADONLY
-    assert bookie.storage.disk_usage()[0] == 1 << 40
+    bookie.disk.usage = lambda path: Usage(int(path[-1]), 1 << 40, 1 << 39)  # type: ignore[method-assign]
+    assert bookie.storage.disk_usage()[0] == 1 << 40, "of the living one"
     assert given_up.noted(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
 
 

@@ -101,10 +101,18 @@ def test_a_superfluous_copy_leaves_its_fence() -> None:
     bookie.commit()
     bookie.storage.flush()
     bookie.storage.drop_copy(404)
+    state = bookie.storage.ledger(1)
+    assert state is not None
+    woken: list[str] = []
+    state.watch(lambda: woken.append("dropped"))
     bookie.storage.drop_copy(1)
+    assert woken == ["dropped"]
     assert bookie.read(1, 0) is Status.ENOENTRY
     assert bookie.storage.add(run_of(1, 3), "b") is Status.EFENCED
     bookie.commit()
+    left = bookie.storage.ledger(1)
+    assert left is not None
+    assert left.fence_durable, "it may go from memory"
     flushed = Bookie(bookie.disk.crashed(None))
     flushed.storage.flush()
     for one in (Bookie(bookie.disk.crashed(None)), Bookie(flushed.disk.crashed(None)), bookie):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quire.bookie import ledgers as ledgers_module
 from quire.bookie.files import StorageError
 from quire.bookie.ledger_table import PAGE_ROWS, SHARED_MAX, LedgerRow, LedgerTable, decode, encode, varint
-from quire.bookie.ledgers import EVICTED_AT_ONCE, PAGE_LEDGERS, STATES_MAX, Ledgers, LedgerState, RowMemory, rows_of
+from quire.bookie.ledgers import EVICTED_AT_ONCE, KEYS_SHARED_MAX, PAGE_LEDGERS, STATES_MAX, Ledgers, LedgerState, RowMemory, rows_of
 from quire.bookie.rows import DictRows, RocksRows
 from quire.protocol.digest import Digest, DigestType
 
@@ -161,7 +161,9 @@ def test_rows_that_are_alike_are_kept_once() -> None:
     assert table.get(2) is table.get(4)
     assert table.get(3) == LedgerRow(b"key", explicit_lac=b"\1")
     table.write({ledger: LedgerRow(b"%d" % ledger) for ledger in range(SHARED_MAX + 10)})
+    first = table.get(0)
     assert [table.get(ledger) for ledger in range(SHARED_MAX + 10)] == [LedgerRow(b"%d" % ledger) for ledger in range(SHARED_MAX + 10)]
+    assert table.get(0) is not first, "not for ever"
 
 
 def test_states_are_loaded_kept_and_evicted() -> None:
@@ -193,6 +195,37 @@ def test_states_are_loaded_kept_and_evicted() -> None:
     assert len(ledgers.states) == STATES_MAX // 2, "the oldest go"
     assert -1 not in ledgers.states
     assert ledgers.get(1) is not state
+
+
+def test_what_the_table_does_not_tell_yet_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a checkpoint took, a fence on its way, an index that still has rows of a deleted ledger with the same id."""
+    monkeypatch.setattr(ledgers_module, "STATES_MAX", 0)
+    ledgers = Ledgers({}.get)
+    taken, fencing, again, idle = (ledgers.create(number, b"k") for number in range(4))
+    for number in (1, 2, 3):
+        del ledgers.dirty[number]
+    ledgers.take_dirty()
+    fencing.fenced = True
+    again.index_stale = True
+    assert list(ledgers.evict(lambda ledger: False)) == []
+    assert set(ledgers.states) == {0, 1, 2}
+    ledgers.settled()
+    fencing.fence_durable = True
+    again.index_stale = False
+    assert list(ledgers.evict(lambda ledger: False)) == []
+    assert not ledgers.states
+    assert (taken.id, idle.id) == (0, 3)
+
+
+def test_keys_that_are_alike_are_kept_once() -> None:
+    """Most ledgers have one of few; of very many none is kept for long."""
+    ledgers = Ledgers({}.get)
+    keys = [b"%020d" % number for number in range(KEYS_SHARED_MAX + 1)]
+    first = ledgers.create(0, keys[0]).key
+    assert ledgers.create(1, b"%020d" % 0).key is first
+    for number, key in enumerate(keys[1:], 2):
+        assert ledgers.create(number, key).key == key
+    assert ledgers.create(0, b"%020d" % 0).key is not first
 
 
 def test_rows_of_evicted_ledgers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +291,9 @@ def test_the_memory_of_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             memory.put(ledger, rows[ledger])
             assert memory.get(ledger) == rows[ledger]
     assert told
+    for number in range(100):
+        memory.put(number * PAGE_LEDGERS, LedgerRow(b"k"))
+    assert sum(memory.get(number * PAGE_LEDGERS) is not None for number in range(100)) <= 4
 
 
 def test_a_deleted_ledger_does_not_come_back_from_its_old_row() -> None:

@@ -74,3 +74,18 @@ def test_directories_are_locked_once_each() -> None:
     assert len(locks) == 2
     with pytest.raises(StorageError, match="another bookie runs on this directory"):
         Opening(disk, options_of(ledgers=2), {}).make([])
+
+
+def test_a_step_of_moving_in_that_fails_where_every_disk_is_well_ends_the_start() -> None:
+    """It is not tried for ever."""
+    tried: list[object] = []
+
+    def step(moving: object) -> None:
+        tried.append(moving)
+        assert len(tried) < 5
+        raise OSError(errno.EIO, "injected")
+
+    opening = Opening(Disk(), options_of(ledgers=2), {})
+    with pytest.raises(OSError, match="injected"):
+        opening.moving(step)
+    assert opening.dead == {}

@@ -17,6 +17,7 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.rows import DictRows
 from quire.bookie.storage import Storage
+from quire.bookie.workers import InlineWorkers
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, HeldWorkers, body_of, options_of, run_of
@@ -333,6 +334,26 @@ def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
     assert last.storage.add(run_of(2, 1), "e") is Status.EFENCED
 
 
+def test_a_mark_fences_without_limbo_and_takes_nothing_back() -> None:
+    """A ledger that the metadata gives to others has its fence only; one that is in limbo or fenced already stays so; the fence is durable at once."""
+    bookie = Bookie()
+    for ledger in (1, 2):
+        bookie.storage.add(run_of(ledger, 0), "a")
+    bookie.storage.fence(2, KEY, "f")
+    bookie.storage.set_limbo(2, True)
+    bookie.commit()
+    bookie.now(Deferred.fromCoroutine(bookie.storage.mark_limbo({1: LedgerRow(KEY, fenced=True), 2: LedgerRow(KEY), 3: LedgerRow(KEY, fenced=True)})))
+    for ledger in (1, 3):
+        state = bookie.storage.ledger(ledger)
+        assert state is not None
+        assert state.fence_durable
+    for one in (bookie, Bookie(bookie.disk.crashed(None))):
+        assert one.storage.limbo_ledgers() == [2]
+        assert [one.storage.add(run_of(ledger, 1), "no") for ledger in (1, 2, 3)] == [Status.EFENCED, Status.EREADONLY, Status.EFENCED]
+        one.storage.set_limbo(2, False)
+        assert one.storage.add(run_of(2, 1), "no") is Status.EFENCED
+
+
 def test_limbo_of_a_ledger_without_a_row_hides_nothing_that_is_indexed() -> None:
     """A crash may leave index rows of a ledger that is in no table: what is held of it is served too, also when limbo has ended."""
     bookie = Bookie()
@@ -533,14 +554,20 @@ def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool
     assert all(last.read(1, entry) == body_of(1, entry, 100_000) for entry in range(150))
 
 
-def test_a_clean_stop_with_a_full_journal_disk() -> None:
-    """What can be given back is given back first, then the journal ends with its mark: all that waits is acknowledged."""
+@pytest.mark.parametrize("early", [False, True])
+def test_a_clean_stop_with_a_full_journal_disk(early: bool) -> None:
+    """
+    What can be given back is given back first, then the journal ends with its mark: all that waits is acknowledged.  A checkpoint that began early gives
+    nothing back.
+    """
     workers = HeldWorkers()
     bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
     bookie.disk.before = scarce(bookie, 3)
     for entry in range(40):
         bookie.storage.add(run_of(1, entry, size=100_000), entry)
         bookie.commit()
+        if early and not entry:
+            bookie.storage.flush()
     assert 20 < len(bookie.tokens) < 40
     done: list[object] = []
     bookie.storage.close().addBoth(done.append)
@@ -548,6 +575,61 @@ def test_a_clean_stop_with_a_full_journal_disk() -> None:
         workers.release()
         bookie.clock.advance(0.2)
     assert (done, bookie.failures, bookie.tokens) == ([None], [], list(range(40)))
+
+
+def test_a_journal_that_a_checkpoint_can_not_shorten_enough_makes_read_only() -> None:
+    """What it gives back is smaller than the segment that is wanted, so it is removed, and that does not help either: then plain adds are refused."""
+    bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_segment_bytes=8 << 20)
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".qj.tmp") and not path.endswith("400000.qj.tmp"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    bookie.disk.before = before  # there are a first segment of 4 MB, and then one of 8 MB
+    entry = 0
+    while bookie.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK:
+        bookie.commit()
+        entry += 1
+        assert entry < 200
+    assert "no room for the next segment" in str(bookie.storage.read_only)
+    assert bookie.storage.counters.checkpoints == 1
+    assert bookie.tokens == list(range(entry))
+    bookie.disk.before = lambda call, path: None
+    bookie.clock.advance(1)
+    bookie.now(bookie.storage.flush())
+    assert bookie.storage.read_only is None
+
+
+class LateSpawn(InlineWorkers):
+    """What is spawned waits until the test does it."""
+
+    def __init__(self) -> None:
+        self.spawned: list[Callable[[], None]] = []
+
+    def spawn(self, job: Callable[[], None]) -> None:
+        self.spawned.append(job)
+
+    def catch_up(self) -> None:
+        jobs, self.spawned = self.spawned, []
+        for job in jobs:
+            job()
+
+
+def test_nobody_is_refused_before_it_is_known_whether_a_checkpoint_helped() -> None:
+    """The checkpoint has given segments back, and the next one is still being made."""
+    workers = LateSpawn()
+    bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
+    reasons: list[str | None] = []
+    bookie.storage.read_only_changed = reasons.append
+    bookie.disk.before = scarce(bookie, 3)
+    for entry in range(60):
+        assert bookie.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK
+        bookie.commit()
+        workers.catch_up()
+        bookie.clock.advance(0.2)
+    assert bookie.tokens == list(range(60))
+    assert bookie.storage.counters.checkpoints >= 2
+    assert reasons == []
 
 
 def test_no_space_for_the_journal_stops_the_bookie() -> None:
@@ -941,6 +1023,26 @@ def test_a_journal_that_is_not_freed_has_a_bound() -> None:
     assert bookie.storage.add(run_of(1, entry, size=100, recovery=True), "r") is Status.EOK, "recovery has a reserve"
     workers.release()
     bookie.commit()
+    assert bookie.relieved == 1
+    assert bookie.storage.add(run_of(1, entry, size=400_000), "again") is Status.EOK
+
+
+def test_who_waits_for_the_backlog_needs_no_luck_with_a_checkpoint() -> None:
+    """One runs that began too early to free enough: the next one follows it at once, though nobody comes who would ask for it."""
+    workers = HeldWorkers()
+    bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, journal_backlog_bytes_max=4 << 20, flush_interval_ms=3_600_000)
+    assert bookie.storage.add(run_of(1, 0, size=400_000), 0) is Status.EOK
+    bookie.commit()
+    bookie.storage.flush()
+    entry = 1
+    while bookie.storage.add(run_of(1, entry, size=400_000), entry) is Status.EOK:
+        bookie.commit()
+        entry += 1
+        assert entry < 40
+    for _ in range(2):
+        assert bookie.relieved == 0
+        workers.release()
+        bookie.commit()
     assert bookie.relieved == 1
     assert bookie.storage.add(run_of(1, entry, size=400_000), "again") is Status.EOK
 
