@@ -221,6 +221,7 @@ class Client:
         if ledger_id is not None:
             check_ledger_id(ledger_id)
         kind = DigestType.named(digest)
+        wanted = ensemble_size
         while True:
             try:
                 bookies = await self.spares.ensemble(ensemble_size, Wish(write_quorum, ack_quorum, dict(custom or {})))
@@ -228,7 +229,10 @@ class Client:
             except NotEnoughBookies:
                 if not self.options.opportunistic_striping or ensemble_size == write_quorum:
                     raise
-                ensemble_size -= 1
+            except ValueError:  # the placement takes no such size: the caller's mistake only where it is the caller's size
+                if ensemble_size in (wanted, write_quorum):
+                    raise
+            ensemble_size -= 1
         apart = domains(self.options, self.topology.place_of)
         if apart is not None and not apart.serve(Quorums(ensemble_size, write_quorum, ack_quorum), bookies):
             raise NotEnoughBookies(f"{apart.lack(bookies)}; tell their places (see docs/placement.md), or start bookies elsewhere")

@@ -3,9 +3,12 @@ The ways in which a writer may treat a bookie that fails (client-protocol.md 2.4
 delayed changes, none at all; and explicit LAC, opportunistic striping.
 """
 
+from random import Random
+
 import pytest
 
 from quire.client.core import adds as a
+from quire.client.zone_placement import ZoneAware
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerRecovery, NotEnoughBookies
 from tests.client.cluster import READ_ONLY, FakeCluster
@@ -326,6 +329,15 @@ def test_with_too_few_bookies_the_ensemble_shrinks_to_the_write_quorum():
     assert created(cluster, (5, 2, 2), opportunistic_striping=True).metadata.ensemble_size == 3
     assert cluster.fails(cluster.client().create_ledger(ensemble_size=5, write_quorum=2, ack_quorum=2)).code == -6
     assert cluster.fails(cluster.client(opportunistic_striping=True).create_ledger(ensemble_size=5, write_quorum=4, ack_quorum=2)).code == -6
+
+
+def test_a_smaller_ensemble_that_the_placement_does_not_take_is_passed_over():
+    """Strict zone-aware placement takes multiples of the write quorum; that the wanted size is none is the caller's mistake."""
+    cluster = FakeCluster(5)
+    client = cluster.client(opportunistic_striping=True)
+    client.spares.placement = ZoneAware(Random(1), lambda bookie: f"/z{int(bookie[1:]) % 3}/{bookie}")
+    assert cluster.succeed(client.create_ledger(ensemble_size=6, write_quorum=3)).metadata.ensemble_size == 3
+    assert isinstance(cluster.fails(client.create_ledger(ensemble_size=5, write_quorum=3)), ValueError)
 
 
 # Of the client: what it tells about a ledger.
