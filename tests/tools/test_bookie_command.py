@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -214,6 +215,25 @@ def test_a_check_tries_the_ports(cluster: Cluster) -> None:
             said = cluster.quire("bookie", "check", "--conf", str(cluster.conf), status=1, **{f"BK_{key}": str(port)})
             assert f"127.0.0.1:{port} can't be listened on: Address already in use" in said
     assert json.loads(cluster.quire("bookie", "check", "--conf", str(cluster.conf), "--json"))["new"] is True
+    bookie = cluster.start()
+    own = {"BK_bookiePort": bookie.ready()[3], "BK_prometheusStatsHttpPort": bookie.metrics.split(":")[2].split("/")[0]}
+    found = json.loads(cluster.quire("bookie", "check", "--conf", str(cluster.conf), "--json", **own))
+    assert (found["new"], found["running"]) == (False, True), "those that it listens on itself are no hindrance"
+
+
+def test_its_process_has_a_clock_that_is_never_set_and_one_heap(shared: Cluster) -> None:
+    """Both before anything waits and any thread runs."""
+    program = """
+        import sys
+        from quire.metadata import clock
+        from quire.tools import bookie_daemon
+        clock.steady = lambda reactor: print("steady", reactor.running)
+        bookie_daemon.share_memory = lambda: print("one heap")
+        bookie_daemon.main(sys.argv[1:])
+        """
+    command = [sys.executable, "-c", textwrap.dedent(program), "--conf", str(shared.conf), "--metadata", f"sqlite://{shared.path}/other.db"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (1, "steady False\none heap\n")
 
 
 def test_configurations_that_are_refused(shared: Cluster) -> None:
