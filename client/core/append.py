@@ -226,14 +226,14 @@ class AppendMachine(Sending):
     # The ensemble change (spec 2.5).
 
     def _change(self, effects: list[Effect]) -> None:
-        if 0 <= self.limits.changes_max <= self.changes and not self.recovery:
-            reason = f"the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)"
-            self._give_up(Write.code, f"{self._failures(Standing.FAILED)}, and {reason}", effects)
-            return
         if self.limits.keep_ensemble and not self.recovery and not self.deferred_sync:  # since a moment ago: they failed before that
             for replica in self._replicas:
                 if replica.standing is Standing.FAILED:
                     self._set_aside(replica, effects)
+            return
+        if 0 <= self.limits.changes_max <= self.changes and not self.recovery:
+            reason = f"the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)"
+            self._give_up(Write.code, f"{self._failures(Standing.FAILED)}, and {reason}", effects)
             return
         if self.limits.keep_ensemble:
             reason = f"without them some entries miss the ack quorum of {self.quorums.ack}, and ensemble changes are disabled (disableEnsembleChange)"

@@ -492,9 +492,10 @@ def test_ensemble_changes_are_switched_off_and_on_at_run_time():
     assert (later.ensemble_changes, later.bookies_out) == (0, (lost,)), "though there is a spare"
 
 
-def test_changes_that_are_switched_off_while_one_is_under_way():
-    """It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer."""
-    story = Story(shape=(3, 3, 3))
+@pytest.mark.parametrize("changes_max", [-1, 1])
+def test_changes_that_are_switched_off_while_one_is_under_way(changes_max):
+    """It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer, whether or not another change were allowed."""
+    story = Story(shape=(3, 3, 3), limits=a.Limits(changes_max=changes_max))
     story.append(1)
     story.lose(0)
     assert story.changing
