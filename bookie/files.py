@@ -85,7 +85,12 @@ class Files:
             return []
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        """Not of a path that can't be looked at: a disk that fails says nothing about its files."""
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def open(self, path: str, create: bool = False) -> int:
         """Opens for reading and writing; `create` makes the file if it is missing."""

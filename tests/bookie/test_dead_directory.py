@@ -230,11 +230,12 @@ class Dead(Files):
         return super().names(path)
 
     def exists(self, path: str) -> bool:
-        return not path.startswith(self.path) and super().exists(path)
-
-    def read_file(self, path: str) -> bytes | None:
         self._look(path)
-        return super().read_file(path)
+        return super().exists(path)
+
+    def unlink(self, path: str) -> None:
+        self._look(path)
+        super().unlink(path)
 
     def _look(self, path: str) -> None:
         if path.startswith(self.path):

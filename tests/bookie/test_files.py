@@ -99,6 +99,22 @@ def test_names_directories_and_usage(tmp_path: Path) -> None:
     assert 0 <= usage.free <= usage.total
 
 
+def test_a_disk_that_fails_says_nothing_about_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note that can't be looked at is not taken for one that there is not."""
+    files = Files()
+    (tmp_path / "file").write_bytes(b"x")
+    assert [files.exists(str(tmp_path / name)) for name in ("file", "other", "file/below")] == [True, False, False]
+
+    def fails(path: str) -> None:
+        raise OSError(errno.EIO, "injected", path)
+
+    monkeypatch.setattr(os, "stat", fails)
+    with pytest.raises(OSError, match="injected"):
+        files.exists(str(tmp_path / "file"))
+    with pytest.raises(OSError, match="injected"):
+        files.read_file(str(tmp_path / "file"))
+
+
 def test_a_lock_is_exclusive(tmp_path: Path) -> None:
     """A second lock is refused until the first is closed, also within one process."""
     files = Files()
