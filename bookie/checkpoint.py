@@ -228,8 +228,6 @@ class Checkpoints:
         work = self._take()
         self._store(work)
         self._settled(work)
-        for _ in self._ledgers.evict(self._cache.holds):
-            pass
 
     def _settled(self, work: Work) -> None:
         """All of it is durable, save what was meant for a directory that was given up."""

@@ -174,13 +174,8 @@ class Journal:
 
     @property
     def backlog_full(self) -> bool:
-        """Nothing more should be appended before a checkpoint has freed segments."""
+        """Nothing more should be appended before a checkpoint has freed segments: one that begins now frees all but the newest."""
         return self._backlog_reaches(self._backlog_bytes_max)
-
-    @property
-    def backlog_settles(self) -> bool:
-        """Whether a checkpoint that begins now ends a full backlog: it frees all segments but the newest."""
-        return self.backlog_full and self.synced.position >= self._current
 
     def _backlog_reaches(self, size: int) -> bool:
         """Never of the segment alone that is being written, which no checkpoint can free: one made for a large group may be larger than any bound."""

@@ -155,11 +155,7 @@ class Ledgers:
     def get(self, ledger: int) -> LedgerState | None:
         state = self.states.get(ledger)
         if state is None and self.dirty.get(ledger, self) is not None and self._settling.get(ledger, self) is not None:
-            row = self._rows.get(ledger)
-            if row is None:
-                row = self._load(ledger)
-                if row is not None:
-                    self._rows.put(ledger, row)
+            row = self._rows.get(ledger) or self._load(ledger)
             if row is not None:
                 state = self.states[ledger] = LedgerState.of_row(ledger, row)
                 state.hour = self._evicted_hour

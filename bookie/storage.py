@@ -591,7 +591,7 @@ class Storage:
 
     def _relieve(self) -> None:
         """Those who were sent away may try again: there is room, or they will be refused."""
-        if self.read_only is None and any(journal.backlog_settles for journal in self._journals):
+        if self.read_only is None and any(journal.backlog_full for journal in self._journals):
             self._checkpoint_soon()  # and then again
             return
         if self.read_only is not None or (not self._cache.full and all(journal.relaxed for journal in self._journals)):
