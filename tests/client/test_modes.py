@@ -494,7 +494,7 @@ def test_ensemble_changes_are_switched_off_and_on_at_run_time():
 
 @pytest.mark.parametrize("changes_max", [-1, 1])
 def test_changes_that_are_switched_off_while_one_is_under_way(changes_max):
-    """It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer, whether or not another change were allowed."""
+    """It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer, whether or not it may change again."""
     story = Story(shape=(3, 3, 3), limits=a.Limits(changes_max=changes_max))
     story.append(1)
     story.lose(0)
