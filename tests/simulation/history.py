@@ -21,6 +21,7 @@ from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerError
 from tests.simulation.nodes import SimBookie, SimClient, World
+from tests.simulation.outcome import UNEXPECTED, Outcome
 from tests.simulation.plan import Plan
 from tests.simulation.truth import LedgerTruth, Truth, Violation
 from tests.simulation.upkeep import FAR, Upkeep
@@ -34,34 +35,8 @@ TAIL_SECONDS = 1e6  # a follower's patience outlasts every jump of its clock: it
 END_SECONDS = 150.0  # in which everything must have ended once faults are over: two rounds of the longest wait of a writer
 OPEN_TRIES = 12
 COLLECT_EVERY = 20  # histories
-UNEXPECTED = -999
 FENCED = -101
 RECOVERY_REFUSED = (-10, -23)
-
-
-class Outcome:
-    """What became of something that was asked."""
-
-    def __init__(self, deferred: "Deferred[Any]", done: Any = None) -> None:
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.done = False
-        self._then = done
-        deferred.addCallbacks(self._succeeded, self._failed)
-
-    def _succeeded(self, value: Any) -> None:
-        self.done, self.value = True, value
-        if self._then is not None:
-            self._then(self)
-
-    def _failed(self, failure: Any) -> None:
-        self.done, self.error = True, failure.value
-        if self._then is not None:
-            self._then(self)
-
-    @property
-    def code(self) -> int:
-        return 0 if self.error is None else int(getattr(self.error, "code", UNEXPECTED))
 
 
 def say_unraisable(found: Any) -> None:
@@ -720,4 +695,4 @@ def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:
         gc.enable()
 
 
-__all__ = ["History", "Outcome", "replay"]
+__all__ = ["History", "replay"]

@@ -18,6 +18,7 @@ from quire.replication.checker import check_ledger
 from quire.replication.recover import recover_bookies
 from quire.replication.surplus import drop_surplus
 from tests.simulation.nodes import SimBookie, SimClient
+from tests.simulation.outcome import Outcome
 from tests.simulation.truth import PAYLOAD_AT, REPAIRER, LedgerTruth, Violation
 
 if TYPE_CHECKING:
@@ -26,26 +27,16 @@ if TYPE_CHECKING:
 DAY_SECONDS = 95_400.0  # after which no add counts as recent
 ROUNDS_MAX = 8
 REPAIR_SECONDS = 60.0
-UNEXPECTED = -999
 FAR = (-86_400.0, -3600.0, 3600.0, 86_400.0)
 
 
-class Task:
+class Task(Outcome):
     """Something that runs on a client's or a bookie's process until one of them dies."""
 
     def __init__(self, story: "Deferred[Any]", alive: Callable[[], bool], client: SimClient | None = None) -> None:
+        super().__init__(story)
         self.client = client
         self.alive = alive
-        self.done = False
-        self.value: Any = None
-        self.error: BaseException | None = None
-        story.addCallbacks(self._succeeded, self._failed)
-
-    def _succeeded(self, value: Any) -> None:
-        self.done, self.value = True, value
-
-    def _failed(self, failure: Any) -> None:
-        self.done, self.error = True, failure.value
 
     @property
     def over(self) -> bool:
