@@ -9,6 +9,7 @@ The paths that a bookie serves over HTTP.
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
     PUT /api/v1/bookie/state/readonly    the same as a wish; only from this machine, for there is no authentication
     …   /api/v1/bookie/gc…               see `admin_gc`
+    …   /api/v1/bookie/rebuild_index     see `admin_index`
 
 Paths and keys are BookKeeper's (spec tools-and-admin.md 4).
 Knows: paths.  Does not know: how a bookie does what they ask.
@@ -17,7 +18,6 @@ Knows: paths.  Does not know: how a bookie does what they ask.
 import json
 from typing import Protocol
 
-from quire.bookie.admin_gc import PATHS, GcPaths
 from quire.bookie.http import JSON, Answer, Asked
 from quire.bookie.metrics import CONTENT_TYPE
 
@@ -57,17 +57,26 @@ class Administered(Protocol):
         ...
 
 
+class Paths(Protocol):
+    """Some further paths and who answers them."""
+
+    @property
+    def paths(self) -> tuple[str, ...]: ...
+
+    def serve(self, asked: Asked) -> Answer: ...
+
+
 class Admin:
     """Answers requests for one bookie."""
 
-    def __init__(self, bookie: Administered, gc: GcPaths | None = None) -> None:
+    def __init__(self, bookie: Administered, *others: Paths) -> None:
         self._bookie = bookie
-        self._gc = gc
+        self._others = {path: other for other in others for path in other.paths}
 
     def serve(self, asked: Asked) -> Answer:
         bookie = self._bookie
-        if self._gc is not None and asked.path in PATHS:
-            return self._gc.serve(asked)
+        if asked.path in self._others:
+            return self._others[asked.path].serve(asked)
         if asked.path == READONLY and asked.method == "PUT":
             return self._switch(asked)
         if asked.path not in ("/metrics", "/healthz", "/heartbeat", "/api/v1/bookie/is_ready", "/api/v1/bookie/state", READONLY):

@@ -29,6 +29,8 @@ PATHS = (GC, DETAILS, SUSPEND, RESUME)
 class GcPaths:
     """Answers requests for the garbage collection of one bookie."""
 
+    paths = PATHS
+
     def __init__(self, garbage: Garbage, bookie: str) -> None:
         self._garbage = garbage
         self._bookie = bookie

@@ -13,7 +13,7 @@ non-zero status.
 
 import socket
 from array import array
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from quire.bookie import disks, identity, restoring
 from quire.bookie.admin import Admin
 from quire.bookie.admin_gc import GcPaths
+from quire.bookie.admin_index import IndexPaths, Reindexing
 from quire.bookie.contract import LedgerStorage
 from quire.bookie.copies import Copies, CopyStorage
 from quire.bookie.files import Files, StorageError
@@ -47,6 +48,13 @@ class BookieFailed(Exception):
     """The bookie can't go on, or could not start.  The text says what to do where anything can be done."""
 
 
+class DoubtingReindex(Reindexing, Protocol):
+    """It may find that ledgers lack something here."""
+
+    doubt: Callable[[Mapping[int, LedgerRow]], Awaitable[None]]  # set by the bookie: puts them in limbo
+    doubted: Callable[[], None]  # set by the bookie: they can be copied now
+
+
 class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
     """A storage as the bookie opens and closes it."""
 
@@ -54,6 +62,9 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
 
     @property
     def space(self) -> Reclaiming: ...
+
+    @property
+    def reindex(self) -> DoubtingReindex: ...
 
     def stored_ledgers(self) -> "Deferred[array[int]]": ...
 
@@ -136,6 +147,7 @@ class Bookie:
         self.http_port = 0
         self.serving = False
         self.stopping = False
+        self.limbo_grew: Callable[[], None] = lambda: None  # ledgers came to be in limbo while the bookie serves: somebody should copy what they lack
         self._reactor = reactor
         self._clock = cast(Reactor, reactor)
         self._store = store
@@ -186,6 +198,8 @@ class Bookie:
             self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
         storage = self._storage = self._open_storage(options, self._reactor, self._files)
         storage.failed = self._fail
+        storage.reindex.doubt = self._doubt
+        storage.reindex.doubted = self._doubted
         storage.read_only_changed = lambda reason: self._set_read_only(STORAGE, reason)
         self.service = Service(self._clock, options, storage)
         self.listener = Listener(self._clock, options, self.service)
@@ -247,7 +261,7 @@ class Bookie:
         self.registration = Registration(self._store, self.id, self._fail)
         assert self._storage is not None
         self._metrics = Metrics(BookieCollector(self.service, self.listener, self.registration, self._storage.counters, self._gauges))
-        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id)).serve)
+        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._storage.reindex)).serve)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)
@@ -324,6 +338,18 @@ class Bookie:
     def restoring(self) -> bool:
         """Whether some ledger in limbo was never looked at; the bookie is listed as read-only so long."""
         return RESTORING in self._reasons
+
+    async def _doubt(self, rows: Mapping[int, LedgerRow]) -> None:
+        """Ledgers may lack something here that was here before."""
+        assert self._storage is not None
+        restoring.note_limbo(self._files, self._living, restoring.COPYING)
+        await self._storage.mark_limbo(rows)
+        self.copies.add(rows)
+        self.log.warn("{bookie}: {count} ledgers may lack entries here now", bookie=self.id, count=len(rows))
+
+    def _doubted(self) -> None:
+        """What is in limbo now can be compared with other bookies."""
+        self.limbo_grew()
 
     def copied(self) -> None:
         """Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.  `OSError`."""

@@ -9,7 +9,7 @@ Safety: a ledger leaves limbo only by `settle`, after everything stored before i
 """
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -47,10 +47,15 @@ class Copies:
         self._limbo: set[int] | None = None
 
     def limbo(self) -> list[int]:
-        """The ledgers that may lack something here, ascending.  The tables are read once: no ledger comes to be in limbo while a bookie runs."""
+        """The ledgers that may lack something here, ascending.  The tables are read once: what comes to be in limbo while a bookie runs is told by `add`."""
         if self._limbo is None:
             self._limbo = set(self._storage.limbo_ledgers())
         return sorted(self._limbo)
+
+    def add(self, ledgers: Iterable[int]) -> None:
+        """These are in limbo now, too."""
+        if self._limbo is not None:
+            self._limbo.update(ledgers)
 
     @property
     def left(self) -> int:

@@ -166,6 +166,7 @@ class Reindex:
     ) -> None:
         """`directories` may be filled later."""
         self.doubt = doubt  # puts ledgers in limbo, durably, while the bookie runs
+        self.doubted: Callable[[], None] = lambda: None  # what these ledgers have can be told again: somebody should copy what they lack
         self.found: list[Reindexed] = []  # of the last run
         self.problem: str | None = None  # why the last run did not come to its end
         self._directories = directories
@@ -245,6 +246,8 @@ class Reindex:
             state.surveyed = state.surveyed and state.index_stale  # there may be more than was known
         self._space.look_again(directory.path)
         found.done = True
+        if found.limbo:
+            self.doubted()
         log.info(
             "the index of {directory} is new: {entries} entries from {logs} logs; {taken_over} runs only the old one had; {limbo} ledgers are in limbo",
             directory=directory.path,

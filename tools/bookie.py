@@ -12,8 +12,6 @@ import shutil
 import signal
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +20,7 @@ import typer
 from quire.metadata.store import CookieNotFound, MetadataStore, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, error_of
 from quire.tools import output
+from quire.tools.admin import said_by, service_of, told
 from quire.tools.bookie_daemon import is_bookie
 from quire.tools.directories import add_to, report_of, report_text
 from quire.tools.options import Conf, Json, Metadata, Usage, group, metadata_uri, options_of, refused
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 STOP_LOOK_S = 0.05  # between two looks at whether a process is gone
-HTTP_S = 5.0
 READONLY_PATH = "/api/v1/bookie/state/readonly"
 GC_PATH = "/api/v1/bookie/gc"
 STATE_PATH = "/api/v1/bookie/state"
@@ -321,10 +319,7 @@ def readonly(
     if wanted not in ("on", "off"):
         raise Usage(f"{wanted!r} is neither on nor off")
 
-    async def story(store: MetadataStore) -> ServiceInfo | None:
-        return await store.service_info(bookie)
-
-    state = json.loads(told(bookie, with_store(metadata_uri(metadata), story), READONLY_PATH, {"readOnly": wanted == "on"}))
+    state = json.loads(told(bookie, service_of(bookie, metadata), READONLY_PATH, {"readOnly": wanted == "on"}))
     output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
 
 
@@ -346,11 +341,7 @@ def gc(
     Example:
       quire bookie gc 10.0.0.5:3181
     """
-
-    async def story(store: MetadataStore) -> ServiceInfo | None:
-        return await store.service_info(bookie)
-
-    found = with_store(metadata_uri(metadata), story)
+    found = service_of(bookie, metadata)
     both = minor == major
     before = json.loads(told(bookie, found, GC_PATH))
     told(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major})
@@ -364,36 +355,6 @@ def gc(
     output.document(json_wanted, row)
     if row["problems"]:
         raise refused("; ".join(row["problems"]))
-
-
-def told(bookie: str, found: ServiceInfo | None, path: str, wish: dict[str, Any] | None = None) -> bytes:
-    """What a bookie's admin address answers to a GET, or to a PUT of `wish`.  Raises `BookieHandleNotAvailable`, `typer.Exit`."""
-    if found is None:
-        raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
-    if found.http is None:
-        raise BookieHandleNotAvailable(f"{bookie} announced no HTTP address, so nothing can be asked of it from outside")
-    url = f"http://{found.http.host}:{found.http.port}{path}"
-    body = None if wish is None else json.dumps(wish).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="GET" if wish is None else "PUT")
-    try:
-        with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
-            return bytes(answer.read())
-    except urllib.error.HTTPError as failure:
-        raise refused(f"{bookie} refused: {failure.read().decode(errors='replace').strip()}") from None
-    except OSError as failure:
-        raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
-
-
-def said_by(found: ServiceInfo | None, path: str) -> dict[str, Any] | None:
-    """What a bookie says of itself under a path of its admin address; None when that can't be reached from here."""
-    if found is None or found.http is None:
-        return None
-    try:
-        with urllib.request.urlopen(f"http://{found.http.host}:{found.http.port}{path}", timeout=HTTP_S) as answer:
-            status: dict[str, Any] = json.load(answer)
-    except (OSError, ValueError):
-        return None
-    return status
 
 
 def address_of(found: ServiceInfo | None) -> str | None:

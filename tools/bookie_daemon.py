@@ -188,6 +188,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
             cleanup.append(bookie.stop)
             refill = Refill(reactor, bookie)
             cleanup.append(refill.stop)
+            bookie.limbo_grew = refill.start
             refill.start()
             if arguments.restore:
                 await refill.first_round()

@@ -1,23 +1,31 @@
 """
-`quire bookie export-check`, `export`, …: the commands that look at, or change, the directories of a bookie that does not run.
+`quire bookie export-check`, `export`, …: the commands that look at, or change, the directories of a bookie that does not run;
+and the one of them that a running bookie can do, too.
 
-Knows: what an operator asks of a stopped bookie.  Does not know: formats; `bookie/` does.
+Knows: what an operator asks of them.  Does not know: formats; `bookie/` does.
 """
 
+import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quire.tools import output
-from quire.tools.options import Conf, Json, options_of, refused
+from quire.tools.admin import service_of, told
+from quire.tools.options import Conf, Json, Metadata, Usage, options_of, refused
 
 if TYPE_CHECKING:
     from quire.bookie.stopped import Stopped
 
 # SPDX-License-Identifier: Apache-2.0
+
+REBUILD_PATH = "/api/v1/bookie/rebuild_index"
+REBUILD_LOOK_S = 0.2  # between two looks at how far it is
 
 
 @contextmanager
@@ -92,22 +100,41 @@ def export_to_apache(conf: Conf, json_wanted: Json = False) -> None:
 
 
 def rebuild_index(
-    conf: Conf,
+    conf: Annotated[Path | None, typer.Option("--conf", metavar="FILE", help="the configuration of a stopped bookie", exists=True, dir_okay=False)] = None,
+    online: Annotated[
+        str | None, typer.Option("--online", metavar="ID", help="a running bookie, on its own machine; `quire bookie list` prints its id")
+    ] = None,
     ledgers: Annotated[bool, typer.Option("--ledgers", help="the ledger table too: every ledger fenced, its key to be given by the next caller")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="with --online: come back when it is done")] = True,
+    metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """
-    Makes a stopped bookie's index anew from its entry logs, when it was lost or damaged. Logs that Apache wrote are read too.
+    Makes a bookie's index anew from its entry logs, when it was lost or damaged. Logs that Apache wrote are read too.
 
-    The ledger table is kept if it is there. What a damaged log may have held is put in limbo, so that it is never denied. The old index
-    stays beside the new one as runs.old until the next rebuild. Exit status 1: done, but a log could not be read to its end.
+    With --online while it serves: the old index answers until the new one takes its place. Records that can't be read any more stay known;
+    ledgers of which the old index can't tell what it has are put in limbo and copied from other bookies.
+
+    With --conf of a stopped one, whose index need not be there. The ledger table is kept if it is there. What a damaged log may have held is put
+    in limbo, so that it is never denied. The old index stays beside the new one as runs.old until the next rebuild.
+
+    Exit status 1: done, but a log could not be read to its end; or not done, with the reason.
 
     \b
     Example:
+      quire bookie rebuild-index --online 10.0.0.5:3181
       quire bookie rebuild-index --conf /etc/quire/bookie.conf
     """
+    if (conf is None) == (online is None):
+        raise Usage("give either --online ID of a running bookie or --conf FILE of a stopped one")
+    if online is not None and ledgers:
+        raise Usage("--ledgers is for a stopped bookie: one that runs needs its ledger table")
+    if online is not None:
+        rebuild_online(online, metadata, wait, json_wanted)
+        return
     from quire.bookie.rebuild import rebuild
 
+    assert conf is not None
     with stopped_bookie(conf) as stopped:
         found = rebuild(stopped, new_table=ledgers)
     problems = [problem for each in found for problem in each.problems]
@@ -119,6 +146,31 @@ def rebuild_index(
         for each in found
     ]
     output.document(json_wanted, {"directories": [asdict(each) for each in found]}, "\n".join([*lines, *problems]))
+    if problems:
+        raise typer.Exit(1)
+
+
+def rebuild_online(bookie: str, metadata: str | None, wait: bool, json_wanted: bool) -> None:
+    """Asks a running bookie for it, and follows it until it is done."""
+    service = service_of(bookie, metadata)
+    state = json.loads(told(bookie, service, REBUILD_PATH, {}))
+    if wait:
+        with output.Progress(f"rebuild the index of {bookie}", None) as progress:
+            while state["running"]:
+                time.sleep(REBUILD_LOOK_S)
+                state = json.loads(told(bookie, service, REBUILD_PATH))
+                progress.advance(sum(each["entries"] for each in state["directories"]) - progress.done)
+    lines = [
+        f"{each['path']}: {each['entries']} entries from {each['logs_read']} of {each['logs']} logs"
+        + (f"; {each['taken_over']} runs only the old index had" if each["taken_over"] else "")
+        + (f"; {each['limbo']} ledgers put in limbo" if each["limbo"] else "")
+        + ("" if each["done"] else "; not done")
+        for each in state["directories"]
+    ]
+    problems = [problem for each in state["directories"] for problem in each["problems"]]
+    output.document(json_wanted, {"bookie": bookie, **state}, "\n".join([*lines, *problems]))
+    if state["problem"] is not None:
+        raise refused(f"the index of {bookie} could not be made anew, and is as it was: {state['problem']}")
     if problems:
         raise typer.Exit(1)
 

@@ -40,8 +40,8 @@ class Refill:
         self._round_done: list[Deferred[None]] = []
 
     def start(self) -> None:
-        """Begins; does nothing where no ledger is in limbo."""
-        if self._bookie.incomplete:
+        """Begins; does nothing where no ledger is in limbo, or while it works."""
+        if self._bookie.incomplete and (self._working is None or self._working.called):
             self._working = Deferred.fromCoroutine(self._work())
             self._working.addErrback(self._ended)
 

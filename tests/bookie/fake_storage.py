@@ -4,7 +4,8 @@ whether reads have to wait.  It is also the slow twin of the rules: plain dicts,
 """
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -56,6 +57,23 @@ class FakeSpace:
         return succeed(None)
 
 
+class FakeReindex:
+    """Never has anything to do; `begun` counts."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.under_way = False
+        self.doubt: Callable[[Mapping[int, LedgerRow]], Awaitable[None]] | None = None
+        self.doubted: Callable[[], None] = lambda: None
+
+    def start(self) -> bool:
+        self.begun += not self.under_way
+        return not self.under_way
+
+    def status(self) -> dict[str, Any]:
+        return {"running": self.under_way, "problem": None, "directories": []}
+
+
 class FakeCounters:
     __slots__ = ("_hidden", "gc_ledgers_deleted", "gc_rounds", "journal_syncs")
 
@@ -85,6 +103,7 @@ class FakeStorage:
         self.given_up: list[tuple[str, str]] = []
         self.behind: list[str] = []
         self.space = FakeSpace()
+        self.reindex = FakeReindex()
         self.started = self.closed = False
         self.start_error: Exception | None = None
 
