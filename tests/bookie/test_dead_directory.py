@@ -208,6 +208,17 @@ def test_what_a_dead_disk_says() -> None:
     assert not is_dead(OSError("RocksDB /x: Corruption: bad block"))
 
 
+def test_a_dead_directory_is_not_asked_for_entries() -> None:
+    """All that it has is unknown, in whatever way it is read: no error of a disk that everybody knows to be dead, and nothing in the log."""
+    bookie = Bookie(dying(filled(), "/disk/ledgers1"), ledgers=3)
+    assert [bookie.read(1, entry) for entry in range(4)] == [Status.EUNKNOWNLEDGERSTATE] * 4
+    assert bookie.now(bookie.storage.read_run(1, 0, 5, 1000)) is Status.EUNKNOWNLEDGERSTATE
+    assert bookie.now(bookie.storage.lac(1)) >= -1
+    assert bookie.now(bookie.storage.lac(97)) == -1
+    assert bookie.now(bookie.storage.held(97)) == []
+    assert bookie.storage.counters.read_errors == 0
+
+
 def test_no_row_of_a_dead_directory_is_said_to_be_missing() -> None:
     rows = DeadRows("injected")
     for call in (lambda: rows.get(b"k"), lambda: rows.floor(b"k"), lambda: rows.scan(b"a", b"b"), lambda: rows.write([]), rows.sync):
@@ -272,6 +283,30 @@ def test_a_bookie_starts_without_a_dead_disk_and_takes_it_back(tmp_path: Path) -
         assert (third.directories_lost, third.copies.limbo(), third.ledgers_in_limbo) == ([], [1, 3], 2)
         await third.stop()
         assert given_up.noted(Files(), two) == []
+        await store.close()
+
+    run(story)
+
+
+def test_a_disk_is_back_while_another_is_dead(tmp_path: Path) -> None:
+    """The cookies of what was behind are written again, those of the dead ones are left alone: ledgers and index, whichever disk it is."""
+    names = [str(tmp_path / f"ledgers{number}") for number in range(3)]
+    indexes = [str(tmp_path / f"index{number}") for number in range(3)]
+
+    async def story() -> None:
+        store = await new_store()
+        await with_ledgers(store, 0, 1, 2)
+        options = options_in(tmp_path, store.uri, ledger_directories=tuple(names), index_directories=tuple(indexes))
+        first = WholeBookie(reactor, options, store)
+        await first.start()
+        await first.stop()
+        for dead in (names[0], indexes[0]):
+            given_up.note(Files(), names[2:], names[1:2])
+            second = WholeBookie(reactor, options, store, Dead(Path(dead)))
+            await second.start()
+            assert (second.directories_lost, second.copies.limbo()) == ([names[0]], [1])
+            await second.stop()
+            assert not [path for path in tmp_path.rglob("DIRTY") if names[0] not in str(path)], "it ended cleanly"
         await store.close()
 
     run(story)

@@ -3,6 +3,7 @@
 import pathlib
 import shutil
 import struct
+from contextlib import nullcontext
 
 import pytest
 
@@ -78,6 +79,29 @@ def test_apaches_index_has_every_entry_after_an_export(name: str, tmp_path: path
     assert mark.file == newest
     assert mark.offset > 1000
     assert checked(root) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_export_leaves_no_store_open(fails: bool, tmp_path: pathlib.Path) -> None:
+    """Also one that ends half-way: who mends what was wrong can try again at once."""
+    root = unpack("rocksdb_bookie0_stopped", tmp_path)
+    appended(root, "rocksdb", 200, 10)
+    opened: list[RocksRows] = []
+
+    def open_rows(path: str) -> RocksRows:
+        if fails and len(opened) == 2:
+            raise OSError("injected")
+        opened.append(RocksRows(path))
+        return opened[-1]
+
+    stopped = Stopped(Files(), options_for(root))
+    with pytest.raises(OSError, match="injected") if fails else nullcontext():
+        export.export(stopped, export.DB, open_rows)
+    stopped.close()
+    assert len(opened) == (2 if fails else 3)
+    for rows in opened:
+        with pytest.raises(OSError, match="closed"):
+            rows.get(b"key")
 
 
 def test_fences_and_keys_reach_the_idx_files(tmp_path: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 """Ids, cookies, and the table that says whether a bookie may start (metadata layout 5.3, 6; bookie storage 4.8)."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -386,3 +387,73 @@ def test_an_index_without_its_ledgers_is_to_be_emptied_too(place: Place) -> None
         place.lost(**more)
     place.empty("i2")
     assert place.lost(**more) == [str(place.path / "l2"), str(place.path / "i2")]
+
+
+# --- without a dead disk
+
+
+class Failing(Files):
+    """What `calls` ask of paths that begin with one of `dead` fails."""
+
+    def __init__(self, *dead: str, number: int = errno.EIO, calls: tuple[str, ...] = ("read_file", "names")) -> None:
+        self.dead = dead
+        self.number = number
+        self.calls = calls
+
+    def _look(self, call: str, path: str) -> None:
+        if call in self.calls and path.startswith(self.dead):
+            raise OSError(self.number, "injected", path)
+
+    def names(self, path: str) -> list[str]:
+        self._look("names", path)
+        return super().names(path)
+
+    def read_file(self, path: str) -> bytes | None:
+        self._look("read_file", path)
+        return super().read_file(path)
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "expected"),
+    [
+        (Failing("/l2"), {}, ["/l2"]),
+        (Failing("/l2", calls=("names",)), {}, ["/l2"]),
+        (Failing("/l2", calls=("read_file",)), {}, ["/l2"]),
+        (Failing("/i2"), {}, ["/l2"]),
+        (Failing("/l2", "/i2", "/l3"), {}, ["/l2", "/l3"]),
+        (Failing("/l2", number=errno.EACCES), {}, []),
+        (Failing("/l", "/i"), {}, []),
+        (Failing("/l2"), {"journal_directories": ("/l2",)}, []),
+        (Failing("/j"), {}, []),
+    ],
+)
+def test_which_directories_a_bookie_may_start_without(files: Files, more: dict[str, object], expected: list[str]) -> None:
+    """A ledger directory whose disk, or whose index's, has failed, while another lives; not for a wrong configuration, nor where a journal lies."""
+    options = made(ledger_directories=("/l1", "/l2", "/l3"), index_directories=("/i1", "/i2", "/i3"), **more)
+    assert list(identity.dead_directories(files, options)) == expected
+
+
+def test_who_may_start_without_a_dead_directory(place: Place) -> None:
+    """A bookie that the cluster knows and whose other directories have their cookies: else nobody can tell what the dead one held."""
+    two = (str(place.path / "l"), str(place.path / "l2"))
+    files = Failing(two[1])
+
+    def check_without() -> bool:
+        options = place.options(ledger_directories=two)
+        dead = identity.dead_directories(files, options)
+        assert list(dead) == [two[1]]
+        return bool(place.wait(Deferred.fromCoroutine(check(place.store, options, "b:1", place.cluster, files, dead=dead))))
+
+    with pytest.raises(IdentityError, match="Only a bookie that the cluster knows"):
+        check_without()
+    assert not place.version("l").exists()
+    assert place.check(ledger_directories=two)
+    assert not check_without()
+    stored = place.stored()
+    place.wait(place.store.remove_cookie("b:1"))  # type: ignore[arg-type]
+    with pytest.raises(IdentityError, match="Only a bookie that the cluster knows"):
+        check_without()
+    place.wait(place.store.write_cookie("b:1", stored, NEW))  # type: ignore[arg-type]
+    place.version("l").unlink()
+    with pytest.raises(IdentityError, match=r"injected.*whose other directories have their cookies"):
+        check_without()

@@ -1,5 +1,8 @@
 """Adds that find no room: in order, in turn, overtaken by what keeps a ledger from closing, and never refused."""
 
+import pytest
+
+from quire.bookie.files import StorageError
 from quire.protocol import v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, StatusReply, WriteLac
@@ -83,6 +86,36 @@ def test_parked_adds_go_with_their_connection() -> None:
     assert [ledger for ledger, _, _ in scene.storage.taken] == [2]
     assert there.replies() == [AddAcks(2, 0, 1, S.EOK)]
     assert scene.service.parking.bytes == 0
+
+
+def test_an_explicit_lac_never_overtakes_a_parked_add_of_its_connection() -> None:
+    scene = Scene()
+    scene.storage.room = 0
+    client = scene.connect().send(adds3(1, b"a"))
+    scene.storage.room = 5
+    client.send(lac3(2))
+    assert (client.replies(), scene.service.parking.runs) == ([], 2)
+    scene.storage.relieved()
+    assert [reply.txn for reply in client.replies() if isinstance(reply, StatusReply)] == [2]
+
+
+def test_a_parked_explicit_lac_whose_ledger_can_not_be_read_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets its error, and those behind it get in."""
+    scene = Scene()
+    scene.storage.room = 0
+    client = scene.connect().send(lac3(1)).send(adds3(2, b"a"))
+
+    def fails(*args: object) -> None:
+        raise StorageError("injected")
+
+    monkeypatch.setattr(scene.storage, "write_lac", fails)
+    scene.storage.room = 5
+    scene.storage.relieved()
+    refused, taken = client.replies()
+    assert isinstance(refused, StatusReply)
+    assert refused.status is S.EIO
+    assert taken == AddAcks(LEDGER, 0, 1, S.EOK, 2)
+    assert (scene.service.parking.runs, scene.service.parking.bytes) == (0, 0)
 
 
 def test_an_explicit_lac_waits_like_an_add() -> None:

@@ -10,8 +10,10 @@ from twisted.internet.task import Clock
 
 from quire.bookie import given_up, restoring
 from quire.bookie.bookie import Bookie
+from quire.bookie.checkpoint import encode_mark
 from quire.bookie.contract import Own
 from quire.bookie.files import Files, StorageError
+from quire.bookie.journal_format import START
 from quire.bookie.rebuild import rebuild
 from quire.bookie.restoring import Lost, suspects
 from quire.bookie.stopped import Stopped
@@ -157,6 +159,28 @@ def test_a_rebuilt_index_is_compared_with_other_bookies(tmp_path: Path, new_tabl
     assert limbo_after(tmp_path, mend) == [0, 1, 2, 3]
 
 
+def test_a_directory_that_is_back_gets_a_mark_though_nothing_of_it_is_in_limbo(tmp_path: Path) -> None:
+    """Before a port opens: its old one may name a journal segment that is gone."""
+    two = (str(tmp_path / "one"), str(tmp_path / "two"))
+
+    async def story() -> None:
+        store = await new_store()
+        options = options_in(tmp_path, store.uri, ledger_directories=two)
+        for turn in range(2):
+            bookie = Bookie(reactor, options, store)
+            await bookie.start()
+            marks = [(tmp_path / name / "current" / "quire.mark") for name in ("one", "two")]
+            if turn:
+                assert marks[1].read_bytes() == marks[0].read_bytes()
+            await bookie.stop()
+            if not turn:
+                marks[1].write_bytes(encode_mark([START]))
+                given_up.note(Files(), [two[0]], [two[1]])
+        await store.close()
+
+    run(story)
+
+
 def test_a_directory_that_was_given_up_comes_back_in_limbo(tmp_path: Path) -> None:
     """It missed what came after its failure; no --restore is needed, and the note goes once that is marked."""
     two = (str(tmp_path / "one"), str(tmp_path / "two"))
@@ -231,16 +255,17 @@ def test_a_lost_journal_begins_where_the_directories_are_that_missed_nothing() -
     assert Storage(again.disk.crashed(None), ledgers=2).read(0, 60) == body_of(0, 60)
 
 
-def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path) -> None:
-    """Apache's name, in every ledger directory, and no other."""
+@pytest.mark.parametrize("synced", [True, False])
+def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path, synced: bool) -> None:
+    """Apache's name, in every ledger directory, and no other; it tells how this run goes, whatever the next is configured to do."""
 
     async def story() -> None:
         store = await new_store()
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store)
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri, journal_sync_data=synced), store)
         await bookie.start()
         (note,) = tmp_path.rglob("DIRTY")
         assert note.parent.parent.name == "ledgers"
-        assert note.read_bytes().split()[-1] == b"synced"
+        assert note.read_bytes().split()[-1] == (b"synced" if synced else b"unsynced")
         await bookie.stop()
         assert not list(tmp_path.rglob("DIRTY"))
         await store.close()
