@@ -1,7 +1,7 @@
 """
 Making the copies again that a lost bookie held of one fragment.
 
-Knows: who else holds each entry, the order of steps (copy, be sure, then compare-and-set), and how to go on from another
+Knows: who else holds each entry, the order of steps (copy, be sure, compare-and-set, then look once more), and how to go on from another
 survivor when one lacks an entry.
 Does not know: which ledgers are concerned, who may replace whom (`recover`).
 
@@ -16,11 +16,11 @@ from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 
-from quire.client.core.quorum import Quorums, merge
+from quire.client.core.quorum import NEGATIVE, Quorums, merge
 from quire.client.record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, NoSuchEntry, Replication, UnclosedFragment
+from quire.protocol.errors import OK, DataUnknown, NoSuchEntry, Replication, UnclosedFragment
 from quire.replication.checker import why
 from quire.replication.fragments import HeldFragment, runs_on
 from quire.replication.replicas import ReadPool, ReplicaReader
@@ -185,6 +185,23 @@ class FragmentCopier:
 
         after = await self._record.edit(needs, lambda metadata: metadata.replace_bookies(planned.first, changed))
         return any(each.first == planned.first and each.bookies == changed for each in after.fragments)
+
+    async def keep(self, index: int, bookie: str) -> None:
+        """
+        Once the metadata names the bookie: copies again what it lost, with its disk, before that.  It did not know then that it lacks anything; from now on it
+        will, and its ledgers are in limbo when it comes back without its disk.  The newest entry tells.  `Replication` when it does not.
+        """
+        newest = next((entry for entry in range(self._last, self._fragment.first - 1, -1) if self._quorums.has(entry, index)), None)
+        if newest is None:
+            return
+        piece = await self._reader.piece(bookie, newest, 1)
+        if piece.code in NEGATIVE:
+            await self.copy(index, bookie)
+        elif piece.code not in (OK, DataUnknown.code):
+            raise Replication(
+                f"ledger {self._record.ledger}: the metadata names {bookie} now, which has copies but can't be asked for them ({why(piece.code)}): "
+                f"`quire ledger check {self._record.ledger}` tells whether it kept them"
+            )
 
     def _survivors(self, entry: int, index: int) -> list[str]:
         """Who holds the entry, in the order of reading."""

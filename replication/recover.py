@@ -263,6 +263,11 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions
         raise Replication(f"ledger {record.ledger}: its repair lock went with the session in the metadata store; run this again")
     if await copier.name(replacements):
         run.count(fragments=1)
+        for index, bookie in replacements.items():
+            try:
+                await copier.keep(index, bookie)
+            except TargetFailed as error:
+                raise Replication(f"ledger {record.ledger}, entries from {fragment.first} on: {error}, though the metadata names it now") from error
 
 
 async def _decommission(client: Client, bookie: str, progress: Report | None) -> Recovered:

@@ -400,6 +400,30 @@ def test_a_ledger_whose_repair_lock_somebody_has_is_left_to_the_next_run():
     assert cluster.shared.repairs == {}
 
 
+@pytest.mark.parametrize(("write", "after"), [(3, "comes back"), (2, "comes back"), (3, "in limbo"), (3, "stays away")])
+def test_a_new_bookie_that_lost_its_disk_before_it_was_named_gets_its_copies_again(write, after):
+    """It came back and could not know that anything was to be there; one that knows, or that can't be asked, is left to others."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 10, write)
+    lose(cluster, "b1")
+    client = cluster.client()
+
+    def named(name, _given):
+        if name == "write_ledger":
+            cluster.bookies["b3"].ledgers.clear()
+            cluster.bookies["b3"].limbo = after == "in limbo"
+            if after == "stays away":
+                cluster.kill("b3")
+
+    cluster.store_fault = named
+    done = cluster.succeed(recover_bookies(client, ["b1"]))
+    assert "b3" in cluster.metadata(ledger).bookies()
+    assert done.complete == (after != "stays away")
+    assert is_whole(cluster, client, ledger) == (after == "comes back")
+    if after == "stays away":
+        assert f"`quire ledger check {ledger}` tells whether it kept them" in done.failed[0].reason
+
+
 def test_where_the_store_knows_no_locks_a_repair_does_without():
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 10)
