@@ -488,12 +488,12 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
         journal = Journal(files, directory, reactor, [], [], START, segment_bytes=MIB, group_bytes_max=MIB, queue_bytes_max=64 * MIB, spawn=workers.spawn)
         failures: list[object] = []
         ended: Deferred[None] = Deferred()
-        freed = 0
+        groups = 0
 
         def durable(group: Group) -> None:
-            nonlocal freed
-            if journal.synced.sequence % 5 == 0:
-                freed += 1
+            nonlocal groups
+            groups += 1
+            if groups % 5 == 0:
                 workers.run(journal.free, journal.synced.position).addErrback(failures.append)
             if group.end:
                 ended.callback(None)
@@ -506,10 +506,11 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
             journal.append((block,), len(block))
         journal.end()
         await ended
+        await workers.run(journal.free, journal.synced.position)  # a busy machine may have handed many groups back together at the end
         workers.stop()
         journal.join()
         assert failures == []
-        assert freed
+        assert groups > 10
         replay = Replay(files, directory, None)
         assert len(list(replay.groups())) >= 1
         assert replay.place == journal.place
