@@ -31,7 +31,7 @@ from twisted.python.failure import Failure
 
 from quire.bookie import given_up
 from quire.bookie.directory import LedgerDirectory, SyncFailed
-from quire.bookie.files import Files, StorageError
+from quire.bookie.files import FULL, Files, StorageError
 from quire.bookie.journal import Journal
 from quire.bookie.journal_format import Place
 from quire.bookie.ledgers import Changes, Ledgers, rows_of
@@ -44,7 +44,6 @@ T = TypeVar("T")
 MARK = "quire.mark"
 MARK_MAGIC = b"QMRK"
 MARK_HEAD = struct.Struct(">4sII")
-FULL = (errno.ENOSPC, errno.EDQUOT)
 SPARE_BYTES = 16 << 20  # of a disk that a flush leaves free, for what the index writes when it likes
 PLACE = struct.Struct(">QQ")
 SUM = struct.Struct(">I")
@@ -262,7 +261,10 @@ class Checkpoints:
                 return
             raise
         deleted, self.deleted = self.deleted, set()  # now, or the checkpoint would remove what is written here of new ledgers with the same ids
-        self.write(self._cache.swap(), deleted)
+        self._cache.swap()
+        for directory, (ledgers, gone) in zip(self._directories, self._shares(half, deleted), strict=True):
+            self._in(directory, self._write, directory, ledgers, gone, half)
+        self.entries += half.entries
         self._cache.drop()
         self._gone(deleted)
         self.tell_given_up()
@@ -352,12 +354,6 @@ class Checkpoints:
         for ledger in sorted(deleted):
             shares[ledger % count][1].append(ledger)
         return shares
-
-    def write(self, half: Half, deleted: Iterable[int]) -> None:
-        """Writes a half to its directories, not yet durably.  Raises `StorageError`, `OSError`."""
-        for directory, (ledgers, gone) in zip(self._directories, self._shares(half, deleted), strict=True):
-            self._in(directory, self._write, directory, ledgers, gone, half)
-        self.entries += half.entries
 
     def _write(self, directory: LedgerDirectory, ledgers: list[int], gone: list[int], half: Half) -> None:
         directory.index.delete_all(gone, self._workers.pause)  # before the half, which may hold a new ledger with the same id

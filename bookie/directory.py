@@ -9,7 +9,6 @@ Safety: an index row is written only after the record that it names is durable, 
 a body that differs from its sum is never given out.
 """
 
-import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -18,7 +17,7 @@ from crc32c import crc32c
 
 from quire.bookie import index_place
 from quire.bookie.entry_log import IDS, SIZE, EntryLogs, log_name
-from quire.bookie.files import Files, StorageError
+from quire.bookie.files import FULL, Files, StorageError
 from quire.bookie.index import Run, RunIndex, encode_run
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.moving import open_index
@@ -32,7 +31,6 @@ from quire.bookie.write_cache import RUN_ENTRIES_MAX, Half
 LEDGERS = "ledgers"  # Apache's table
 CURRENT_FILE = "CURRENT"  # every RocksDB has it
 BATCH_START, BATCH_ENTRY = 36, 4  # how a batch read's size is counted (spec wire-protocol.md 2.4)
-FULL = (errno.ENOSPC, errno.EDQUOT)
 LAC_END = 24  # an entry body that is shorter carries no LAC
 
 

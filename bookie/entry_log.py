@@ -20,7 +20,6 @@ Knows: files and offsets.  Does not know: which entries live (the index does), s
 Safety: a log that a process before this one began is never appended to; an id is never used twice while any trace of it stands.
 """
 
-import errno
 import os
 import struct
 import threading
@@ -29,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from quire.bookie.files import Files
+from quire.bookie.files import FULL, Files
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,7 +48,6 @@ LAST_ID = "lastId"
 WRITE_BYTES = 1 << 20  # so much is gathered before it is written
 PREALLOCATED_BYTES = 16 << 20  # on the disk ahead of what is written, once a log is larger than `WRITE_BYTES`
 UNLIMITED = 1 << 62
-FULL = (errno.ENOSPC, errno.EDQUOT)
 OPEN_LOGS_MAX = 64  # logs kept open for reading
 UNFINISHED = ".compacting"
 

@@ -28,6 +28,7 @@ KEEP_SIZE = 1  # of fallocate(2): the visible size stays
 STAT_BLOCK = 512  # the unit of st_blocks
 TRIM_BYTES_MIN = 1 << 20
 UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)
+FULL = (errno.ENOSPC, errno.EDQUOT)  # what a disk says that has no room, now
 DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)  # what a disk says that is of no use any more
 
 Buffer = bytes | bytearray | memoryview

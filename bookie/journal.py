@@ -15,14 +15,13 @@ Safety:
   nothing was written, so the group waits.
 """
 
-import errno
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from quire.bookie.files import TEMPORARY, Files
+from quire.bookie.files import FULL, TEMPORARY, Files
 from quire.bookie.journal_format import (
     ALIGNMENT,
     BLOCK,
@@ -45,7 +44,6 @@ SEAL_SECONDS = 0.010  # an idle journal is sealed after this time
 SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs while there is traffic
 FIRST_SEGMENT_BYTES = 4 << 20  # segments double from here to the configured size, so that a small bookie starts fast
 ROOM_SECONDS = 0.2  # between two tries to have a next segment on a full disk
-FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
 SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole segments only
 SPARES_MAX = 16  # freed segments kept for reuse, about what a loaded bookie fills between two checkpoints; more are removed

@@ -26,13 +26,13 @@ from weakref import WeakSet
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, RdictIter, WriteBatch
 
 from quire.bookie import rocks_files
-from quire.bookie.files import Files
+from quire.bookie.files import FULL, Files
 
 # SPDX-License-Identifier: Apache-2.0
 
 BATCH_BYTES_MAX = 64 << 10
 REOPEN_BYTES = 16 << 20  # what RocksDB may write when it opens: both write buffers as tables
-FULL = {os.strerror(number): number for number in (errno.ENOSPC, errno.EDQUOT)}  # how its errors tell them
+FULL_WORDS = {os.strerror(number): number for number in FULL}  # how its errors tell them
 Row = tuple[bytes, bytes]
 
 
@@ -186,7 +186,7 @@ class RocksRows(Rows):
 
     def _not_written(self, error: Exception) -> OSError:
         text = f"RocksDB {self.path}: {error}"
-        number = next((number for words, number in FULL.items() if words in text), errno.ENOSPC if self._full else None)
+        number = next((number for words, number in FULL_WORDS.items() if words in text), errno.ENOSPC if self._full else None)
         if number is None:
             return OSError(text)
         self._full = True  # other writers get other texts from now on
