@@ -6,6 +6,7 @@ the simulated network.  Only what touches the machine is replaced: files, RocksD
 """
 
 from collections.abc import Callable
+from errno import EIO
 from random import Random
 from typing import Any, TypeVar
 
@@ -281,7 +282,10 @@ class SimBookie:
         world.tell(f"{self.name} serves")
 
     def _could_not(self, failure: Any, process: Process) -> None:
-        if process.alive:
+        cause = failure.value.__cause__ or failure.value
+        if process.alive and isinstance(cause, OSError) and cause.errno == EIO:  # a fault of its disk, as it may have later
+            self._failed(failure.getErrorMessage())
+        elif process.alive:
             self.world.truth.break_("start", f"{self.name} can't start: {failure.getErrorMessage()}")
 
     def _watch(self, storage: Any) -> None:
