@@ -50,6 +50,38 @@ def options_for(root: pathlib.Path, **changes: Any) -> BookieOptions:
     return BookieOptions(**{**values, **changes})
 
 
+class Cut(Files):
+    """The process ends at the `left`th change of names, or sync, from now on."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+    def datasync(self, handle: int) -> None:
+        self._step()
+        super().datasync(handle)
+
+    def rename(self, old: str, new: str) -> None:
+        self._step()
+        super().rename(old, new)
+
+    def rename_aside(self, path: str, aside: str) -> None:
+        self._step()
+        super().rename_aside(path, aside)
+
+    def unlink(self, path: str) -> None:
+        self._step()
+        super().unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        self._step()
+        super().sync_directory(path)
+
+
 class Here:
     """A storage on real directories, its work done in the caller."""
 

@@ -15,7 +15,7 @@ from quire.bookie.rows import RocksRows
 from quire.protocol.digest import last_add_confirmed
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.apache import Here, ledgers_of, options_for, unpack
+from tests.bookie.apache import Cut, Here, ledgers_of, options_for, unpack
 
 KINDS = ("rocksdb", "sorted")
 
@@ -121,27 +121,6 @@ def test_apache_is_kept_out_while_we_hold_the_directories(tmp_path: pathlib.Path
 
 def test_a_first_start_that_was_cut_off_is_done_again(tmp_path: pathlib.Path) -> None:
     """At every change of a file: whatever was done, the next start serves everything."""
-
-    class Cut(Files):
-        def __init__(self, calls: int) -> None:
-            self.left = calls
-
-        def _step(self) -> None:
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-
-        def datasync(self, handle: int) -> None:
-            self._step()
-            super().datasync(handle)
-
-        def rename(self, old: str, new: str) -> None:
-            self._step()
-            super().rename(old, new)
-
-        def sync_directory(self, path: str) -> None:
-            self._step()
-            super().sync_directory(path)
 
     fresh = unpack("rocksdb_bookie0_killed", tmp_path / "fresh")
     calls = 0

@@ -15,7 +15,7 @@ from quire.bookie.sequences import Sequences
 from quire.bookie.stopped import Stopped
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.apache import Here, ledgers_of, options_for, unpack
+from tests.bookie.apache import Cut, Here, ledgers_of, options_for, unpack
 
 
 def rebuilt(root: pathlib.Path, **more: bool) -> Rebuilt:
@@ -230,30 +230,6 @@ def test_a_table_that_lost_rows_is_not_believed(tmp_path: pathlib.Path) -> None:
         assert here.storage.add(AddRun(ledger, 999, [body], digest.master_key, txns=[0], version=3), "a") is Status.EFENCED
     here.commit()
     here.close()
-
-
-class Cut(Files):
-    """Ends at the `left`th change of names."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
-
-    def rename(self, old: str, new: str) -> None:
-        self._count()
-        super().rename(old, new)
-
-    def rename_aside(self, path: str, aside: str) -> None:
-        self._count()
-        super().rename_aside(path, aside)
-
-    def unlink(self, path: str) -> None:
-        self._count()
-        super().unlink(path)
 
 
 @pytest.mark.parametrize("new_table", [False, True], ids=["kept table", "new table"])
