@@ -27,7 +27,7 @@ LOG_BYTES = 200 << 10
 
 
 class Asked(NamedTuple):
-    """A request: add (ledger, first, count, size), fence (ledger), lac (ledger, value), delete (ledger), limbo (ledger, on)."""
+    """A request: add (ledger, first, count, size), fence (ledger), lac (ledger, value), delete (ledger), drop (ledger), limbo (ledger, on)."""
 
     kind: str
     ledger: int
@@ -97,6 +97,14 @@ class Life:
         self.note(asked)
         self.storage.delete_ledger(ledger)
         self.storage.force(ledger, asked)
+
+    def drop(self, ledger: int) -> None:
+        """The copy goes, a fence stays."""
+        self.note(Asked("drop", ledger))
+        fence = Asked("fence", ledger)
+        self.note(fence)
+        self.storage.drop_copy(ledger)
+        self.storage.force(ledger, fence)
 
     def limbo(self, ledger: int, on: bool) -> None:
         asked = Asked("limbo", ledger, (int(on),))
@@ -230,6 +238,36 @@ def compacting(life: Life) -> None:
     life.close()
 
 
+def stored_again(life: Life) -> None:
+    """Copies that are dropped and made again, before and after what else fills journal and memory; one checkpoint, and none at the end."""
+    for number in range(3):
+        life.add(1, number * 4, 4, size=300)
+        life.add(2, number * 2, 2, size=200, v3=True)
+        life.commit()
+    life.flush()
+    life.drop(1)
+    life.commit()
+    life.add(1, 0, 3, size=40, recovery=True)
+    for number in range(4):
+        life.add(5, number, size=30_000)
+        life.commit()
+    life.drop(2)
+    life.add(2, 0, 2, size=50, v3=True, recovery=True)
+    life.commit()
+    life.idle()
+    life.flush()
+    life.add(1, 3, 2, size=60, recovery=True)
+    life.drop(1)
+    life.add(1, 1, size=70, recovery=True)
+    for number in range(4, 8):
+        life.add(5, number, size=30_000)
+        life.commit()
+    life.drop(2)
+    life.commit()
+    life.add(1, 2, 3, size=80, recovery=True)
+    life.commit()
+
+
 def losing_a_directory(life: Life) -> None:
     """The second ledger directory's disk dies in the middle; the ledgers of the first go on."""
     for number in range(3):
@@ -300,6 +338,7 @@ STORIES: dict[str, Callable[[Life], None]] = {
     "everything": everything,
     "many small": many_small,
     "compacting": compacting,
+    "stored again": stored_again,
     "losing a directory": losing_a_directory,
     "starting without a directory": starting_without_a_directory,
 }
@@ -345,6 +384,8 @@ class Promises:
                     must, bodies = found.get((asked.ledger, entry), (False, []))
                     body = body_of(asked.ledger, entry, size)
                     found[asked.ledger, entry] = (True, [body]) if asked in self.told and not forgetful else (must or asked in self.told, [*bodies, body])
+            elif asked.kind == "drop":  # from here on what was there may be gone
+                found.update({place: (False, bodies) for place, (_must, bodies) in found.items() if place[0] == asked.ledger})
         return found
 
     def all_of(self, kind: str) -> list[Asked]:
