@@ -7,11 +7,13 @@ import shutil
 
 import pytest
 
+from quire.bookie import storage
 from quire.bookie.apache_journal import GUARD, MARK, read_last_mark
 from quire.bookie.files import Files, StorageError
 from quire.bookie.ledger_table import LedgerTable
 from quire.bookie.restoring import COPYING, noted_limbo
 from quire.bookie.rows import RocksRows
+from quire.bookie.write_cache import WriteCache
 from quire.protocol.digest import last_add_confirmed
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -117,6 +119,29 @@ def test_apache_is_kept_out_while_we_hold_the_directories(tmp_path: pathlib.Path
     Here(root).close()
     assert read_last_mark(Files(), str(root / "ledgers/current"), "lastMark") == GUARD
     assert {path.name: path.read_bytes() for path in (root / "journal/current").glob("*.txn")} == journals
+
+
+def test_a_journal_larger_than_the_cache_is_flushed_on_the_way(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Apache's journal holds need not fit into memory."""
+
+    class Counting(Files):
+        syncs = 0
+
+        def datasync(self, handle: int) -> None:
+            self.syncs += 1
+            super().datasync(handle)
+
+    syncs = []
+    for size in (2, 64 << 20):
+        root = unpack("rocksdb_bookie0_killed", tmp_path / str(size))
+        files = Counting()
+        monkeypatch.setattr(storage, "WriteCache", lambda bytes_max, size=size: WriteCache(size))
+        here = Here(root, files)
+        for ledger, (digest, payloads) in ledgers_of("rocksdb", "killed").items():
+            assert [isinstance(here.read(ledger, entry), bytes) for entry in range(len(payloads))] == [True] * len(payloads), digest
+        syncs.append(files.syncs)
+        here.close()
+    assert syncs[0] > syncs[1], "there is one flush more for each block that does not fit"
 
 
 def test_a_first_start_that_was_cut_off_is_done_again(tmp_path: pathlib.Path) -> None:

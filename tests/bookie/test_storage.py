@@ -5,6 +5,7 @@ import os
 import random
 import struct
 import threading
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -728,6 +729,7 @@ def test_several_directories() -> None:
         assert sorted(again.storage.ledgers()) == list(range(12))
         if not step:
             bookie.storage.flush()
+    assert bookie.now(bookie.storage.stored_ledgers()) == array("q", range(12)), "ascending, whatever directory they lie in"
     assert len(bookie.disk.find(".log")) == 3
     assert bookie.storage.disk_usage() == (1 << 40, 1 << 39)
     with pytest.raises(StorageError, match="2 journals"):
