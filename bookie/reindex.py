@@ -226,7 +226,6 @@ class Reindex:
     async def _one(self, directory: LedgerDirectory, found: Reindexed) -> None:
         self._check()
         log.info("the index of {directory} is made anew", directory=directory.path)
-        await self._checkpoints.run()  # what was in memory is in a log then, or comes by way of a flush
         made = await self._checkpoints.alone(directory, directory.begin_index)
         try:
             logs = directory.logs.ids()

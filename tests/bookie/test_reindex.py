@@ -1,20 +1,27 @@
 """The index made anew beside the running bookie: what it has afterwards, what goes on meanwhile, what a failure or a crash leaves."""
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
-from quire.bookie.files import StorageError
+from quire.bookie.files import Files, StorageError
 from quire.bookie.index import KEY, RunIndex
 from quire.bookie.reindex import Reindexed
 from quire.bookie.rows import DictRows, open_read_only
+from quire.bookie.sequences import Sequences
+from quire.bookie.stopped import Stopped
+from quire.bookie.verify import verify
 from quire.bookie.workers import InlineWorkers
 from quire.protocol.errors import Status
-from tests.bookie.apache import Here, ledgers_of, unpack
+from tests.bookie.apache import Here, ledgers_of, options_for, unpack
 from tests.bookie.disk import Bookie, Disk, HeldWorkers, WatchedRows, body_of, run_of
-from tests.bookie.test_compaction import LOG_BYTES
+from tests.bookie.test_compaction import LOG_BYTES, reclaimed
+from tests.bookie.test_rebuild import expected, rebuilt, served
+from tests.bookie.test_rebuild import lived as lived_here
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -114,6 +121,64 @@ def test_a_good_index_is_the_same_again() -> None:
     assert after == before
 
 
+def test_of_two_copies_in_one_log_the_later_counts() -> None:
+    """Also when nothing but the log tells."""
+    bookie = bookie_on(entry_log_bytes_max=1 << 20)
+    store(bookie, 1, 0, 30)
+    flushed(bookie)
+    store(bookie, 1, 10, 10, recovery=True)
+    flushed(bookie)
+    before = places(RunIndex(bookie.disk.rows[RUNS]))
+    forget_rows(bookie)
+    assert reindexed(bookie).logs == 1
+    assert places(RunIndex(bookie.disk.rows[SECOND])) == before
+
+
+def test_logs_that_were_left_alone_may_be_taken_again() -> None:
+    """Entries in no index are no reason any more to keep a log for ever."""
+    bookie = lived()
+    forget_rows(bookie, ledger=1)
+    forget_rows(bookie, ledger=2)
+    reclaimed(bookie, 0.0)
+    (space,) = bookie.storage.space.directories
+    assert "is in no index" in "".join(space.doubtful.values())
+    reindexed(bookie)
+    assert space.doubtful == {}
+    check(bookie)
+
+
+class LateWorkers(InlineWorkers):
+    """What was surveyed is told later."""
+
+    def __init__(self) -> None:
+        self.late: list[tuple[Deferred[Any], Any]] = []
+
+    def run(self, job: Any, *args: Any) -> Deferred[Any]:
+        if job.__name__ != "survey":
+            return super().run(job, *args)
+        told: Deferred[Any] = Deferred()
+        self.late.append((told, job(*args)))
+        return told
+
+
+def test_what_the_old_index_told_of_a_last_entry_is_asked_again() -> None:
+    """When the new one came in between."""
+    disk = lived().disk.killed()
+    workers = LateWorkers()
+    bookie = bookie_on(disk, workers)
+    forget_rows(bookie, ledger=1)
+    told: list[object] = []
+    answer = bookie.storage.lac(1)
+    assert isinstance(answer, Deferred)
+    answer.addBoth(told.append)
+    reindexed(bookie)
+    while workers.late:
+        waiter, found = workers.late.pop()
+        waiter.callback(found)
+    assert told == [78]
+    assert bookie.read(1, 79) == body_of(1, 79)
+
+
 def test_an_entry_that_was_denied_is_found_at_once() -> None:
     """Also where the ledger's last entry was looked up before."""
     bookie = bookie_on(lived().disk.killed())
@@ -130,7 +195,7 @@ def test_what_comes_meanwhile_counts_more(seed: int) -> None:
     """Adds, entries written again, deletions and flushes between any two steps; then the new index has what a reader was told all the time."""
     rng = random.Random(seed)
     workers = HeldWorkers()
-    bookie = bookie_on(workers=workers)
+    bookie = bookie_on(workers=workers, entry_log_bytes_max=LOG_BYTES if seed % 2 else 1 << 20)
 
     def work(until: Any) -> None:
         while not until():
@@ -158,7 +223,8 @@ def test_what_comes_meanwhile_counts_more(seed: int) -> None:
         if rng.random() < 0.5:
             settle()
     settle()
-    if rng.random() < 0.5:
+    forgotten = rng.random() < 0.3
+    if forgotten:
         forget_rows(bookie)
     assert bookie.storage.reindex.start()
     while bookie.storage.reindex.running:
@@ -174,6 +240,8 @@ def test_what_comes_meanwhile_counts_more(seed: int) -> None:
         workers.release()
         bookie.clock.advance(0.01)
     assert bookie.storage.reindex.problem is None
+    if not forgotten:
+        assert places(RunIndex(bookie.disk.rows[SECOND])) == places(RunIndex(bookie.disk.rows[RUNS]))
     for _turn in range(2):
         for ledger in range(1, 5):
             for entry in range(90):
@@ -188,16 +256,19 @@ def test_what_comes_meanwhile_counts_more(seed: int) -> None:
                 else:
                     assert answer in (Status.ENOENTRY, Status.ENOLEDGER), (ledger, entry)
         settle()
-    overlaps(RunIndex(bookie.disk.rows[SECOND]))
+    for ledger in set(range(1, 5)) - set(have):
+        assert RunIndex(bookie.disk.rows[SECOND]).ranges(ledger) == []
 
 
-def overlaps(index: RunIndex) -> None:
-    """None may be."""
+def places(index: RunIndex) -> dict[tuple[int, int], tuple[int, tuple[int, int, int]]]:
+    """(ledger, entry) -> (log, (offset, size, sum)); no two runs may overlap."""
+    found: dict[tuple[int, int], tuple[int, tuple[int, int, int]]] = {}
     for ledger in range(1, 5):
-        end = -1
         for run in index.runs(ledger):
-            assert run.first > end
-            end = run.last
+            for entry in range(run.first, run.last + 1):
+                assert (ledger, entry) not in found
+                found[ledger, entry] = run.log, run.at(entry)
+    return found
 
 
 def test_a_damaged_record_is_never_denied() -> None:
@@ -402,8 +473,8 @@ def test_passes_over_the_logs_wait_and_a_stop_ends_it() -> None:
     assert SECOND not in again.disk.rows
 
 
-def test_a_full_checkpoint_before_it_is_the_end_of_it() -> None:
-    """What is in memory must be in a log: a run that can't begin says why."""
+def test_a_full_disk_at_its_beginning_is_the_end_of_it() -> None:
+    """A run that can't begin says why, and the next one can."""
     bookie = lived()
 
     def before(call: str, path: str) -> None:
@@ -445,26 +516,134 @@ def test_a_damaged_note_of_the_place_stops_the_start() -> None:
             bookie_on(disk)
 
 
+def test_a_fault_of_the_directory_closes_both() -> None:
+    """Nothing is decided then: both stay on the disk, and neither is left open."""
+    workers = HeldWorkers()
+    disk = lived().disk.killed()
+    bookie = bookie_on(disk, workers)
+    bookie.storage.reindex.start()
+    while SECOND not in disk.rows:
+        workers.release()
+        bookie.clock.advance(0.01)
+    closed: list[str] = []
+    for path in (RUNS, SECOND):
+        disk.rows[path].close = lambda path=path: closed.append(path)  # type: ignore[method-assign, misc]
+
+    def before(call: str, path: str) -> None:
+        if call == "sync rows" and path == RUNS:
+            raise OSError(5, "Input/output error", path)
+
+    disk.before = before
+    store_later = bookie.storage.add(run_of(1, 80, 4), "x")
+    assert store_later is Status.EOK
+    bookie.commit()
+    failed: list[Any] = []
+    bookie.storage.flush().addErrback(failed.append)
+    ended: list[object] = []
+    for _ in range(100):
+        workers.release()
+        bookie.clock.advance(0.01)
+    assert failed
+    bookie.storage.close().addBoth(ended.append)
+    for _ in range(10):
+        workers.release()
+        bookie.commit()
+    assert ended
+    assert sorted(closed) == [RUNS, SECOND]
+
+
+def test_how_far_the_new_index_had_come_is_known(tmp_path: Path) -> None:
+    """The numbers of the old one do not count any more, wherever it ends; a loss of rows is noticed from the first moment on."""
+    lived_here(tmp_path)
+    here = Here(tmp_path)
+    finish(here)
+    directory = str(tmp_path / "index/current")
+    known = Sequences(Files(), directory)
+    with pytest.raises(StorageError, match="are gone"):
+        known.check(0, 1 << 60, "index", "table")
+    here.close()
+
+    class Full(Files):
+        def replace(self, path: str, data: bytes) -> None:
+            if path.endswith("quire.rows") and armed:
+                raise OSError(5, "Input/output error", path)
+            super().replace(path, data)
+
+    armed: list[bool] = []
+    files = Full()
+    here = Here(tmp_path, files)
+    armed.append(True)
+    assert not finish(here).done
+    assert "Input/output error" in (here.storage.reindex.problem or "")
+    armed.clear()
+    here.storage.close().addErrback(lambda failure: None)
+    here.commit()
+    here = Here(tmp_path)
+    assert here.read(2, 120)[36:] == expected(2)[120]
+    here.close()
+
+
+def finish(here: Here) -> Reindexed:
+    assert here.storage.reindex.start()
+    for _step in range(1000):
+        here.clock.advance(0.1)
+    assert not here.storage.reindex.running
+    return here.storage.reindex.found[0]
+
+
+def test_a_stopped_bookie_whose_index_lies_at_the_other_place(tmp_path: Path) -> None:
+    """Is verified, and its index made anew, as any other; what was left at the first place is not taken for it."""
+    lived_here(tmp_path)
+    here = Here(tmp_path)
+    assert finish(here).done
+    here.close()
+    rows = tmp_path / "index/current"
+    assert (rows / "quire.index").read_bytes() == b"runs.2\n"
+    shutil.copytree(rows / "runs.2", rows / "runs", dirs_exist_ok=True)
+    stopped = Stopped(Files(), options_for(tmp_path))
+    whole = verify(stopped)
+    assert [problem for problem in whole.problems if "VERSION" not in problem] == []
+    (rows / "quire.index").write_bytes(b"runs.3\n")
+    report = verify(stopped)
+    stopped.close()
+    assert any("quire.index at offset 0: damaged" in problem for problem in report.problems)
+    assert report.entries == whole.entries > 1000
+    (rows / "runs" / "stale").write_bytes(b"")
+    assert rebuilt(tmp_path).problems == []
+    assert sorted(path.name for path in rows.glob("runs*")) == ["runs", "runs.old"]
+    assert not (rows / "runs" / "stale").exists()
+    assert not (rows / "runs.old" / "stale").exists()
+    assert not (rows / "quire.index").exists()
+    assert served(tmp_path, 2) == expected(2)
+
+
 @pytest.mark.parametrize("name", ["rocksdb", "sorted"])
 def test_entries_that_only_apaches_index_names_get_rows_of_ours(name: str, tmp_path: Path) -> None:
     """With real files: what a fallback served has sums of ours then, Apache's index stays below, and the store can be opened again."""
     root = unpack(f"{name}_bookie0_stopped", tmp_path)
     here = Here(root)
     for _ in range(2):
-        assert here.storage.reindex.start()
-        for _step in range(1000):
-            here.clock.advance(0.1)
+        found = finish(here)
         assert here.storage.reindex.problem is None
-        (found,) = here.storage.reindex.found
         assert (found.done, found.problems, found.entries, found.taken_over) == (True, [], 234 * 4 + 200, 0)
         for ledger, (digest, payloads) in ledgers_of(name, "stopped").items():
             assert [digest.open(ledger, entry, here.read(ledger, entry)) for entry in range(len(payloads))] == payloads
+    gone = min(ledgers_of(name, "stopped"))
+    here.storage.delete_ledger(gone)
+    here.commit()
+    here.now(here.storage.flush())
+    assert here.storage.ledger(gone) is None
     here.close()
+    if name == "rocksdb":  # what is deleted goes from the index below, too
+        below = open_read_only(str(root / "index/current/locations"))
+        assert list(below.scan(KEY.pack(gone, 0), KEY.pack(gone + 1, 0))) == []
+        below.close()
+    kept = {ledger: found for ledger, found in ledgers_of(name, "stopped").items() if ledger != gone}
     index = RunIndex(open_read_only(str(root / "index/current/runs")))
-    for ledger, (_digest, payloads) in ledgers_of(name, "stopped").items():
+    for ledger, (_digest, payloads) in kept.items():
         assert sum(count for _first, count in index.ranges(ledger)) == len(payloads)
     index.close()
     here = Here(root)
-    for ledger, (digest, payloads) in ledgers_of(name, "stopped").items():
+    for ledger, (digest, payloads) in kept.items():
         assert [digest.open(ledger, entry, here.read(ledger, entry)) for entry in range(len(payloads))] == payloads
     here.close()

@@ -44,19 +44,18 @@ def test_beside_a_writer(one: Cluster) -> None:
     bookie.ready()
     place = one.path / "ledgers" / "current" / "quire.index"
     written = 0
-    with connect_blocking(one.uri) as client:
-        with client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
-            for turn in range(2):
-                asked = [*COMMAND, "bookie", "rebuild-index", "--online", "one", "--json"]
-                with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment(one.uri)) as rebuilding:
-                    for _ in range(BESIDE):
-                        writer.append_many([payload(entry) for entry in range(written, written + 1000)])
-                        written += 1000
-                    assert rebuilding.stdout is not None
-                    state = json.load(rebuilding.stdout)
-                assert rebuilding.returncode == 0
-                assert (state["problem"], [each["done"] for each in state["directories"]]) == (None, [True])
-                assert place.exists() == (turn == 0)
+    with connect_blocking(one.uri) as client, client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+        for turn in range(2):
+            asked = [*COMMAND, "bookie", "rebuild-index", "--online", "one", "--json"]
+            with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment(one.uri)) as rebuilding:
+                for _ in range(BESIDE):
+                    writer.append_many([payload(entry) for entry in range(written, written + 1000)])
+                    written += 1000
+                assert rebuilding.stdout is not None
+                state = json.load(rebuilding.stdout)
+            assert rebuilding.returncode == 0
+            assert (state["problem"], [each["done"] for each in state["directories"]]) == (None, [True])
+            assert place.exists() == (turn == 0)
     assert bookie.end(signal.SIGKILL)[0] == -signal.SIGKILL
     again = one.start()
     again.ready()
