@@ -54,7 +54,7 @@ class Parking:
                 run = peer.parked[0]
                 if not self._admit(peer, run):
                     return
-                del self._waiting[peer]
+                self._waiting.pop(peer, None)
                 if not peer.parked:  # answering it ended the connection
                     continue
                 size = size_of(run)

@@ -88,6 +88,20 @@ def test_parked_adds_go_with_their_connection() -> None:
     assert scene.service.parking.bytes == 0
 
 
+def test_an_answer_that_ends_its_connection_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else it had parked goes with it; the others get in."""
+    scene = Scene()
+    scene.storage.room = 0
+    gone = scene.connect().send(adds3(1, b"a", ledger=1) + adds3(2, b"b", first=1, ledger=1))
+    there = scene.connect().send(adds(b"c", ledger=2))
+    monkeypatch.setattr(gone.connection, "send", lambda data: gone.lose())
+    scene.service.read_only = True
+    scene.storage.room = 5
+    scene.storage.relieved()
+    assert there.replies() == [AddAcks(2, 0, 1, S.EREADONLY)]
+    assert (scene.service.parking.runs, scene.service.parking.bytes) == (0, 0)
+
+
 def test_an_explicit_lac_never_overtakes_a_parked_add_of_its_connection() -> None:
     scene = Scene()
     scene.storage.room = 0
