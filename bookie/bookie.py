@@ -209,7 +209,7 @@ class Bookie:
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
         storage.start(dead)
         boot = self._files.boot_id()
-        if restoring.unclean(self._files, self._living, boot):  # first, for then it is not what is on the lost disks alone
+        if restoring.unclean(self._files, self._living, boot, storage.behind):  # first, for then it is not what is on the lost disks alone
             self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
             await self._mark(storage, restoring.Lost.all_of(options))
         elif lost or storage.behind:

@@ -17,7 +17,7 @@ that was seen here.
 """
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import NamedTuple
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -141,12 +141,15 @@ def end(files: Files, directories: Sequence[str]) -> None:
         files.unlink(os.path.join(current(directory), RESTORING))
 
 
-def unclean(files: Files, options: BookieOptions, boot: bytes) -> bool:
+def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
     """
     Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since.  What it was
     told to do counts, not what this one is; a note that does not tell, as Apache's, is taken to be of a run like this one.
+    `behind`: ledger directories whose notes are of an earlier run, for they were given up in it or before it.
     """
     for directory in options.ledger_directories:
+        if directory in behind:
+            continue
         note = files.read_file(os.path.join(current(directory), DIRTY))
         if note is not None:
             words = note.split()

@@ -232,6 +232,17 @@ def test_an_unclean_end_without_sync_is_not_hidden_by_a_lost_disk(tmp_path: Path
     assert len(list(tmp_path.rglob("VERSION"))) == 3
 
 
+def test_a_directory_that_is_back_does_not_tell_how_the_last_run_ended(tmp_path: Path) -> None:
+    """Its note is of the run in which it was given up; the machine was started again since, and the runs without it ended cleanly."""
+    two = (str(tmp_path / "one"), str(tmp_path / "two"))
+
+    def given_up_before(path: Path) -> None:
+        (path / "two" / "current" / "DIRTY").write_bytes(b"1 unsynced\n")
+        given_up.note(Files(), [two[0]], [two[1]])
+
+    assert limbo_after(tmp_path, given_up_before, boots=(b"1", b"2"), ledger_directories=two) == [1, 3]
+
+
 def test_a_lost_journal_begins_where_the_directories_are_that_missed_nothing() -> None:
     """One that was given up before has an old mark: a segment named for that would not hold the place that the start asks for."""
     bookie = Storage(ledgers=2)
