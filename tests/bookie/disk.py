@@ -176,9 +176,12 @@ class Disk(Files):
             del self.inodes[path]
 
     def remove_tree(self, path: str) -> None:
-        """Rows are all that lies in directories of their own."""
-        self.unlink(f"{path}/CURRENT")
-        self.rows.pop(path, None)
+        """Rows are all that lies in directories of their own.  It is durable at once: who counts on more has done something wrong."""
+        if self.exists(f"{path}/CURRENT"):
+            self._call("remove rows", path)
+            del self.inodes[f"{path}/CURRENT"]
+            self.durable.pop(f"{path}/CURRENT", None)
+            self.rows.pop(path, None)
 
     def lock(self, path: str) -> int:
         if path in self._locked:

@@ -135,6 +135,16 @@ class Life:
             self.clock.advance(0.05)
         assert done == [None], done
 
+    def reindex(self, beside: Callable[[int], None] = lambda step: None) -> None:
+        """The index is made anew, with something done beside at each step."""
+        assert self.storage.reindex.start()
+        step = 0
+        while self.storage.reindex.running:
+            beside(step)
+            self.clock.advance(0.05)
+            step += 1
+        assert self.storage.reindex.problem is None, self.storage.reindex.problem
+
     def close(self) -> None:
         done: list[object] = []
         self.storage.close().addBoth(done.append)
@@ -235,6 +245,42 @@ def compacting(life: Life) -> None:
     life.flush()
     life.reclaim(0.9)
     life.add(1, 12, 2)
+    life.close()
+
+
+def new_index(life: Life) -> None:
+    """The index is made anew beside adds, flushes and a deletion, twice; a pass over the logs follows, and adds again."""
+    for number in range(6):
+        life.add(1, number * 2, 2, size=15_000)
+        life.add(2, number * 3, 3, size=500, v3=True)
+        life.add(4, number, size=12_000)
+        life.commit()
+        if number % 2:
+            life.flush()
+    life.add(1, 4, 2, size=200, recovery=True)
+    life.delete(4)
+    life.commit()
+
+    def beside(step: int) -> None:
+        life.add(2, 30 + step, size=300, recovery=True)
+        if step % 3 == 0:
+            life.add(1, step, size=100, recovery=True)
+        life.commit()
+        if step % 4 == 1:
+            life.flush()
+        if step == 3:
+            life.delete(6)
+
+    life.add(6, 0, 2)
+    life.commit()
+    life.flush()
+    life.reindex(beside)
+    life.reclaim(0.9)
+    life.add(1, 20, 2)
+    life.commit()
+    life.flush()
+    life.reindex()
+    life.add(2, 60, 2, recovery=True)
     life.close()
 
 
@@ -339,6 +385,7 @@ STORIES: dict[str, Callable[[Life], None]] = {
     "many small": many_small,
     "compacting": compacting,
     "stored again": stored_again,
+    "new index": new_index,
     "losing a directory": losing_a_directory,
     "starting without a directory": starting_without_a_directory,
 }

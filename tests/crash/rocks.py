@@ -124,12 +124,16 @@ class RecordingRocks(RecordingDisk):
         super().__init__(left)
         self.scratch = scratch
         self.start = Ground(self, last, partial(rocks_disk, scratch))
-        self._copies = left.copies if isinstance(left, RocksDisk) else {}
+        self._copies = dict(left.copies) if isinstance(left, RocksDisk) else {}
         self.start.rows = dict(self._copies)
 
     def tell(self, call: str, path: str) -> None:
         """A change of rows is about to be made."""
         self._call(call, path)
+
+    def remove_tree(self, path: str) -> None:
+        super().remove_tree(path)
+        self._copies.pop(path, None)
 
     def open_rows(self, path: str) -> Rows:  # type: ignore[override]  # any rows do
         place = self.scratch / f"live{next(NUMBERS)}"
@@ -157,8 +161,16 @@ class RocksDisk(Disk):
         self._scratch = scratch / "after"
         shutil.rmtree(self._scratch, ignore_errors=True)  # of the crash before
 
+    def remove_tree(self, path: str) -> None:
+        super().remove_tree(path)
+        self.copies.pop(path, None)
+        shutil.rmtree(self._place(path), ignore_errors=True)
+
+    def _place(self, path: str) -> Path:
+        return self._scratch / path.strip("/").replace("/", "-")
+
     def open_rows(self, path: str) -> Rows:  # type: ignore[override]  # any rows do
-        place = self._scratch / path.strip("/").replace("/", "-")
+        place = self._place(path)
         if not place.exists() and path in self.copies:
             self.copies[path].put(place)
         place.parent.mkdir(exist_ok=True)

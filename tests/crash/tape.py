@@ -110,6 +110,12 @@ class RecordingDisk(Disk):
         if there:
             self.events.append(Event("unlink", path))
 
+    def remove_tree(self, path: str) -> None:
+        there = self.exists(f"{path}/CURRENT")
+        super().remove_tree(path)
+        if there:
+            self.events.append(Event("remove rows", path))
+
     def open_rows(self, path: str) -> DictRows:
         rows = self.rows.get(path)
         if not isinstance(rows, TapedRows):
@@ -174,6 +180,10 @@ class Ground:
                 self.content[number] = b""
                 self.names[f"{event.subject}/CURRENT"] = number
                 self.rows[event.subject] = image
+            case "remove rows":
+                del self.names[f"{event.subject}/CURRENT"]
+                del self.rows[event.subject]
+                self.loose = [loose for loose in self.loose if (loose.kind, loose.subject) != ("rows", event.subject)]
             case _:
                 self.loose.append(event)
 

@@ -145,9 +145,13 @@ class SimDisk(Files):
         self.inodes.pop(path, None)
 
     def remove_tree(self, path: str) -> None:
-        """Rows are all that lies in directories of their own."""
-        if self.rows.pop(path, None) is not None:
-            self.unlink(f"{path}/CURRENT")
+        """Rows are all that lies in directories of their own.  It is durable at once: who counts on more has done something wrong."""
+        if path in self.rows:
+            if self.before is not None:
+                self.before("remove rows", path)
+            del self.rows[path]
+            self.inodes.pop(f"{path}/CURRENT", None)
+            self.durable.pop(f"{path}/CURRENT", None)
 
     def lock(self, path: str) -> int:
         if path in self._locked:

@@ -171,6 +171,17 @@ MUTANTS = (
     mutant("an old log goes though what lives in it was not moved", "compaction", "garbage",
            (f"{COMPACTION}:Compaction._finish", "index.move(moves[start : start + MOVES_AT_ONCE])", "pass"),
            (f"{COMPACTION}:Compaction.steps", "self.kept.setdefault(run.log,", "str(")),
+    # An index that is made anew
+    mutant("an index in the making does not hear of flushes", "formats, a rebuilt index", "new index",
+           ("quire.bookie.index:RunIndex.put_all", "if self.beside is not None:", "if False:")),
+    mutant("the new index counts before it is durable", "formats, a rebuilt index", "new index",
+           ("quire.bookie.directory:LedgerDirectory.change_index", "made.sync()", "pass")),
+    mutant("the files of the new index are taken for leftovers", "formats, a rebuilt index", "new index",
+           ("quire.bookie.index_place:other_path", "RUNS if index_path", "SECOND if index_path"),
+           ("quire.bookie.index_place:other_path", "else SECOND)", "else RUNS)")),
+    mutant("logs go while they are read for a new index", "formats, a rebuilt index", "new index",
+           ("quire.bookie.space:Space.reclaim", "self.turn.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
+            "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))")),
     # Repair
     mutant("the metadata names a bookie before its copies are complete", "D1, 4.3", "repair", (f"{COPIER}._stored", "code = await answer", "code = 0")),
     mutant("a fragment that is still written is repaired without fencing", "8, R1", "repair",

@@ -477,6 +477,7 @@ class SimBookie:
             left -= 1
             if left == 0:
                 self.world.truth.seen["power lost inside a round of garbage collection"] += self.garbage.status()["running"]
+                self.world.truth.seen["power lost while an index was made anew"] += self.storage.reindex.running
                 self.world.timeline.at(0, lambda: self.lose_power(rng))
             if left <= 0:
                 raise OSError(5, "simulated power loss", path)

@@ -155,6 +155,13 @@ profile(
     listing_lies=0.3, upkeep=True,
 )  # fmt: skip
 profile(
+    "new index",
+    {"reindex": 14, "dark_reindex": 6, "delete": 3, "collect": 8, "flush": 12, "kill": 4, "power": 4, "torn": 4, "start": 16, "open": 4, "close": 3,
+     "slow_disk": 4, "look": 3, "poll": 4},
+    chance_on=0.9, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(1, 2, 3), gap=0.02, batch=12, fault_rates=(0.0,), bookie=DUSTY,
+    upkeep=True,
+)  # fmt: skip
+profile(
     "surplus",
     {"kill": 5, "start": 12, "repair": 10, "retire": 8, "amnesia": 3, "open": 6, "close": 6, "day": 5, "pause_repair": 4, "slow_host": 4, "refill": 2},
     chance_on=0.9, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3)), spares=(2, 3), writers=(1, 2), gap=0.02, fault_rates=(0.0,), bookie=DUSTY, upkeep=True,

@@ -140,6 +140,19 @@ class Upkeep:
             bookie.garbage.force()
             bookie.power_after(rng.randint(1, 24), rng)
 
+    def do_reindex(self, rng: Random) -> None:
+        """A bookie makes its index anew, beside whatever else comes."""
+        bookie = self.history.some_bookie(rng)
+        if bookie is not None and bookie.serving and bookie.storage.reindex.start():
+            self.world.tell(f"{bookie.name} makes its index anew")
+            self.truth.seen["index made anew"] += 1
+
+    def do_dark_reindex(self, rng: Random) -> None:
+        """The same, and the power goes in its midst."""
+        bookie = self.history.some_bookie(rng)
+        if bookie is not None and bookie.serving and bookie.storage.reindex.start():
+            bookie.power_after(rng.randint(1, 40), rng)
+
     def do_astray(self, rng: Random) -> None:
         """For a while it is another cluster's metadata that answers a bookie."""
         bookie = self.history.some_bookie(rng)
