@@ -33,7 +33,7 @@ from quire.bookie import given_up
 from quire.bookie.directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import FULL, Files, StorageError
 from quire.bookie.journal import Journal
-from quire.bookie.journal_format import Place
+from quire.bookie.journal_format import START, Place
 from quire.bookie.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.workers import Workers
 from quire.bookie.write_cache import Half, WriteCache, release
@@ -71,6 +71,24 @@ def read_mark(files: Files, directory: str) -> list[Place] | None:
     path = os.path.join(directory, MARK)
     data = files.read_file(path)
     return None if data is None else decode_mark(path, data)
+
+
+def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> list[Place] | None:
+    """
+    For each journal where a replay begins: the lowest of all directories' marks; None: with all that is there.  `marks`: of each ledger directory
+    (`<dir>/current`) that missed nothing, its mark if it has one.  `StorageError` when one is of more journals.
+    """
+    for directory, mark in marks:
+        if mark is not None and len(mark) > journals:
+            raise StorageError(f"{directory}: the mark names {len(mark)} journals, but {journals} are configured; give all of them")
+    known = [mark for _directory, mark in marks if mark is not None]
+    if len(known) < len(marks) or not known:
+        return None
+    places = []
+    for number in range(journals):
+        have = [mark[number] for mark in known if number < len(mark)]
+        places.append(min(have) if len(have) == len(known) else START)
+    return places
 
 
 class Work:

@@ -8,12 +8,13 @@ Safety: it holds the lock of every directory until `close`, so no bookie of ours
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from quire.bookie.checkpoint import read_mark
+from quire.bookie import given_up
+from quire.bookie.checkpoint import lowest, read_mark
 from quire.bookie.files import Files, StorageError
-from quire.bookie.journal_format import BODIES, END, FRAMES, START, Place, blocks
+from quire.bookie.journal_format import BODIES, END, FRAMES, Place, blocks
 from quire.bookie.replay import Replay
 from quire.conf.bookie import BookieOptions
 
@@ -64,15 +65,11 @@ class Stopped:
             self.files.close(lock)
         self._locks = []
 
-    def marks(self) -> list[Place | None]:
-        """For each of our journals where a replay would begin.  `StorageError` for a damaged mark."""
-        found = [read_mark(self.files, pair.logs) for pair in self.pairs]
-        known = [mark for mark in found if mark is not None]
-        places: list[Place | None] = []
-        for number in range(len(self.journals)):
-            have = [mark[number] for mark in known if number < len(mark)]
-            places.append(None if len(known) < len(found) else min(have) if len(have) == len(known) else START)
-        return places
+    def marks(self) -> Sequence[Place | None]:
+        """For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a damaged note of given-up directories."""
+        behind = given_up.noted(self.files, self.options.ledger_directories)
+        pairs = [pair for path, pair in zip(self.options.ledger_directories, self.pairs, strict=True) if path not in behind]
+        return lowest([(pair.logs, read_mark(self.files, pair.logs)) for pair in pairs], len(self.journals)) or [None] * len(self.journals)
 
     def journaled(self) -> set[int]:
         """The ledgers that a replay of our journals will come to.  Raises `StorageError` on damage."""

@@ -27,7 +27,7 @@ from twisted.logger import Logger
 
 from quire.bookie import given_up, restoring
 from quire.bookie.catch_up import CatchUp
-from quire.bookie.checkpoint import Checkpoints, read_mark
+from quire.bookie.checkpoint import Checkpoints, lowest, read_mark
 from quire.bookie.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.counters import Counters
 from quire.bookie.deleted import DeletedLedgers
@@ -178,10 +178,10 @@ class Storage:
         if opening.dead and moving.arriving:
             raise StorageError(f"{'; '.join(opening.dead.values())}: what an Apache bookie left is taken over as a whole or not at all")
         moving.begin([directory for directory in self._directories if directory.fault is None])
-        lowest = self._lowest([(path, marks[path]) for path in opening.living if path not in self.behind])
-        self._checkpoints.marks = None if self.behind else lowest  # those that are behind have an older one, which the first checkpoint mends
+        begins = lowest([(current(path), marks[path]) for path in opening.living if path not in self.behind], len(self._options.journal_directories))
+        self._checkpoints.marks = None if self.behind else begins  # those that are behind have an older one, which the first checkpoint mends
         for number, path in enumerate(self._options.journal_directories):
-            self._open_journal(path, None if lowest is None else lowest[number])
+            self._open_journal(path, None if begins is None else begins[number])
         self._move_in(moving)
         opening.moving(Moving.finish)
         self._leave_out(opening.dead)
@@ -253,21 +253,6 @@ class Storage:
             if self.limbo_ledgers():
                 restoring.note_limbo(self._files, self._options, restoring.COPYING)  # as Apache's integrity check left them
             self._checkpoints.make_now()
-
-    def _lowest(self, marks: list[tuple[str, list[Place] | None]]) -> list[Place] | None:
-        """For each journal where replay begins: the lowest of all directories' marks; None: with all that is there."""
-        wanted = len(self._options.journal_directories)
-        for directory, mark in marks:
-            if mark is not None and len(mark) > wanted:
-                raise StorageError(f"{current(directory)}: the mark names {len(mark)} journals, but {wanted} are configured; give all of them")
-        known = [mark for _directory, mark in marks if mark is not None]
-        if len(known) < len(marks) or not known:
-            return None
-        places = []
-        for number in range(wanted):
-            have = [mark[number] for mark in known if number < len(mark)]
-            places.append(min(have) if len(have) == len(known) else Place(1, 0))
-        return places
 
     def _open_journal(self, path: str, mark: Place | None) -> None:
         options = self._options
