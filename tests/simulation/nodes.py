@@ -321,8 +321,7 @@ class SimBookie:
             found = read(ledger, entry)
 
             def look(result: Any) -> Any:
-                state = storage.ledger(ledger)
-                truth.answered(name, ledger, entry, result, had, state is not None and state.limbo, world.metadata(ledger))
+                truth.answered(name, ledger, entry, result, had, in_doubt(storage, ledger), world.metadata(ledger))
                 return result
 
             return found.addCallback(look) if isinstance(found, Deferred) else look(found)
@@ -365,11 +364,11 @@ class SimBookie:
             if truth.deleted:
                 continue
             state = storage.ledger(ledger)
-            promised = {entry for entry, kept in truth.kept.items() if self.id in kept}
+            promised = {entry for entry, kept in truth.kept.items() if self.id in kept and (entry, self.id) not in truth.lost}
             if state is None and not promised and self.id not in truth.fenced:
                 continue
             fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
-            limbo = state is not None and state.limbo
+            limbo = in_doubt(storage, ledger)
             self.world.truth.seen["bookie came back in limbo"] += limbo
             given_up = self.world.metadata(ledger) if ledger % len(self.options.ledger_directories) in failed else None
             comparing = maybeDeferred(storage.held, ledger)
@@ -377,11 +376,11 @@ class SimBookie:
 
     def _compare(self, ranges: Any, ledger: int, promised: set[int], fence_lost: bool, limbo: bool, given_up: LedgerMetadata | None) -> None:
         """`ranges`: what it has of the ledger."""
-        truth, stored = self.world.truth, entries_of(ranges)
+        truth, stored, now = self.world.truth, entries_of(ranges), self.world.timeline.now
         if limbo:  # it doubts itself, and says so
-            truth.doubted(self.id, ledger, promised - stored, self.world.timeline.now)
+            truth.lacks(self.id, ledger, promised - stored, now)
         else:
-            truth.came_back(self.id, ledger, promised - stored, stored - promised, fence_lost, self.options.journal_sync_data, given_up)
+            truth.came_back(self.id, ledger, promised - stored, stored - promised, fence_lost, self.options.journal_sync_data, given_up, now)
 
     async def _doubt(self, storage: Any, lost: restoring.Lost) -> None:
         """Of every ledger that the metadata gives it and that lay on what is lost, it may have lost entries and fences."""
@@ -485,6 +484,12 @@ class SimBookie:
         self.disk.before = before
 
 
+def in_doubt(storage: Any, ledger: int) -> bool:
+    """Whether the ledger is in limbo there."""
+    state = storage.ledger(ledger)
+    return state is not None and bool(state.limbo)
+
+
 def entries_of(ranges: Any) -> set[int]:
     return {entry for first, count in ranges for entry in range(first, first + count)} if isinstance(ranges, list) else set()
 
@@ -525,4 +530,6 @@ class SimClient:
             self.process.alive = False
             self.world.network.drop_process(self.process)
             self.store.close()
+            for truth in self.world.truth.ledgers.values():
+                self.world.truth.repair_ended(self.name, truth, None)
             self.world.tell(f"{self.name} crashed")

@@ -47,6 +47,7 @@ class LedgerTruth:
         self.ends: set[int] = set()  # what recoverers were told
         self.found: set[tuple[int, str]] = set()  # after a start: what it has all the same
         self.lost: dict[tuple[int, str], float] = {}  # of both: what went with a disk, and when
+        self.short: dict[tuple[int, str], str] = {}  # what a bookie had lost when a repair named it for that entry: the repair's name
         self.fenced: set[str] = set()  # bookies that said so
         self.deleted = False
 
@@ -131,10 +132,12 @@ class Truth:
             self.seen["limbo answer"] += 1
 
     def _replaced(self, bookie: str, ledger: int, entry: int, metadata: LedgerMetadata | None) -> bool:
-        """Whether all that it could deny was lost with its disk, and belongs to others by now."""
+        """Whether all that it could deny was lost with its disk, and belongs to others by now, or the repair that names it again has yet to see to it."""
         truth = self.ledgers[ledger]
         asked = [entry] if entry >= 0 else [each for each, kept in truth.kept.items() if bookie in kept]
-        return metadata is not None and all((each, bookie) in truth.lost and bookie not in truth.write_set(each, metadata) for each in asked)
+        return metadata is not None and all(
+            (each, bookie) in truth.lost and ((each, bookie) in truth.short or bookie not in truth.write_set(each, metadata)) for each in asked
+        )
 
     def has(self, bookie: str, ledger: int, entry: int) -> bool:
         truth = self.living(ledger)
@@ -145,7 +148,15 @@ class Truth:
         return bookie in truth.kept.get(entry, ())
 
     def came_back(
-        self, bookie: str, ledger: int, lost: set[int], more: set[int], fence_lost: bool, synced: bool, given_up: LedgerMetadata | None = None
+        self,
+        bookie: str,
+        ledger: int,
+        lost: set[int],
+        more: set[int],
+        fence_lost: bool,
+        synced: bool,
+        given_up: LedgerMetadata | None = None,
+        now: float = 0.0,
     ) -> None:
         """
         After a restart the bookie lacks entries that it had acknowledged, or the fence that it had told of; it may have `more` than it could tell.
@@ -156,10 +167,12 @@ class Truth:
             return
         lost &= {entry for entry, kept in truth.kept.items() if bookie in kept}
         truth.found.update((entry, bookie) for entry in more)
+        if given_up is not None:
+            others = {entry for entry in lost if bookie not in truth.write_set(entry, given_up)}
+            self.lacks(bookie, ledger, others, now)
+            lost -= others
         for entry in lost:
             truth.kept[entry].discard(bookie)
-        if given_up is not None:
-            lost = {entry for entry in lost if bookie in truth.write_set(entry, given_up)}
         if synced and lost:
             self.break_("durable", f"{bookie} restarted without entries {sorted(lost)[:5]} of ledger {ledger}, which it had acknowledged")
         if lost:
@@ -167,9 +180,9 @@ class Truth:
         if fence_lost:
             self.break_("fence", f"{bookie} restarted without the fence of ledger {ledger} that it had told of")
 
-    def doubted(self, bookie: str, ledger: int, lacking: set[int], now: float) -> None:
-        """The bookie came back with the ledger in limbo: it may lack entries until that ends, but nobody may count on them."""
-        self.ledgers[ledger].lost.update(((entry, bookie), now) for entry in lacking)
+    def lacks(self, bookie: str, ledger: int, entries: set[int], now: float) -> None:
+        """The bookie may lack these, in limbo or because others have them; but nobody may count on them."""
+        self.ledgers[ledger].lost.update(((entry, bookie), now) for entry in entries)
 
     # What bookies throw away, and lose
 
@@ -238,7 +251,7 @@ class Truth:
             return
         old, new = before.value, after.value
         if author.startswith(REPAIRER) and old.state is new.state:
-            self._repaired(truth, old, new)
+            self._repaired(truth, author, old, new)
             return
         if author == truth.writer_name and old.state is not LedgerState.OPEN:
             self.break_("D1", f"the writer wrote {new.state.name} over {old.state.name} of ledger {ledger}")
@@ -256,8 +269,11 @@ class Truth:
         if new.is_closed and not old.is_closed:
             self._closed(truth, new)
 
-    def _repaired(self, truth: LedgerTruth, old: LedgerMetadata, new: LedgerMetadata) -> None:
-        """A repair wrote: bookies are replaced where no entry is to come any more, each by one that has its share."""
+    def _repaired(self, truth: LedgerTruth, author: str, old: LedgerMetadata, new: LedgerMetadata) -> None:
+        """
+        A repair wrote: bookies are replaced where no entry is to come any more, each by one that has its share.  One may lose that, with its disk, until the
+        last moment; then the repair has to see to it before it ends (`repair_ended`).
+        """
         self.seen["fragment repaired"] += 1
         self.seen["repair of a ledger that is being written"] += new.state is LedgerState.OPEN
         if [each.first for each in old.fragments] != [each.first for each in new.fragments] or (old.last_entry, old.length) != (new.last_entry, new.length):
@@ -270,12 +286,24 @@ class Truth:
                 self.break_("repair", f"ledger {truth.id}: a repair changes the fragment at {first}, which is still written")
                 return
             for entry in range(max(first, truth.first), last + 1):
-                have = {each for each in truth.kept.get(entry, set()) if (entry, each) not in truth.lost}
-                lacking = truth.write_set(entry, new) - truth.write_set(entry, old) - have
+                named = truth.write_set(entry, new) - truth.write_set(entry, old)
+                lacking = named - truth.kept.get(entry, set())
+                truth.short.update(((entry, each), author) for each in named if (entry, each) in truth.lost)
                 if lacking:
                     self.break_("repair", f"ledger {truth.id}: the metadata names {sorted(lacking)} for entry {entry}, which they do not have")
                     return
         self.check_confirmed(truth, new)
+
+    def repair_ended(self, author: str, truth: LedgerTruth, metadata: LedgerMetadata | None, doubting: Collection[str] = ()) -> None:
+        """
+        A repair says that it is done with the ledger; `metadata` None: it did not come to its end.  `doubting`: bookies that are down or in limbo, and so
+        look after themselves.
+        """
+        named = [each for each, named_by in truth.short.items() if named_by == author]
+        for entry, bookie in named:
+            del truth.short[entry, bookie]
+            if metadata is not None and (entry, bookie) in truth.lost and bookie in truth.write_set(entry, metadata) and bookie not in doubting:
+                self.break_("repair", f"{author} named {bookie} for entry {entry} of ledger {truth.id}, which it had lost, and left it so")
 
     def _count(self, truth: LedgerTruth, author: str, old: LedgerMetadata, new: LedgerMetadata) -> None:
         seen = self.seen

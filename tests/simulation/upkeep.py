@@ -11,13 +11,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerError, Status
 from quire.replication.checker import check_ledger
-from quire.replication.recover import recover_bookies
+from quire.replication.recover import Recovered, recover_bookies
 from quire.replication.surplus import drop_surplus
-from tests.simulation.nodes import SimBookie, SimClient
+from tests.simulation.nodes import SimBookie, SimClient, in_doubt
 from tests.simulation.outcome import Outcome
 from tests.simulation.truth import PAYLOAD_AT, REPAIRER, LedgerTruth, Violation
 
@@ -76,10 +77,21 @@ class Upkeep:
         self.truth.seen["repair begun under faults"] += 1
         self.truth.seen["repair beside a recovery"] += any(other.alive and not opened.done for one in history.lines for other, opened in one.opens)
         self.truth.seen["two repairs"] += any(not task.over for task in self.repairs)
-        story = recover_bookies(
-            client.client, [bookie.id for bookie in lost], line and line.truth.id, verify=rng.random() < 0.3, even_if_registered=insist
-        )  # fmt: skip
+        story = self._recover(client, [bookie.id for bookie in lost], line and line.truth.id, verify=rng.random() < 0.3, even_if_registered=insist)
         self.repairs.append(self._begin(story, client))
+
+    def _recover(self, client: SimClient, lost: list[str], ledger: int | None = None, **options: bool) -> "Deferred[Any]":
+        """A repair; at its end whom it named has everything, or knows that it has not."""
+
+        def ended(done: Recovered | Failure) -> Recovered | Failure:
+            failed = None if isinstance(done, Failure) else {each.ledger for each in done.failed}
+            for line in self.history.lines:
+                metadata = None if failed is None or line.truth.id in failed else self.world.metadata(line.truth.id)
+                doubting = [bookie.id for bookie in self.history.bookies if not bookie.serving or in_doubt(bookie.storage, line.truth.id)]
+                self.truth.repair_ended(client.name, line.truth, metadata, doubting)
+            return done
+
+        return recover_bookies(client.client, lost, ledger, **options).addBoth(ended)
 
     def _begin(self, story: "Deferred[Any]", client: SimClient) -> Task:
         task = Task(story, lambda: client.alive, client)
@@ -274,7 +286,7 @@ class Upkeep:
             client = history.new_client(f"{REPAIRER}{len(history.clients)}", history.plain_options)
             lost = [bookie.id for bookie in history.bookies if not bookie.up]
             if lost:
-                done = self._do(client, recover_bookies(client.client, lost))
+                done = self._do(client, self._recover(client, lost))
                 left = f"{done.failed if done is not None else 'failed'}"
             incomplete = self._incomplete(client, lines)
             if not incomplete:
@@ -282,7 +294,7 @@ class Upkeep:
             left = f"{incomplete}, {left}"
             for ledger, bookie_id in incomplete:
                 self.truth.seen["a living bookie lacked copies"] += 1
-                self._do(client, recover_bookies(client.client, [bookie_id], ledger, even_if_registered=True))
+                self._do(client, self._recover(client, [bookie_id], ledger, even_if_registered=True))
         raise Violation("whole", f"after {ROUNDS_MAX} rounds of repair copies are missing: {left}")
 
     def _incomplete(self, client: SimClient, lines: "list[Line]") -> list[tuple[int, str]]:
