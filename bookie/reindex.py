@@ -1,7 +1,7 @@
 """
 The index made anew from the entry logs while the bookie serves: of one ledger directory after the other, beside the index that is there.
 
-1. Between two checkpoints the log being written ends and a new index begins; from now on every flush and deletion goes to both (`new_index`).
+1. After a checkpoint, and before the next, the log being written ends and a new index begins; from now on every flush and deletion goes to both (`new_index`).
 2. The logs that stood then are read, the latest first, a piece at a time; what a piece holds of ledgers that the table knows is filled in.
 3. What the old index names and the new one lacks is taken over: a record that can't be read from the log any more stays known, and is never denied.
 4. Ledgers of which the old index can't tell what it has are put in limbo, so that they are copied from other bookies.
@@ -226,6 +226,7 @@ class Reindex:
     async def _one(self, directory: LedgerDirectory, found: Reindexed) -> None:
         self._check()
         log.info("the index of {directory} is made anew", directory=directory.path)
+        await self._checkpoints.run()  # or a ledger of which a start flushed entries would not be in the table
         made = await self._checkpoints.alone(directory, directory.begin_index)
         try:
             logs = directory.logs.ids()

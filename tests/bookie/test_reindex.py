@@ -181,6 +181,17 @@ def test_what_the_old_index_told_of_a_last_entry_is_asked_again() -> None:
     assert bookie.read(1, 79) == body_of(1, 79)
 
 
+def test_what_a_start_flushed_on_the_way_is_not_forgotten() -> None:
+    """Its ledger comes to the table with the first checkpoint only."""
+    bookie = bookie_on(write_cache_bytes_max=8 << 20)
+    for number in range(100):
+        store(bookie, 1, number, 1, size=30_000)
+    again = bookie_on(bookie.disk.killed())
+    assert again.disk.find(".log"), "the memory was large enough"
+    assert reindexed(again).done
+    assert [again.read(1, entry) for entry in range(100)] == [body_of(1, entry, 30_000) for entry in range(100)]
+
+
 def test_an_entry_that_was_denied_is_found_at_once() -> None:
     """Also where the ledger's last entry was looked up before."""
     bookie = bookie_on(lived().disk.killed())
