@@ -101,25 +101,21 @@ class Bench:
         for side in ("quire", *sides):
             getattr(self, side)
 
-    def one_outstanding(self) -> None:
-        name = "one outstanding append, quire p50 / yardstick p50"
+    def beside_yardstick(self, name: str, load: Load, key: str, most: float, unit: str) -> None:
+        """A figure of which less is better, of the same load on both."""
         if not self.wanted(name):
             return
-        load = self.load(1024, 3000, 1, 1)
         self.start("yardstick")
-        found = self.side_by_side("one outstanding", {"quire": lambda: self.quire.run(load), "yardstick": lambda: self.yardstick.run(load)})
-        self.rows.append(Comparison(name, column(found, 0, "p50_ms"), column(found, 1, "p50_ms"), 2.0, at_most=True, unit="ms"))
+        found = self.side_by_side(name, {"quire": lambda: self.quire.run(load), "yardstick": lambda: self.yardstick.run(load)})
+        self.rows.append(Comparison(name, column(found, 0, key), column(found, 1, key), most, at_most=True, unit=unit))
+
+    def one_outstanding(self) -> None:
+        self.beside_yardstick("one outstanding append, quire p50 / yardstick p50", self.load(1024, 3000, 1, 1), "p50_ms", 2.0, "ms")
 
     def client_cpu(self) -> None:
         """What the process that appends spends itself, its bookies' share left out; other work on the machine changes it little."""
-        name = "append 100 B, client CPU, quire / yardstick"
-        if not self.wanted(name):
-            return
         load = self.load(100, 200_000, 1000, 50)
-        self.start("yardstick")
-        found = self.side_by_side("client CPU", {"quire": lambda: self.quire.run(load), "yardstick": lambda: self.yardstick.run(load)})
-        key = "client_cpu_us_per_entry"
-        self.rows.append(Comparison(name, column(found, 0, key), column(found, 1, key), CLIENT_CPU_RATIO_MAX, at_most=True, unit="us/entry"))
+        self.beside_yardstick("append 100 B, client CPU, quire / yardstick", load, "client_cpu_us_per_entry", CLIENT_CPU_RATIO_MAX, "us/entry")
 
     def java_on_quire(self, size: int, entries: int) -> None:
         name = f"java client {size} B, on quire / on java"
