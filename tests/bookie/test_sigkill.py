@@ -1,4 +1,4 @@
-"""SIGKILL under load: what a storage acknowledged is there in its next life, entry by entry, and the fence holds."""
+"""SIGKILL under load, while indexes are made anew: what a storage acknowledged is there in its next life, entry by entry, and the fence holds."""
 
 import signal
 import subprocess
@@ -16,7 +16,7 @@ from quire.bookie.storage import Storage
 from quire.protocol.errors import Status
 from tests.bookie.disk import KEY, options_of, run_of
 
-storage = Storage(options_of(sys.argv[1], journals=2, ledgers=2, flush_interval_ms=20), reactor)
+storage = Storage(options_of(sys.argv[1], journals=2, ledgers=2, flush_interval_ms=20, compaction_bytes_per_second=0), reactor)
 following = [int(text) for text in sys.argv[2].split(",")]
 waiting = []
 
@@ -44,6 +44,12 @@ def relieved():
 storage.durable, storage.relieved = durable, relieved
 storage.start()
 storage.fence(9, KEY, "fenced 9")
+
+def index_anew():
+    storage.reindex.start()
+    reactor.callLater(0.01, index_anew)
+
+index_anew()
 for _ in range(50):
     push()
 reactor.run(installSignalHandlers=False)
