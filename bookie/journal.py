@@ -49,6 +49,7 @@ SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole 
 SPARES_MAX = 16  # freed segments kept for reuse, about what a loaded bookie fills between two checkpoints; more are removed
 ZEROS = bytes(ALIGNMENT)
 ZERO_CHUNK = bytes(1 << 20)
+FILL_SYNC_BYTES = 4 << 20  # a new segment is synced in such pieces: all of it at once held up the syncs of groups for 20 ms instead of 2 (measured)
 
 
 class Reactor(Protocol):
@@ -539,10 +540,14 @@ class Journal:
 
 
 def fill(files: Files, handle: int, offset: int, end: int) -> None:
-    """Writes zeros from `offset` to `end`."""
+    """Writes zeros from `offset` to `end`, and leaves little of them to be synced."""
+    synced = offset
     while offset < end:
         size = min(len(ZERO_CHUNK), end - offset)
         offset = files.write(handle, [ZERO_CHUNK if size == len(ZERO_CHUNK) else ZERO_CHUNK[:size]], offset)
+        if offset - synced >= FILL_SYNC_BYTES:
+            files.datasync(handle)
+            synced = offset
 
 
 def write_foot(files: Files, handle: int, start: int, size: int) -> int:

@@ -91,6 +91,7 @@ class Disk(Files):
         self.short = False
         self.preallocates = True
         self.reserved: dict[str, int] = {}
+        self.begun: list[tuple[str, int, int]] = []
         self._handles: dict[int, tuple[str, Inode]] = {}
         self._next = 3
         self.salts = 0
@@ -143,6 +144,10 @@ class Disk(Files):
             return False
         self.reserved[path] = offset + count
         return True
+
+    def begin_writing(self, handle: int, offset: int, count: int) -> None:
+        """`begun` tells it; what is not synced may be lost all the same."""
+        self.begun.append((self._handles[handle][0], offset, count))
 
     def trim(self, handle: int) -> None:
         path, _inode = self._handles[handle]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quire.bookie import entry_log
-from quire.bookie.entry_log import EntryLogs, log_id, log_name, newest_id, read_map, scan
+from quire.bookie.entry_log import HEADER_BYTES, EntryLogs, log_id, log_name, newest_id, read_map, scan
 from quire.bookie.files import Files
 from quire.protocol.digest import Digest, DigestType, last_add_confirmed
 from tests.bookie.disk import Disk, body_of
@@ -284,6 +284,25 @@ def test_room_that_a_killed_process_left_is_given_back_at_a_start() -> None:
     assert disk.reserved
     EntryLogs(disk, DIRECTORY, 40 * MIB)
     assert disk.reserved == {}
+
+
+def test_what_is_written_goes_to_the_disk_before_the_sync() -> None:
+    """A flush of many MiB, or a log that compaction makes, is not left to one sync at the end, which the journal's would have to wait for."""
+    disk = Disk()
+    logs = EntryLogs(disk, DIRECTORY, 40 * MIB)
+    fill(logs, 8)
+    logs.write_out()
+    assert {path for path, _offset, _count in disk.begun} == {f"{DIRECTORY}/0.log"}
+    at = HEADER_BYTES
+    for _path, offset, count in disk.begun:
+        assert offset == at
+        assert count <= 2 * MIB
+        at += count
+    assert at == len(disk.inodes[f"{DIRECTORY}/0.log"].data)
+    log, handle = logs.begin_whole()
+    logs.write_whole(handle, [b"ab", b"cde"], HEADER_BYTES)
+    assert disk.begun[-1] == (f"{DIRECTORY}/1.log.compacting", HEADER_BYTES, 5)
+    logs.drop_whole(log, handle)
 
 
 def test_a_flush_that_failed_gives_its_room_back() -> None:

@@ -140,6 +140,23 @@ def test_preallocated_room_does_not_show_and_is_given_back(tmp_path: Path) -> No
     files.close(handle)
 
 
+def test_writing_that_is_begun_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are what they were; a system that has no such call, or a call that fails, changes nothing: only a sync tells."""
+    files = Files()
+    handle = files.open(str(tmp_path / "file"), create=True)
+    files.write(handle, [b"x" * (2 << 20)], 0)
+    files.begin_writing(handle, 0, 2 << 20)
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr("quire.bookie.files.SYNC_FILE_RANGE", lambda *words: asked.append(words) or -1)
+    files.begin_writing(handle, 4096, 8192)
+    assert asked == [(handle, 4096, 8192, 2)], "2: begin, without waiting before or after, which would take the error that a sync must tell"
+    monkeypatch.setattr("quire.bookie.files.SYNC_FILE_RANGE", None)
+    files.begin_writing(handle, 4096, 8192)
+    files.datasync(handle)
+    assert files.read(handle, 3 << 20, 0) == b"x" * (2 << 20)
+    files.close(handle)
+
+
 def test_preallocation_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not known to the file system or not to the system: false.  Interrupted: tried again.  Anything else is raised."""
     handle = Files().open(str(tmp_path / "file"), create=True)

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock, deferLater
 
 from quire.bookie import journal_format as form
 from quire.bookie.files import Buffer, Files
-from quire.bookie.journal import FIRST_SEGMENT_BYTES, SEAL_SECONDS, SPARES_MAX, Group, Journal, Segment
+from quire.bookie.journal import FILL_SYNC_BYTES, FIRST_SEGMENT_BYTES, SEAL_SECONDS, SPARES_MAX, Group, Journal, Segment, fill
 from quire.bookie.journal_format import START, Place
 from quire.bookie.replay import Replay
 from quire.bookie.workers import PoolWorkers
@@ -238,6 +238,18 @@ def test_a_segment_is_durable_before_its_first_group() -> None:
         last = story.journal.segments[-1].path
         assert after.exists(last)
         assert bytes(after.inodes[last].data) == bytes(story.disk.inodes[last].data)
+
+
+def test_a_new_segment_does_not_reach_the_disk_at_once() -> None:
+    """Its zeros are synced in pieces, so that the sync of a group beside it waits for no more than one."""
+    disk = Disk()
+    handle = disk.open("/journal/segment", create=True)
+    fill(disk, handle, 4096, 10 * MIB)
+    unsynced = 0
+    for call, _path in disk.calls:
+        unsynced = unsynced + 1 if call == "write" else 0
+        assert unsynced <= FILL_SYNC_BYTES // MIB, "each write is of one MiB at most"
+    assert disk.inodes["/journal/segment"].data == bytearray(10 * MIB)
 
 
 def test_a_group_counts_only_where_it_was_written() -> None:
