@@ -55,8 +55,7 @@ class NewIndex(RunIndex):
         Adds those entries that are not indexed yet, or lie in the log `yielding` so far; returns how many runs had any.
         Between two checkpoints: no flush may run.  Raises `StorageError`, `OSError`.
         """
-        if self.failure is not None:
-            raise StorageError(self.failure)
+        self._check()
         self.begin()
         added = 0
         for ledger, first, count, value in rows:
@@ -71,6 +70,15 @@ class NewIndex(RunIndex):
             pause()
         self.commit()
         return added
+
+    def sync(self) -> None:
+        """As of any index, and before it counts: raises `StorageError` when it missed something that was written meanwhile."""
+        self._check()
+        super().sync()
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise StorageError(self.failure)
 
     def _fill_gaps(self, run: Run, yielding: int) -> bool:
         self.commit()

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -447,6 +448,54 @@ def test_a_flush_that_the_new_one_can_not_take_ends_the_run_only() -> None:
     assert done == [None]
     assert "No space left" in (bookie.storage.reindex.problem or "")
     assert not bookie.disk.exists(PLACE)
+
+
+def test_a_new_one_that_missed_a_flush_at_any_moment_never_counts() -> None:
+    """Also when the disk has room again at once, and nothing was left to be filled in."""
+    ended = set()
+    for turns in range(40):
+        workers = HeldWorkers()
+        bookie = bookie_on(workers=workers)
+        store(bookie, 1, 0, 20)
+        bookie.storage.flush()
+        settle(bookie, workers)
+        assert bookie.storage.reindex.start()
+        for _ in range(turns):
+            workers.release()
+        bookie.disk.before = no_room_beside(bookie.disk)
+        store(bookie, 1, 20, 4)
+        flush: list[object] = []
+        bookie.storage.flush().addBoth(flush.append)
+        while not flush:
+            workers.release()
+        bookie.disk.before = lambda call, path: None
+        settle(bookie, workers)
+        assert flush == [None]
+        got: list[object] = []
+        read = bookie.storage.read(1, 23)
+        assert isinstance(read, Deferred)
+        read.addBoth(got.append)
+        settle(bookie, workers)
+        assert got == [body_of(1, 23)], turns
+        ended.add(bookie.storage.reindex.found[0].done)
+    assert ended == {False, True}
+
+
+def no_room_beside(disk: Disk) -> Callable[[str, str], None]:
+    """For a first run's new index, until it is the index."""
+
+    def before(call: str, path: str) -> None:
+        if call == "write rows" and path == SECOND and not disk.exists(PLACE):
+            raise OSError(28, "No space left on device", path)
+
+    return before
+
+
+def settle(bookie: Bookie, workers: HeldWorkers) -> None:
+    """Until nothing is left to do."""
+    for _ in range(100):
+        workers.release()
+        bookie.clock.advance(0.01)
 
 
 def test_passes_over_the_logs_wait_and_a_stop_ends_it() -> None:
