@@ -84,7 +84,7 @@ class LongLedger(BookieProcess):
     """A bookie with one ledger of so many entries."""
 
     def __init__(self, directory: pathlib.Path, entries: int) -> None:
-        super().__init__(directory, 1)
+        super().__init__(directory, [LEDGER])
         self.stop()
         self.entries = entries
         self.burst_cpu = 0.0  # seconds, of what `by_turns` had it do
