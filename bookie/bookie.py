@@ -94,6 +94,10 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
         """A ledger directory's disk has failed; False when nothing can go on without it."""
         ...
 
+    def stop_upkeep(self) -> Coroutine[Any, Any, None]:
+        """Ends what a round of garbage collection may wait for."""
+        ...
+
     def close(self) -> Deferred[None]: ...
 
 
@@ -207,6 +211,7 @@ class Bookie:
         self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
         self.garbage = Garbage(self._clock, options, self._files, storage, self._store, cluster.instance_id)
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
+        self._closers.append(lambda: Deferred.fromCoroutine(storage.stop_upkeep()))  # first, for a round of garbage collection waits for it
         storage.start(dead)
         boot = self._files.boot_id()
         if restoring.unclean(self._files, self._living, boot, storage.behind):  # first, for then it is not what is on the lost disks alone

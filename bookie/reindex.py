@@ -209,6 +209,7 @@ class Reindex:
         """Fires when the last step has ended."""
         self._stopped = True
         if self._running is not None:
+            self._space.hurry()
             ended: Deferred[None] = Deferred()
             self._running.addBoth(ended.callback)
             await ended
@@ -267,6 +268,7 @@ class Reindex:
             if piece.rows:
                 given = await self._checkpoints.alone(directory, _fill_in, made, piece, self._workers.pause)
                 found.taken_over += given if piece.yielding < 0 else 0
+            self._check()
             await self._space.rest(Slice(sum(row[2] for row in piece.rows), piece.size), began)
 
     def _check(self) -> None:

@@ -84,6 +84,7 @@ class Space:
         self._spaces: dict[str, DirectorySpace] = {}
         self._stopped = False
         self._running: list[Deferred[None]] = []
+        self._resting: Any = None  # the timer of whoever keeps to the rates
 
     @property
     def directories(self) -> list[DirectorySpace]:
@@ -109,6 +110,7 @@ class Space:
     async def stop(self) -> None:
         """No more steps; fires when the last one has ended."""
         self._stopped = True
+        self.hurry()
         for running in list(self._running):
             ended: Deferred[None] = Deferred()
             running.addBoth(_tell, ended)
@@ -208,8 +210,13 @@ class Space:
         left = min(wanted, began + wanted - self._clock.seconds())  # a clock that jumped back does not stretch it
         if left > 0:
             rested: Deferred[None] = Deferred()
-            self._clock.callLater(left, rested.callback, None)
+            self._resting = self._clock.callLater(left, rested.callback, None)
             await rested
+
+    def hurry(self) -> None:
+        """Whoever rests goes on now, and finds that it is to end: at a low rate it would be after minutes."""
+        if self._resting is not None and self._resting.active():
+            self._resting.reset(0)
 
 
 def next_step(steps: Iterator[Slice]) -> Slice | None:

@@ -700,6 +700,12 @@ class Storage:
 
     # Stop
 
+    async def stop_upkeep(self) -> None:
+        """Ends passes over the entry logs and an index that is made anew at their next step, for good: some take hours.  Whatever waits for them goes on."""
+        ends = [Deferred.fromCoroutine(self.reindex.stop()), Deferred.fromCoroutine(self.space.stop())]  # each may wait for the other to have an end
+        for end in ends:
+            await end
+
     def close(self) -> "Deferred[None]":
         """
         A clean stop: the journals end with a mark of it, everything is checkpointed, files are closed.  After a fault: closes only.
@@ -714,8 +720,7 @@ class Storage:
         if self._timer is not None:
             self._timer.cancel()
         try:
-            await self.reindex.stop()
-            await self.space.stop()
+            await self.stop_upkeep()
             if any(journal.crowded for journal in self._journals) and self.fault is None:
                 with suppress(StorageError, OSError):  # then they may not end cleanly, and nothing is lost by that
                     await self._checkpoints.run()

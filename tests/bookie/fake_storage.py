@@ -51,8 +51,12 @@ class FakeSpace:
     def __init__(self) -> None:
         self.directories: list[DirectorySpace] = []
         self.passes: list[float] = []
+        self.held: Deferred[None] | None = None  # given by passes until upkeep is stopped
 
     def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> Deferred[None]:
+        if self.held is not None:
+            self.passes.append(0.0)
+            return self.held
         self.passes.append(threshold("/ledgers"))
         return succeed(None)
 
@@ -114,6 +118,10 @@ class FakeStorage:
         if self.start_error is not None:
             raise self.start_error
         self.started = True
+
+    async def stop_upkeep(self) -> None:
+        if self.space.held is not None:
+            self.space.held.callback(None)
 
     def close(self) -> Deferred[None]:
         self.closed = True

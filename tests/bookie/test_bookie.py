@@ -406,6 +406,25 @@ def test_no_port_opens_before_the_journal_is_replayed(tmp_path: Path) -> None:
     run(story)
 
 
+def test_a_stop_ends_what_a_round_of_garbage_collection_waits_for(tmp_path: Path) -> None:
+    """A pass over the logs waits for an index that is made anew, for hours perhaps; a stop must not."""
+
+    async def story() -> None:
+        store = await new_store()
+        storage = FakeStorage()
+        storage.space.held = Deferred()
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage)  # type: ignore[arg-type, return-value]
+        await bookie.start()
+        bookie.garbage.force()
+        while not storage.space.passes:
+            await deferLater(reactor, 0.001, lambda: None)
+        await bookie.stop().addTimeout(2, reactor)
+        assert storage.closed
+        await store.close()
+
+    run(story)
+
+
 # --- starts that fail, and faults
 
 

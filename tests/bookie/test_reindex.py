@@ -535,6 +535,34 @@ def test_passes_over_the_logs_wait_and_a_stop_ends_it() -> None:
     assert SECOND not in again.disk.rows
 
 
+@pytest.mark.parametrize("first", ["index", "pass"])
+def test_a_stop_does_not_wait_for_one_that_waits_for_the_other(first: str) -> None:
+    """An index that is made anew and a pass over the logs take turns: whichever is under way, both end at their next step, and nobody rests so long."""
+    workers = HeldWorkers()
+    bookie = bookie_on(workers=workers, compaction_entries_per_second=1)
+    for part in range(6):
+        store(bookie, 1 + part % 2, 20 * part, 20)
+        bookie.storage.flush()
+        settle(bookie, workers)
+    bookie.storage.delete_ledger(2)
+    bookie.storage.flush()
+    settle(bookie, workers)
+    passed: list[object] = []
+    begins = [bookie.storage.reindex.start, lambda: bookie.storage.space.reclaim(lambda path: 1.0).addBoth(passed.append)]
+    for begin in begins if first == "index" else reversed(begins):
+        begin()
+    for _ in range(10):
+        workers.release()
+    assert bookie.storage.reindex.running
+    assert not passed
+    ended: list[object] = []
+    Deferred.fromCoroutine(bookie.storage.stop_upkeep()).addBoth(ended.append)
+    settle(bookie, workers)
+    assert (ended, passed) == ([None], [None])
+    assert not bookie.storage.reindex.running
+    assert not bookie.storage.reindex.start()
+
+
 def test_a_full_disk_at_its_beginning_is_the_end_of_it() -> None:
     """A run that can't begin says why, and the next one can."""
     bookie = lived()
