@@ -70,9 +70,16 @@ class LogRuns:
     """
 
     def __init__(
-        self, walk: LogWalk, log: int, wanted: Callable[[int], bool], indexed: Callable[[int, int, int], Run | None] = lambda ledger, entry, at: None
+        self,
+        walk: LogWalk,
+        log: int,
+        wanted: Callable[[int], bool],
+        indexed: Callable[[int, int, int], tuple[Run | None, int]] = lambda ledger, entry, at: (None, RUN_ENTRIES_MAX),
     ) -> None:
-        """`indexed(ledger, entry, offset)`: the run of an index that names this very record, if there is one; it is kept as it is, sums and all."""
+        """
+        `indexed(ledger, entry, offset)`: the run of an index that names this very record, if there is one; it is kept as it is, sums and all.  And for
+        how many entries, from this one on, that answer counts.
+        """
         self.found: dict[int, int] = {}
         self.passed_over = 0
         self.damaged: list[str] = []
@@ -102,8 +109,8 @@ class LogRuns:
                 if sizes:
                     yield ledger, first, len(sizes), self._value(known, first, start, sizes, sums)
                 ledger, first, start, total, sizes, sums = of, entry, at, 0, [], []
-                known = self._indexed(of, entry, at)
-                most = RUN_ENTRIES_MAX if known is None else known.last - entry + 1
+                known, most = self._indexed(of, entry, at)
+                most = min(most, RUN_ENTRIES_MAX)
             sizes.append(size)
             sums.append(crc32c(body))
             total += size

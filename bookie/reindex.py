@@ -33,7 +33,7 @@ from quire.bookie.files import StorageError
 from quire.bookie.index import Run, RunIndex
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.ledgers import Ledgers
-from quire.bookie.log_walk import LogRuns, LogWalk
+from quire.bookie.log_walk import RUN_ENTRIES_MAX, LogRuns, LogWalk
 from quire.bookie.new_index import IndexRow, NewIndex
 from quire.bookie.space import Space
 from quire.bookie.workers import Workers
@@ -104,12 +104,16 @@ class Making:
             self._pause()
             return logs.read(number, offset, count)
 
-        def indexed(ledger: int, entry: int, at: int) -> Run | None:
+        def indexed(ledger: int, entry: int, at: int) -> tuple[Run | None, int]:
             try:
-                run = RunIndex.find(self._old, ledger, entry)  # of our rows: Apache's have no sums
+                run = next(RunIndex.runs(self._old, ledger, entry), None)  # of our rows: Apache's have no sums
             except (StorageError, OSError):
-                return None
-            return run if run is not None and run.log == number and run.at(entry)[0] == at else None
+                return None, RUN_ENTRIES_MAX
+            if run is None:
+                return None, RUN_ENTRIES_MAX
+            if entry < run.first:
+                return None, run.first - entry  # the next record may be one that it names
+            return run if run.log == number and run.at(entry)[0] == at else None, run.last - entry + 1
 
         walk = LogWalk(read, logs.size(number), path, self._frame_bytes_max)
         runs = LogRuns(walk, number, self._is_known, indexed)

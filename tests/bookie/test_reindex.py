@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.bookie.entry_log import log_name
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import KEY, RunIndex
 from quire.bookie.reindex import Reindexed
@@ -308,6 +309,25 @@ def test_a_damaged_record_is_never_denied() -> None:
     assert bookie.read(1, 0) is Status.EIO
     assert bookie.read(1, 5) is Status.EIO
     assert bookie.read(1, 7) == body_of(1, 7)
+
+
+def test_a_damaged_record_behind_ones_that_were_written_again_keeps_its_sum() -> None:
+    """The first of its neighbours are not named at this place any more; what follows is, and is what the old index says it was."""
+    bookie = bookie_on()
+    store(bookie, 1, 0, 10)
+    flushed(bookie)
+    store(bookie, 1, 0, 3, recovery=True)
+    flushed(bookie)
+    run = RunIndex(DictRows(bookie.disk.rows[RUNS].as_dict())).find(1, 5)
+    assert run is not None
+    assert run.first == 3
+    offset, size, _check = run.at(5)
+    bookie.disk.flip(f"/disk/ledgers0/current/{log_name(run.log)}", offset + size)
+    assert bookie.read(1, 5) is Status.EIO
+    found = reindexed(bookie)
+    assert found.done
+    assert "entries 3 to 9 of ledger 1 some differ" in found.problems[0]
+    assert [bookie.read(1, entry) for entry in range(10)] == [Status.EIO if entry == 5 else body_of(1, entry) for entry in range(10)]
 
 
 class Broken(WatchedRows):
