@@ -228,6 +228,8 @@ class Bookie:
             restoring.end(self._files, lost)
         if self.incomplete:
             self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
+        else:
+            self.copies.whole()
         restoring.note_running(self._files, self._living, boot)
         self._running_noted = True
 
@@ -347,13 +349,15 @@ class Bookie:
     async def _doubt(self, rows: Mapping[int, LedgerRow]) -> None:
         """Ledgers may lack something here that was here before."""
         assert self._storage is not None
-        restoring.note_limbo(self._files, self._living, restoring.COPYING)
+        self.copies.add(rows)  # at once: `copied` must not say in between that none is left
+        if restoring.noted_limbo(self._files, self._living) != restoring.COPYING:
+            restoring.note_limbo(self._files, self._living, restoring.COPYING)
         await self._storage.mark_limbo(rows)
-        self.copies.add(rows)
         self.log.warn("{bookie}: {count} ledgers may lack entries here now", bookie=self.id, count=len(rows))
 
     def _doubted(self) -> None:
         """What is in limbo now can be compared with other bookies."""
+        self.copies.decided()
         self.limbo_grew()
 
     def copied(self) -> None:

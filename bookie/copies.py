@@ -6,6 +6,7 @@ Knows: that copies go into the storage as recovery adds do, and wait for room li
 Does not know: other bookies, metadata; `replication/restore.py` does, and neither imports the other.
 
 Safety: a ledger leaves limbo only by `settle`, after everything stored before it is on disk; a fence is on disk before limbo ends.
+What was said of a ledger before it was doubted is no reason to end its limbo.
 """
 
 from array import array
@@ -45,6 +46,12 @@ class Copies:
         self._clock = clock
         self._storage = storage
         self._limbo: set[int] | None = None
+        self._doubted: set[int] = set()  # since `add`: what is held of them may be less soon
+        self._unasked: set[int] = set()  # doubted before; nobody asked since what is held of them
+
+    def whole(self) -> None:
+        """No ledger lacks anything, so that the tables need not be read for it."""
+        self._limbo = set()
 
     def limbo(self) -> list[int]:
         """The ledgers that may lack something here, ascending.  The tables are read once: what comes to be in limbo while a bookie runs is told by `add`."""
@@ -53,9 +60,16 @@ class Copies:
         return sorted(self._limbo)
 
     def add(self, ledgers: Iterable[int]) -> None:
-        """These are in limbo now, too."""
+        """These are in limbo now, too, and stay there until `decided` and another look at what is held of them."""
+        ledgers = list(ledgers)
+        self._doubted.update(ledgers)
         if self._limbo is not None:
             self._limbo.update(ledgers)
+
+    def decided(self) -> None:
+        """What is held of those that were doubted can be told now."""
+        self._unasked |= self._doubted
+        self._doubted = set()
 
     @property
     def left(self) -> int:
@@ -64,6 +78,7 @@ class Copies:
 
     def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
         """What is here of a ledger, as ascending (first, count).  Fails with `StorageError` or `OSError`."""
+        self._unasked.discard(ledger)
         return self._storage.held(ledger)
 
     def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> Deferred[int]:
@@ -76,6 +91,8 @@ class Copies:
         return Deferred.fromCoroutine(self._settle(ledger, master_key, fenced))
 
     async def _settle(self, ledger: int, master_key: bytes, fenced: bool) -> int:
+        if ledger in self._doubted or ledger in self._unasked:
+            return code_of(Status.EUNKNOWNLEDGERSTATE, writing=True)
         if fenced and (code := await self._taken(lambda own: self._storage.fence(ledger, master_key, own))):
             return code
         code = await self._taken(lambda own: self._storage.set_limbo(ledger, False, own))
@@ -87,6 +104,7 @@ class Copies:
         """Forgets a ledger that the metadata does not know any more."""
         if self._limbo is not None:
             self._limbo.discard(ledger)
+        self._unasked.discard(ledger)
         self._storage.delete_ledger(ledger)
 
     def stored_ledgers(self) -> "Deferred[array[int]]":

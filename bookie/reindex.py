@@ -43,6 +43,7 @@ from quire.bookie.workers import Workers
 log = Logger()
 PIECE_BYTES = 4 << 20
 PIECE_ROWS = 1000  # filled in between two checkpoints, which wait for it
+DOUBTED_AT_ONCE = 500  # ledgers, on the reactor thread: a few milliseconds
 PROBLEMS_MAX = 100
 
 
@@ -170,7 +171,7 @@ class Reindex:
     ) -> None:
         """`directories` may be filled later."""
         self.doubt = doubt  # puts ledgers in limbo, durably, while the bookie runs
-        self.doubted: Callable[[], None] = lambda: None  # what these ledgers have can be told again: somebody should copy what they lack
+        self.doubted: Callable[[], None] = lambda: None  # which index tells what these ledgers have is decided: somebody should copy what they lack
         self.found: list[Reindexed] = []  # of the last run
         self.problem: str | None = None  # why the last run did not come to its end
         self._directories = directories
@@ -204,6 +205,8 @@ class Reindex:
             log.failure("the index could not be made anew", failure)
         else:
             log.error("the index could not be made anew, and is as it was: {reason}", reason=self.problem)
+        if not self._stopped and any(found.limbo for found in self.found):
+            self.doubted()
 
     def _ended(self, result: None, over: "Deferred[None]") -> None:
         self._running = None
@@ -240,7 +243,9 @@ class Reindex:
             await self._fill(directory, made, making.pieces(logs), found)
             if making.doubtful:
                 found.limbo = len(making.doubtful)
-                await self.doubt({ledger: LedgerRow(b"", limbo=True) for ledger in making.doubtful if self._ledgers.get(ledger) is not None})
+                for start in range(0, len(making.doubtful), DOUBTED_AT_ONCE):
+                    some = making.doubtful[start : start + DOUBTED_AT_ONCE]
+                    await self.doubt({ledger: LedgerRow(b"", limbo=True) for ledger in some if self._ledgers.get(ledger) is not None})
             self._check()
             await self._checkpoints.alone(directory, directory.change_index, made)
         except Exception:

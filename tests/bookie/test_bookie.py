@@ -20,6 +20,7 @@ from quire.bookie import given_up
 from quire.bookie.bookie import Bookie, BookieFailed
 from quire.bookie.files import StorageError
 from quire.bookie.identity import IdentityError
+from quire.bookie.ledger_table import LedgerRow
 from quire.metadata.memory_store import MemoryStore, open_memory
 from quire.metadata.store import NoCluster
 from quire.protocol import schema, v3
@@ -420,6 +421,34 @@ def test_a_stop_ends_what_a_round_of_garbage_collection_waits_for(tmp_path: Path
             await deferLater(reactor, 0.001, lambda: None)
         await bookie.stop().addTimeout(2, reactor)
         assert storage.closed
+        await store.close()
+
+    run(story)
+
+
+def test_ledgers_that_are_doubted_while_copies_come_to_their_end_are_not_forgotten(tmp_path: Path) -> None:
+    """The note that ledgers are in limbo stays, and they are told of."""
+
+    async def story() -> None:
+        store = await new_store()
+        storage = FakeStorage()
+        marked: Deferred[None] = Deferred()
+
+        async def mark_limbo(rows: Mapping[int, LedgerRow]) -> None:
+            await marked
+
+        storage.mark_limbo = mark_limbo  # type: ignore[method-assign]
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage)  # type: ignore[arg-type, return-value]
+        await bookie.start()
+        assert not bookie.incomplete
+        assert storage.reindex.doubt is not None
+        doubting = Deferred.fromCoroutine(storage.reindex.doubt({5: LedgerRow(b"", limbo=True)}))  # type: ignore[arg-type]
+        bookie.copied()
+        marked.callback(None)
+        await doubting
+        assert bookie.incomplete
+        assert (bookie.copies.limbo(), bookie.ledgers_in_limbo) == ([5], 1)
+        await bookie.stop()
         await store.close()
 
     run(story)

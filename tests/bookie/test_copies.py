@@ -81,3 +81,26 @@ def test_a_ledger_that_is_gone_is_dropped() -> None:
     scene.copies.drop(7)
     scene.copies.drop(99)
     assert sorted(scene.storage.kept) == [8]
+
+
+def test_what_was_held_before_a_doubt_is_no_reason_to_end_limbo() -> None:
+    """An index that is made anew doubts a ledger while its copies are compared: it has to be looked at again, once it is known which index tells."""
+    scene = Scene()
+    scene.storage.at_once = True
+    scene.copies.limbo()
+    scene.copies.held(7)
+    scene.copies.add([7])
+    for prepare in (lambda: None, lambda: scene.copies.held(7), scene.copies.decided, lambda: scene.copies.held(7)):
+        prepare()
+        scene.copies.settle(7, KEY, fenced=False).addCallback(scene.codes.append)
+    *before, after = scene.codes
+    assert (len(before), 0 in before, after) == (3, False, 0)
+    assert scene.copies.limbo() == []
+
+
+def test_a_bookie_that_lacks_nothing_reads_no_table() -> None:
+    scene = Scene()
+    scene.copies.whole()
+    assert scene.copies.limbo() == []
+    scene.copies.add([8])
+    assert scene.copies.limbo() == [8]

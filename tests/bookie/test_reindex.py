@@ -375,6 +375,27 @@ def test_a_ledger_of_which_the_old_index_tells_nothing_goes_in_limbo_first() -> 
     assert again.read(1, 3) == body_of(1, 3)
 
 
+def test_ledgers_that_were_doubted_are_told_of_though_the_run_fails() -> None:
+    """They are in limbo: somebody must compare them, or they stay there until the next start."""
+    disk = lived().disk.killed()
+    disk.rows[RUNS] = Broken(disk.rows[RUNS], lambda call: None)
+    bookie = bookie_on(disk)
+    told: list[bool] = []
+    bookie.storage.reindex.doubted = lambda: told.append(disk.exists(PLACE))
+
+    def before(call: str, path: str) -> None:
+        if call == "sync rows" and path == SECOND:
+            raise OSError(28, "No space left on device", path)
+
+    disk.before = before
+    found = reindexed(bookie)
+    assert (found.done, found.limbo, told) == (False, 1, [False])
+    assert bookie.storage.limbo_ledgers() == [1]
+    disk.before = lambda call, path: None
+    assert reindexed(bookie).done
+    assert told == [False, True]
+
+
 def test_a_crash_at_any_step_loses_nothing() -> None:
     """Power loss before every change of the disk, with adds on their way: whichever index the next start finds, it has everything."""
     cut = 0
