@@ -18,7 +18,6 @@ half that is swapped out, or flushed already.  A half that failed to flush is tr
 for its directory, which is given up: that is written down in the others before the journal frees what was meant for it.
 """
 
-import errno
 import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -358,10 +357,7 @@ class Checkpoints:
 
     def _room(self, directory: LedgerDirectory, half: Half) -> None:
         """A flush that runs into a full disk leaves half a log, and perhaps an index that must be opened again: it is not begun."""
-        for path in dict.fromkeys((directory.path, directory.index_path)):
-            free = self._files.usage(path).free
-            if free < half.bytes + SPARE_BYTES:
-                raise OSError(errno.ENOSPC, f"{free} bytes are free, {half.bytes + SPARE_BYTES} are wanted", path)
+        directory.check_room(half.bytes + SPARE_BYTES)
 
     def _shares(self, half: Half, deleted: Iterable[int]) -> list[tuple[list[int], list[int]]]:
         """Ledgers to flush and ledgers that are gone, for each directory."""

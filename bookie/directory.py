@@ -9,6 +9,7 @@ Safety: an index row is written only after the record that it names is durable, 
 a body that differs from its sum is never given out.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -172,10 +173,18 @@ class LedgerDirectory:
         self.index = self.index.on(made.rows)
 
     def give_up_index(self, made: NewIndex) -> None:
-        """The new one will not do.  Raises `OSError`."""
+        """The new one will not do.  Raises `OSError` afterwards: on a full disk it closes with an error, and its files must go all the more."""
         self.index.beside = None
-        made.close()
-        self._files.remove_tree(index_place.other_path(self._files, self.index_path))
+        with ExitStack() as last:
+            last.callback(self._files.remove_tree, index_place.other_path(self._files, self.index_path))
+            made.close()
+
+    def check_room(self, wanted: int) -> None:
+        """Raises `OSError` with ENOSPC when fewer bytes are free than `wanted`."""
+        for path in dict.fromkeys((self.path, self.index_path)):
+            free = self._files.usage(path).free
+            if free < wanted:
+                raise OSError(errno.ENOSPC, f"{free} bytes are free, {wanted} are wanted", path)
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
         """See `EntryLogs.finish_whole`.  Raises `SyncFailed` when it is not known whether it is durable; `OSError` for a full disk, and the log is gone."""

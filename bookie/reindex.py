@@ -10,7 +10,7 @@ The index made anew from the entry logs while the bookie serves: of one ledger d
 No log goes meanwhile: passes over the entry logs (`space`) wait.  A run that ends early, by an error, a stop or a crash, leaves the old index.
 
 Knows: that order, the rate.  Does not know: RocksDB, how limbo ends.
-All of `Reindex` belongs to the reactor thread; the steps of `Making` are the storage pool's.
+All of `Reindex` belongs to the reactor thread, save `_fill_in`; the steps of `Making` are the storage pool's.
 Safety: whatever the bookie said "yes" to before, it says "yes" or "unknown" to afterwards.  A record that the old index names keeps the old sum.
 """
 
@@ -168,8 +168,9 @@ class Reindex:
         doubt: Callable[[Mapping[int, LedgerRow]], Awaitable[None]],
         clock: Any,
         frame_bytes_max: int,
+        room_bytes: int,
     ) -> None:
-        """`directories` may be filled later."""
+        """`directories` may be filled later.  `room_bytes` of a disk are left for flushes."""
         self.doubt = doubt  # puts ledgers in limbo, durably, while the bookie runs
         self.doubted: Callable[[], None] = lambda: None  # which index tells what these ledgers have is decided: somebody should copy what they lack
         self.found: list[Reindexed] = []  # of the last run
@@ -181,6 +182,7 @@ class Reindex:
         self._space = space
         self._clock = clock
         self._frame_bytes_max = frame_bytes_max
+        self._room_bytes = room_bytes
         self._stopped = False
         self._running: Deferred[None] | None = None
 
@@ -275,10 +277,15 @@ class Reindex:
             if piece is None:
                 return
             if piece.rows:
-                given = await self._checkpoints.alone(directory, _fill_in, made, piece, self._workers.pause)
+                given = await self._checkpoints.alone(directory, self._fill_in, directory, made, piece)
                 found.taken_over += given if piece.yielding < 0 else 0
             self._check()
             await self._space.rest(Slice(sum(row[2] for row in piece.rows), piece.size), began)
+
+    def _fill_in(self, directory: LedgerDirectory, made: NewIndex, piece: Piece) -> int:
+        """On the storage pool."""
+        directory.check_room(self._room_bytes)
+        return made.fill(piece.rows, self._workers.pause, yielding=piece.yielding)
 
     def _check(self) -> None:
         if self._stopped:
@@ -288,10 +295,6 @@ class Reindex:
         """In a step, between two pieces of work."""
         self._check()
         self._workers.pause()
-
-
-def _fill_in(made: NewIndex, piece: Piece, pause: Callable[[], None]) -> int:
-    return made.fill(piece.rows, pause, yielding=piece.yielding)
 
 
 def _ids(directory: LedgerDirectory, pause: Callable[[], None]) -> "array[int]":

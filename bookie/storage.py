@@ -27,7 +27,7 @@ from twisted.logger import Logger
 
 from quire.bookie import given_up, restoring
 from quire.bookie.catch_up import CatchUp
-from quire.bookie.checkpoint import Checkpoints, lowest, read_mark
+from quire.bookie.checkpoint import SPARE_BYTES, Checkpoints, lowest, read_mark
 from quire.bookie.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.counters import Counters
 from quire.bookie.deleted import DeletedLedgers
@@ -136,6 +136,7 @@ class Storage:
             self.mark_limbo,
             reactor,
             options.frame_bytes_max,
+            options.write_cache_bytes_max + SPARE_BYTES,
         )
         self._contents = Contents(self._cache, self._ledgers, self._deleted, self._checkpoints, self._lookup, self.counters, reactor)
         self._insert = self._contents.insert

@@ -89,6 +89,7 @@ class Disk(Files):
         self.calls: list[tuple[str, str]] = []
         self.before: Callable[[str, str], None] = lambda call, path: None
         self.short = False
+        self.free = 1 << 39
         self.preallocates = True
         self.reserved: dict[str, int] = {}
         self.begun: list[tuple[str, int, int]] = []
@@ -201,7 +202,7 @@ class Disk(Files):
         return random.Random(self.salts).getrandbits(64)
 
     def usage(self, path: str) -> Usage:
-        return Usage(1, 1 << 40, 1 << 39)
+        return Usage(1, 1 << 40, self.free)
 
     def open_rows(self, path: str) -> DictRows:
         rows = self.rows.get(path)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.bookie.checkpoint import SPARE_BYTES
 from quire.bookie.entry_log import log_name
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import KEY, RunIndex
@@ -620,6 +621,42 @@ def test_a_full_disk_at_its_beginning_is_the_end_of_it() -> None:
     assert reindexed(bookie).done
     check_last = [bookie.read(1, entry) for entry in (79, 83)]
     assert check_last == [body_of(1, 79), body_of(1, 83)]
+
+
+def test_a_full_disk_has_its_room_back_though_the_new_index_closes_with_an_error() -> None:
+    """RocksDB that is stuck says so once more when it is closed."""
+    workers = HeldWorkers()
+    disk = lived().disk.killed()
+    bookie = bookie_on(disk, workers)
+    assert bookie.storage.reindex.start()
+    while SECOND not in disk.rows:
+        workers.release()
+
+    def stuck() -> None:
+        raise OSError(28, "No space left on device", SECOND)
+
+    disk.rows[SECOND].close = stuck  # type: ignore[method-assign]
+    disk.before = no_room_beside(disk)
+    settle(bookie, workers)
+    assert "No space left" in (bookie.storage.reindex.problem or "")
+    assert SECOND not in disk.rows
+
+
+def test_flushes_keep_the_room_that_they_want() -> None:
+    """The new index takes no room that the next flush wants: it ends before that, and gives back what it took."""
+    workers = HeldWorkers()
+    disk = lived().disk.killed()
+    bookie = bookie_on(disk, workers)
+    wanted = bookie.options.write_cache_bytes_max + SPARE_BYTES
+    disk.free = wanted + 1
+    assert bookie.storage.reindex.start()
+    while SECOND not in disk.rows:
+        workers.release()
+    disk.free = wanted - 1
+    settle(bookie, workers)
+    assert f"{wanted - 1} bytes are free" in (bookie.storage.reindex.problem or "")
+    assert SECOND not in disk.rows
+    assert bookie.storage.read_only is None
 
 
 def test_several_directories_one_after_the_other() -> None:
