@@ -225,7 +225,7 @@ class Bookie:
             storage.caught_up()
             cookie = identity.Cookie.expected(options, self.id, cluster.instance_id)
             identity.stamp(self._files, options, cookie, identity.indexes_of(options, storage.lost_directories))
-            restoring.end(self._files, lost)
+            restoring.end(self._files, [path for path in lost if path not in storage.lost_directories])
         if self.incomplete:
             self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
         else:

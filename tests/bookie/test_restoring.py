@@ -346,3 +346,37 @@ def test_a_restore_that_fails_half_way_begins_again(tmp_path: Path) -> None:
         await store.close()
 
     run(story)
+
+
+def test_a_directory_that_fails_while_it_is_restored_stays_to_be_restored(tmp_path: Path) -> None:
+    """It got no cookie, so its note must stay, or no start with --restore would take it any more."""
+
+    async def story() -> None:
+        store = await new_store()
+        await with_ledgers(store, 0, 1, 2, 3)
+        options = options_in(tmp_path, store.uri, ledger_directories=(str(tmp_path / "one"), str(tmp_path / "two")))
+        first = Bookie(reactor, options, store)
+        await first.start()
+        await first.stop()
+        wipe(tmp_path / "two")
+
+        class Failing(Files):
+            def replace(self, path: str, data: bytes) -> None:
+                if path == str(tmp_path / "two/current/quire.mark"):
+                    raise OSError(5, "Input/output error", path)
+                super().replace(path, data)
+
+        failing = Bookie(reactor, options, store, Failing(), restore=True)
+        await failing.start()
+        assert failing.directories_lost == [str(tmp_path / "two")]
+        assert (tmp_path / "two/current/quire.restoring").exists()
+        await failing.stop()
+        last = Bookie(reactor, options, store, restore=True)
+        await last.start()
+        assert last.directories_lost == []
+        assert last.copies.limbo() == [1, 3]
+        assert not list(tmp_path.rglob("quire.restoring"))
+        await last.stop()
+        await store.close()
+
+    run(story)
