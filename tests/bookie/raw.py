@@ -132,5 +132,3 @@ async def http(port: int, request: bytes) -> tuple[int, bytes]:
     data = await raw.closed()
     head, _, body = data.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
-
-

@@ -262,7 +262,7 @@ class SimBookie:
             storage.caught_up()
             cookie = identity.Cookie.expected(options, self.id, instance_id)
             identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.lost_directories))
-            restoring.end(self.disk, lost)
+            restoring.end(self.disk, [path for path in lost if path not in storage.lost_directories])
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
         if not lost:
             if restoring.unclean(self.disk, options, self.disk.boot_id()):
