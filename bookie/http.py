@@ -25,7 +25,7 @@ CONNECTIONS_MAX = 64
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 413: "Content Too Large", 500: "Internal Server Error"}
-REASONS[503] = "Service Unavailable"
+REASONS |= {409: "Conflict", 503: "Service Unavailable"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import json
 
 from quire.bookie.admin import Admin
 from quire.bookie.admin_index import PATH, IndexPaths
-from quire.bookie.http import Answer, Asked
+from quire.bookie.http import REASONS, Answer, Asked
 from tests.bookie.fake_storage import FakeReindex
 from tests.bookie.test_admin import Held
 
@@ -22,6 +22,7 @@ def test_it_begins_once_and_tells() -> None:
     assert json.loads(ask(reindex, "PUT").body) == {"running": False, "problem": None, "directories": []}
     reindex.under_way = True
     assert ask(reindex, "PUT").status == 409
+    assert REASONS[409] == "Conflict"
     assert json.loads(ask(reindex, "GET", local=False).body)["running"] is True
     assert reindex.begun == 1
 
