@@ -171,6 +171,8 @@ def rebuild_online(bookie: str, metadata: str | None, wait: bool, json_wanted: b
     output.document(json_wanted, {"bookie": bookie, **state}, "\n".join([*lines, *problems]))
     if state["problem"] is not None:
         raise refused(f"the index of {bookie} could not be made anew, and is as it was: {state['problem']}")
+    if wait and not (lines and all(each["done"] for each in state["directories"])):
+        raise refused(f"{bookie} was started again meanwhile, and knows of no index that is made anew: run the command again")
     if problems:
         raise typer.Exit(1)
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from quire.client import connect as connect_blocking
 from quire.client.api import Client, connect
 from quire.protocol.errors import NoSuchEntry, NoSuchLedgerExists, Read
+from quire.tools import directories
 from quire.tools.cluster import LocalBookie, LocalCluster
 from tests.reactor import reactor, run
 from tests.tools.command import COMMAND, environment, ok, quire
@@ -78,6 +80,37 @@ def test_wrong_command_lines(one: Cluster) -> None:
     assert "--online ID" in one.quire("bookie", "rebuild-index", status=2)
     assert "--ledgers is for a stopped bookie" in one.quire("bookie", "rebuild-index", "--online", "one", "--ledgers", status=2)
     assert "`quire bookie list`" in one.quire("bookie", "rebuild-index", "--online", "nobody:1", status=1)
+
+
+def test_a_bookie_that_was_started_again_has_not_done_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it says is that nothing runs and nothing went wrong: it knows of nothing."""
+    begun = {"path": "/ledgers", "logs": 5, "logs_read": 1, "entries": 7, "taken_over": 0, "limbo": 0, "problems": [], "done": False}
+    answers = [{"running": True, "problem": None, "directories": [begun]}, {"running": False, "problem": None, "directories": []}]
+    monkeypatch.setattr(directories, "service_of", lambda bookie, metadata: None)
+    monkeypatch.setattr(directories, "told", lambda *asked: json.dumps(answers.pop(0)).encode())
+    monkeypatch.setattr(directories, "REBUILD_LOOK_S", 0.0)
+    with pytest.raises(typer.Exit) as ended:
+        directories.rebuild_online("one", None, wait=True, json_wanted=True)
+    assert ended.value.exit_code == 1
+    assert "was started again meanwhile" in capsys.readouterr().err
+
+
+def test_a_stop_and_what_is_refused_while_it_runs(one: Cluster) -> None:
+    """One at a time; a stop waits neither for its end nor for the garbage collection that waits for it, however slow it may go."""
+    one.write_conf("allowLoopback=true\nflushInterval=50\ncompactionRateByEntries=1\n")
+    bookie = one.start()
+    bookie.ready()
+    with connect_blocking(one.uri) as client, client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+        writer.append_many([payload(entry) for entry in range(2000)])
+    state = json.loads(one.quire("bookie", "rebuild-index", "--online", "one", "--no-wait", "--json"))
+    assert (state["running"], state["problem"]) == (True, None)
+    assert "already" in one.quire("bookie", "rebuild-index", "--online", "one", status=1)
+    one.quire("bookie", "gc", "one", "--no-wait")
+    assert bookie.end()[0] == 0
+    again = one.start()
+    again.ready()
+    with connect_blocking(one.uri) as client, client.open_ledger(writer.id) as reader:
+        assert [entry.data for entry in reader] == [payload(entry) for entry in range(2000)]
 
 
 def damage_tables(bookie: LocalBookie) -> None:
