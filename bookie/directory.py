@@ -148,14 +148,17 @@ class LedgerDirectory:
 
     # Another index
 
-    def begin_index(self) -> NewIndex:
-        """A new index begins beside this one and hears of all that is written; no log that stands now grows any more.  Raises `SyncFailed`, `OSError`."""
+    def begin_index(self) -> tuple[NewIndex, list[int]]:
+        """
+        A new index begins beside this one and hears of all that is written; and the logs that stand now, none of which grows any more.
+        Raises `SyncFailed`, `OSError`.
+        """
         self.logs.rotate()
         self.sync()
         path = index_place.other_path(self._files, self.index_path)
         self._files.remove_tree(path)
         made = self.index.beside = NewIndex(self._open_rows(path))
-        return made
+        return made, self.logs.ids()
 
     def change_index(self, made: NewIndex) -> None:
         """

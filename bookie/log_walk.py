@@ -17,6 +17,7 @@ from quire.bookie.index import Run, encode_run
 RUN_ENTRIES_MAX = 256
 RUN_BYTES_MAX = 1 << 20
 BLOCK_BYTES = 1 << 20
+ZEROS_AT_ONCE = 4096  # as Apache pads at most; after a power loss they may be many
 
 
 class LogWalk:
@@ -39,13 +40,18 @@ class LogWalk:
             self._at, start = offset, 0
         return self._block[start : start + count]
 
+    def _zeros(self, at: int) -> int:
+        """How many bytes behind `at`, where a size of 0 was just read, the next size is that may be another one."""
+        rest = self._block[at - self._at : at - self._at + ZEROS_AT_ONCE]
+        return len(rest) - len(rest.lstrip(b"\0")) - SIZE.size + 1
+
     def records(self) -> Iterator[tuple[int, int, int, bytes]]:
         """(ledger, entry, offset of the record, body).  Zeros are passed over, as Apache does.  Raises `OSError`."""
         at = HEADER_BYTES
         while at + SIZE.size <= self._size:
             (size,) = SIZE.unpack(self._bytes(at, SIZE.size))
             if size == 0:
-                at += 1
+                at += self._zeros(at)
                 self.end = at
                 continue
             head = self._bytes(at + SIZE.size, IDS.size)

@@ -237,9 +237,8 @@ class Reindex:
         self._check()
         log.info("the index of {directory} is made anew", directory=directory.path)
         await self._checkpoints.run()  # or a ledger of which a start flushed entries would not be in the table
-        made = await self._checkpoints.alone(directory, directory.begin_index)
+        made, logs = await self._checkpoints.alone(directory, directory.begin_index)
         try:
-            logs = directory.logs.ids()
             known = await self._workers.run(_ids, directory, self._pause)
             making = Making(directory, made, known, found, self._frame_bytes_max, self._pause)
             await self._fill(directory, made, making.pieces(logs), found)

@@ -10,9 +10,11 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.checkpoint import SPARE_BYTES
-from quire.bookie.entry_log import log_name
+from quire.bookie.directory import records_of
+from quire.bookie.entry_log import HEADER_BYTES, log_name
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import KEY, RunIndex
+from quire.bookie.log_walk import BLOCK_BYTES, LogWalk
 from quire.bookie.reindex import Reindexed
 from quire.bookie.rows import DictRows, open_read_only
 from quire.bookie.sequences import Sequences
@@ -657,6 +659,38 @@ def test_flushes_keep_the_room_that_they_want() -> None:
     assert f"{wanted - 1} bytes are free" in (bookie.storage.reindex.problem or "")
     assert SECOND not in disk.rows
     assert bookie.storage.read_only is None
+
+
+def test_a_log_that_a_flush_begins_right_behind_it_is_not_read() -> None:
+    """It grows: of two copies of an entry in it the first could come last."""
+
+    class Ahead(InlineWorkers):
+        def run(self, job: Callable[..., Any], *args: Any) -> Deferred[Any]:
+            done = super().run(job, *args)
+            if getattr(job, "__name__", "") == "begin_index":
+                directory = job.__self__  # type: ignore[attr-defined]  # a bound method
+                directory.logs.append(1, records_of([body_of(1, 500)])[0])
+                directory.logs.write_out()
+            return done
+
+    disk = lived().disk.killed()
+    stood = len(disk.find(".log"))
+    bookie = bookie_on(disk, Ahead())
+    found = reindexed(bookie)
+    assert (found.done, found.logs) == (True, stood)
+    assert len(disk.find(".log")) > stood
+    assert bookie.read(1, 500) is Status.ENOENTRY
+
+
+@pytest.mark.parametrize("zeros", [*range(9), BLOCK_BYTES - 41, *range(BLOCK_BYTES - 5, BLOCK_BYTES + 5), 5 * BLOCK_BYTES + 3])
+def test_zeros_between_records_are_passed_over(zeros: int) -> None:
+    """However many, and wherever a block that was read ends."""
+    first, second = (records_of([body_of(1, entry)])[0] for entry in (0, 1))
+    data = bytes(HEADER_BYTES) + first + bytes(zeros) + second + bytes(zeros)
+    walk = LogWalk(lambda offset, count: data[offset : offset + count], len(data), "x.log", 1 << 20)
+    at = HEADER_BYTES + len(first) + zeros
+    assert [(ledger, entry, offset) for ledger, entry, offset, _body in walk.records()] == [(1, 0, HEADER_BYTES), (1, 1, at)]
+    assert walk.problem is None
 
 
 def test_several_directories_one_after_the_other() -> None:
