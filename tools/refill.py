@@ -36,12 +36,13 @@ class Refill:
         self._bookie = bookie
         self._client: Client | None = None
         self._working: Deferred[None] | None = None
+        self._stopped = False
         self._told_at = 0.0
         self._round_done: list[Deferred[None]] = []
 
     def start(self) -> None:
-        """Begins; does nothing where no ledger is in limbo, or while it works."""
-        if self._bookie.incomplete and (self._working is None or self._working.called):
+        """Begins; does nothing where no ledger is in limbo, while it works, or after `stop`."""
+        if not self._stopped and self._bookie.incomplete and (self._working is None or self._working.called):
             self._working = Deferred.fromCoroutine(self._work())
             self._working.addErrback(self._ended)
 
@@ -55,6 +56,7 @@ class Refill:
         await waiter
 
     async def stop(self) -> None:
+        self._stopped = True  # a bookie that is just stopping may find ledgers in limbo yet
         if self._working is not None:
             self._working.cancel()
         if self._client is not None:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.client.api import Client, connect
 from quire.protocol.errors import NoSuchEntry, NoSuchLedgerExists, Read
 from quire.tools.cluster import READY_S, LocalBookie, LocalCluster, NotStarted
+from quire.tools.refill import Refill
 from tests.reactor import reactor, run
 from tests.tools.command import ok
 from tests.tools.conftest import SMALL
@@ -126,3 +128,24 @@ def test_a_restore_that_was_killed_goes_on_at_the_next_start(three: LocalCluster
 
     run(until_whole, timeout=60)
     run(client.close)
+
+
+def test_nothing_begins_after_its_stop() -> None:
+    """A bookie that is just stopping may find ledgers in limbo yet: a client that was made then would be left open."""
+
+    class Incomplete:
+        id = "one"
+        asked = 0
+
+        @property
+        def incomplete(self) -> bool:
+            self.asked += 1
+            return False
+
+    bookie = Incomplete()
+    refill = Refill(None, bookie)  # type: ignore[arg-type]  # what a refill looks at first
+    refill.start()
+    assert bookie.asked == 1
+    Deferred.fromCoroutine(refill.stop())
+    refill.start()
+    assert bookie.asked == 1
