@@ -158,6 +158,8 @@ class Upkeep:
         if bookie is not None and bookie.serving and bookie.storage.reindex.start():
             self.world.tell(f"{bookie.name} makes its index anew")
             self.truth.seen["index made anew"] += 1
+            if rng.random() < 0.5:
+                bookie.garbage.force()  # which has to wait
 
     def do_dark_reindex(self, rng: Random) -> None:
         """The same, and the power goes in its midst."""
