@@ -195,9 +195,7 @@ class Journal:
 
     def start(self) -> None:
         """Opens the segment at `place`, making the first one if there is none, and begins to write.  Raises `OSError`."""
-        while len(self._spares) > SPARES_MAX:
-            self._files.unlink(self._spares.pop())
-        self._rename_spares()
+        self._drop_spares()
         if not self._segments:
             self._segments.append(self._make_segment(self.place.position, min(FIRST_SEGMENT_BYTES, self._segment_bytes)))
         self._handle = self._files.open(self._segments[-1].path)
@@ -523,13 +521,18 @@ class Journal:
         files.sync_directory(self.directory)
         return segment
 
-    def _rename_spares(self) -> None:
-        """What replay found unused has a segment's name yet, perhaps that of a segment which is going to be made: then one file would be two."""
-        for number, path in enumerate(self._spares):
-            if segment_start(os.path.basename(path)) is not None:
-                spare = self._spare_path()
-                self._files.rename(path, spare)
-                self._spares[number] = spare
+    def _drop_spares(self) -> None:
+        """
+        What replay found unused under a segment's name goes: such a segment may be going to be made, and a crash amid a rename may have left a spare under both
+        of its names.  Then one file would be two.
+        """
+        kept: deque[str] = deque()
+        for path in self._spares:
+            if len(kept) < SPARES_MAX and segment_start(os.path.basename(path)) is None:
+                kept.append(path)
+            else:
+                self._files.unlink(path)
+        self._spares = kept
 
     def _spare_path(self) -> str:
         while True:

@@ -595,7 +595,7 @@ def test_a_later_group_is_found_among_zeros(at: int) -> None:
 
 
 def test_a_spare_is_never_torn_under_its_old_name() -> None:
-    """An unused segment that replay found comes back under another name; wherever the power goes meanwhile, every segment has a whole foot."""
+    """An unused segment that replay found is made anew; wherever the power goes meanwhile, every segment has a whole foot."""
     before = Story(segment_bytes=MIB)
     before.append(100, "a")
     before.commit()
@@ -655,6 +655,34 @@ def test_a_spare_with_a_segments_name_is_not_taken_twice() -> None:
     assert journal.failure is None
     again = Replay(disk.killed(), DIRECTORY, None)
     assert len(list(again.groups())) == 13
+    assert again.place == journal.place
+
+
+def test_a_spare_under_two_names_is_used_once() -> None:
+    """A crash amid a rename may leave both: a freed segment and a spare that are one file."""
+    before = Story(segment_bytes=MIB)
+    for number in range(3):
+        before.append(MIB - 1024, number)
+        before.commit()
+    place = before.journal.synced
+    before.journal.free(place.position)
+    disk = before.disk.crashed(None)
+    freed, spare = f"{DIRECTORY}/{form.segment_name(0)}", f"{DIRECTORY}/spare-0.qj"
+    inode = disk.inodes.pop(spare, None) or disk.inodes[freed]
+    disk.inodes[freed] = disk.inodes[spare] = inode
+    disk.durable = dict(disk.inodes)
+    replay = Replay(disk, DIRECTORY, place)
+    list(replay.groups())
+    assert {freed, spare} <= set(replay.spares)
+    options: dict[str, Any] = {"segment_bytes": MIB, "group_bytes_max": MIB, "queue_bytes_max": 64 * MIB, "threaded": False}
+    journal = Journal(disk, DIRECTORY, Clock(), replay.segments, replay.spares, replay.place, **options)
+    journal.start()
+    for number in range(12):
+        journal.append((bytes(MIB // 3),), MIB // 3, number)
+        journal.step()
+    assert journal.failure is None
+    again = Replay(disk.killed(), DIRECTORY, place)
+    list(again.groups())
     assert again.place == journal.place
 
 

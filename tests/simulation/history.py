@@ -329,7 +329,7 @@ class History:
         least = line.truth.told_at_least(reader.metadata, self.world.metadata(line.truth.id))
 
         def told(outcome: Outcome) -> None:
-            if outcome.error is None:
+            if outcome.error is None and not line.truth.deleted:  # of a ledger that was deleted meanwhile nobody has to know anything
                 self.truth.read_lac(line.truth, least, outcome.value)
 
         Outcome(reader.read_last_confirmed(), told)
