@@ -342,3 +342,17 @@ class Bookie:
 
     def read(self, ledger: int, entry: int) -> Any:
         return self.now(self.storage.read(ledger, entry))
+
+
+def left_behind() -> Bookie:
+    """A stopped bookie that gave up its second ledger directory, and then wrote so much that the journal segment which the mark there names is gone."""
+    bookie = Bookie(ledgers=2)
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    assert bookie.storage.give_up("/disk/ledgers1", "injected")
+    for entry in range(60):
+        bookie.storage.add(run_of(0, entry, size=100_000), entry)
+        bookie.commit()
+    bookie.close()
+    return bookie

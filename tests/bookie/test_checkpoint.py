@@ -14,7 +14,7 @@ from quire.bookie.files import StorageError, Usage
 from quire.bookie.journal_format import Place
 from quire.bookie.ledger_table import LedgerRow
 from quire.protocol.errors import Status
-from tests.bookie.disk import KEY, Bookie, HeldWorkers, body_of, run_of
+from tests.bookie.disk import KEY, Bookie, HeldWorkers, body_of, left_behind, run_of
 
 MARK = "/disk/ledgers0/current/quire.mark"
 
@@ -297,15 +297,7 @@ def test_a_given_up_directory_is_remembered_and_starts_behind() -> None:
 
 def test_a_directory_that_is_back_gets_a_mark_before_its_note_goes() -> None:
     """Also where the metadata had nothing to mark and the journal nothing new: its old mark names a segment that was freed long ago."""
-    bookie = Bookie(ledgers=2)
-    bookie.storage.add(run_of(1, 0), "a")
-    bookie.commit()
-    bookie.now(bookie.storage.flush())
-    assert bookie.storage.give_up("/disk/ledgers1", "injected")
-    for entry in range(60):
-        bookie.storage.add(run_of(0, entry, size=100_000), entry)
-        bookie.commit()
-    bookie.close()
+    bookie = left_behind()
     again = Bookie(bookie.disk.killed(), ledgers=2)
     assert again.storage.behind == ["/disk/ledgers1"]
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({})))

@@ -633,6 +633,18 @@ def test_a_spare_is_never_torn_under_its_old_name() -> None:
         list(again.groups())
 
 
+def filled_on(disk: Disk, replay: Replay) -> Journal:
+    """A journal that went on from there through several segments, so that whatever was a spare is used."""
+    options: dict[str, Any] = {"segment_bytes": MIB, "group_bytes_max": MIB, "queue_bytes_max": 64 * MIB, "threaded": False}
+    journal = Journal(disk, DIRECTORY, Clock(), replay.segments, replay.spares, replay.place, **options)
+    journal.start()
+    for number in range(12):
+        journal.append((bytes(MIB // 3),), MIB // 3, number)
+        journal.step()
+    assert journal.failure is None
+    return journal
+
+
 def test_a_spare_with_a_segments_name_is_not_taken_twice() -> None:
     """Replay gives back a freed file and an unused next segment; the next segment is made of the first, and stays whole when the second is used."""
     before = Story(segment_bytes=MIB)
@@ -646,13 +658,7 @@ def test_a_spare_with_a_segments_name_is_not_taken_twice() -> None:
     replay = Replay(disk, DIRECTORY, None)
     list(replay.groups())
     assert len(replay.spares) == 2
-    options: dict[str, Any] = {"segment_bytes": MIB, "group_bytes_max": MIB, "queue_bytes_max": 64 * MIB, "threaded": False}
-    journal = Journal(disk, DIRECTORY, Clock(), replay.segments, replay.spares, replay.place, **options)
-    journal.start()
-    for number in range(12):
-        journal.append((bytes(MIB // 3),), MIB // 3, number)
-        journal.step()
-    assert journal.failure is None
+    journal = filled_on(disk, replay)
     again = Replay(disk.killed(), DIRECTORY, None)
     assert len(list(again.groups())) == 13
     assert again.place == journal.place
@@ -674,13 +680,7 @@ def test_a_spare_under_two_names_is_used_once() -> None:
     replay = Replay(disk, DIRECTORY, place)
     list(replay.groups())
     assert {freed, spare} <= set(replay.spares)
-    options: dict[str, Any] = {"segment_bytes": MIB, "group_bytes_max": MIB, "queue_bytes_max": 64 * MIB, "threaded": False}
-    journal = Journal(disk, DIRECTORY, Clock(), replay.segments, replay.spares, replay.place, **options)
-    journal.start()
-    for number in range(12):
-        journal.append((bytes(MIB // 3),), MIB // 3, number)
-        journal.step()
-    assert journal.failure is None
+    journal = filled_on(disk, replay)
     again = Replay(disk.killed(), DIRECTORY, place)
     list(again.groups())
     assert again.place == journal.place

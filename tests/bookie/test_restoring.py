@@ -23,7 +23,7 @@ from quire.metadata.store import MetadataStore
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import Status
 from tests.bookie.disk import Bookie as Storage
-from tests.bookie.disk import body_of, options_of, run_of
+from tests.bookie.disk import body_of, left_behind, options_of, run_of
 from tests.bookie.raw import connect, new_store, options_in
 from tests.bookie.wires import LEDGER, adds
 from tests.reactor import reactor, run
@@ -245,15 +245,7 @@ def test_a_directory_that_is_back_does_not_tell_how_the_last_run_ended(tmp_path:
 
 def test_a_lost_journal_begins_where_the_directories_are_that_missed_nothing() -> None:
     """One that was given up before has an old mark: a segment named for that would not hold the place that the start asks for."""
-    bookie = Storage(ledgers=2)
-    bookie.storage.add(run_of(1, 0), "a")
-    bookie.commit()
-    bookie.now(bookie.storage.flush())
-    assert bookie.storage.give_up("/disk/ledgers1", "injected")
-    for entry in range(60):
-        bookie.storage.add(run_of(0, entry, size=100_000), entry)
-        bookie.commit()
-    bookie.close()
+    bookie = left_behind()
     disk = bookie.disk.killed()
     for path in [path for path in disk.inodes if path.startswith("/disk/journal0/")]:
         disk.unlink(path)

@@ -9,7 +9,7 @@ from quire.bookie.checkpoint import read_mark
 from quire.bookie.files import Files, StorageError
 from quire.bookie.stopped import Stopped
 from tests.bookie.apache import Here, ledgers_of, options_for
-from tests.bookie.disk import Bookie, options_of, run_of
+from tests.bookie.disk import Bookie, left_behind, options_of, run_of
 from tests.bookie.test_rebuild import lived
 
 
@@ -58,15 +58,7 @@ def test_what_stands_in_the_journal_only_is_counted(tmp_path: pathlib.Path) -> N
 
 def test_a_directory_that_was_given_up_has_no_say_in_where_a_replay_begins() -> None:
     """Its mark is old, and names a segment that is gone; a start does not ask it either."""
-    bookie = Bookie(ledgers=2)
-    bookie.storage.add(run_of(1, 0), "a")
-    bookie.commit()
-    bookie.now(bookie.storage.flush())
-    assert bookie.storage.give_up("/disk/ledgers1", "injected")
-    for entry in range(60):
-        bookie.storage.add(run_of(0, entry, size=100_000), entry)
-        bookie.commit()
-    bookie.close()
+    bookie = left_behind()
     stopped = Stopped(bookie.disk.killed(), bookie.options)
     assert stopped.marks() == read_mark(bookie.disk, "/disk/ledgers0/current")
     assert list(stopped.unflushed()) == []

@@ -126,14 +126,7 @@ def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
     for entry in gone:
         del entries[entry]
     entries[700] = entries[700][:-1] + bytes([entries[700][-1] ^ 1])
-    together = Counter()
-
-    def counting(request):
-        if request.bookie == one and request.op in ("read", "batch"):
-            together[cluster.clock.seconds()] += 1
-        return "drop" if request.op == "list" else "pass"
-
-    cluster.judge = counting
+    together = reads_of(cluster, one)
     client = cluster.client()
     steps: list[CheckProgress] = []
     began = cluster.clock.seconds()
@@ -144,6 +137,19 @@ def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
     assert steps[-1].copies == check.copies_expected
     assert spent < client.options.read_timeout_ms / 1000 + 0.5  # the list's time-out, and a few rounds
     assert 100 < max(together.values()) <= SINGLES_MAX
+
+
+def reads_of(cluster, one):
+    """How many reads reach a bookie in each moment from now on; nobody lists what he has."""
+    reads = Counter()
+
+    def counting(request):
+        if request.bookie == one and request.op in ("read", "batch"):
+            reads[cluster.clock.seconds()] += 1
+        return "drop" if request.op == "list" else "pass"
+
+    cluster.judge = counting
+    return reads
 
 
 def test_large_entries_are_asked_for_fewer_at_a_time():
@@ -158,14 +164,7 @@ def test_large_entries_are_asked_for_fewer_at_a_time():
     gone = (0, 1, 3, 7, 15, 31)  # whatever is asked for alone is missing
     for entry in gone:
         del cluster.bookies[one].ledgers[writer.id].entries[entry]
-    asked = Counter()
-
-    def counting(request):
-        if request.bookie == one and request.op in ("read", "batch"):
-            asked[cluster.clock.seconds()] += 1
-        return "drop" if request.op == "list" else "pass"
-
-    cluster.judge = counting
+    asked = reads_of(cluster, one)
     check = cluster.succeed(check_ledger(cluster.client(), writer.id), seconds=600)
     assert check.copies_missing == len(gone)
     assert 1 < max(asked.values()) <= BYTES_MAX >> 20
