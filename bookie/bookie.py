@@ -26,7 +26,7 @@ from quire.bookie.admin_gc import GcPaths
 from quire.bookie.admin_index import IndexPaths, Reindexing
 from quire.bookie.contract import LedgerStorage
 from quire.bookie.copies import Copies, CopyStorage
-from quire.bookie.files import Files, StorageError
+from quire.bookie.files import Files, NotBegun, StorageError
 from quire.bookie.garbage import Garbage, Reclaiming
 from quire.bookie.http import HttpServer
 from quire.bookie.ledger_table import LedgerRow
@@ -419,7 +419,11 @@ class Bookie:
             self.registration.switch(self.read_only)
 
     def _look_at_disks(self) -> None:
-        found = disks.look(self._files, self.options)
+        try:
+            found = disks.look(self._files, self.options)
+        except NotBegun as failure:
+            self.log.warn("the disks could not be looked at: {reason}", reason=str(failure))
+            return
         nearly_full = frozenset(directory for directory, _ in found.nearly_full)
         for directory, used in found.nearly_full:
             if directory not in self._nearly_full:

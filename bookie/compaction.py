@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from quire.bookie.directory import EntryDamaged, LedgerDirectory
 from quire.bookie.entry_log import HEADER_BYTES, IDS, SIZE, WRITE_BYTES, EntryLogs, log_name, read_map, scan
-from quire.bookie.files import StorageError
+from quire.bookie.files import NotBegun, StorageError
 from quire.bookie.index import MOVES_AT_ONCE, NO_USE, Move, Run, run_bytes
 
 # SPDX-License-Identifier: Apache-2.0
@@ -165,6 +165,8 @@ class Compaction:
         for run in self._directory.index.living(self._victims, ledgers, self._pause):
             try:
                 records = checked_records(self._directory, run)
+            except NotBegun:
+                raise  # nothing is known of the log; the next pass reads it
             except (EntryDamaged, OSError) as error:
                 self.kept[run.log] = str(error)
                 continue

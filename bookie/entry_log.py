@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from quire.bookie.files import FULL, Files
+from quire.bookie.files import FULL, Files, NotBegun
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -166,9 +166,9 @@ class EntryLogs:
         try:
             self._preallocates = self._files.preallocate(self._handle, self._reserved, size)
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in FULL and not isinstance(error, NotBegun):
                 raise
-            self._reserved = UNLIMITED  # if that is true the write will say it
+            self._reserved = UNLIMITED  # if there is no room the write will say it
         else:
             self._reserved = self._reserved + size if self._preallocates else UNLIMITED
 
@@ -261,7 +261,7 @@ class EntryLogs:
         self._write(handle, records, at)
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
-        """Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return."""
+        """Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return.  With `NotBegun` it is gone."""
         try:
             self._files.write(handle, ledgers_map(ledgers), at)
             self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(ledgers))], 0)
@@ -271,12 +271,18 @@ class EntryLogs:
         self._files.sync(handle)
         self._files.close(handle)
         path = os.path.join(self._directory, log_name(log))
-        self._files.rename(path + UNFINISHED, path)
-        self._files.sync_directory(self._directory)
+        try:
+            self._files.rename_durably(path + UNFINISHED, path)
+        except NotBegun:
+            self._drop_closed(log)
+            raise
 
     def drop_whole(self, log: int, handle: int) -> None:
         """Throws an unfinished one away."""
         self._files.close(handle)
+        self._drop_closed(log)
+
+    def _drop_closed(self, log: int) -> None:
         self._files.unlink(os.path.join(self._directory, log_name(log) + UNFINISHED))
         self._ids.discard(log)
         self._making.discard(log)

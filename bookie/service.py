@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from twisted.logger import Logger
 
-from quire.bookie.contract import LedgerStorage, Own, Peer, WriteRequest
+from quire.bookie.contract import LedgerStorage, Own, Peer, WriteRequest, status_of
 from quire.bookie.files import StorageError
 from quire.bookie.long_poll import LongPolls
 from quire.bookie.parking import Parking
@@ -97,7 +97,7 @@ class Service:
                 operations[type(request)](peer, request)
             except (StorageError, OSError) as error:
                 self.log.error("{operation}: {error}", operation=type(request).__name__, error=str(error))
-                self.refuse(peer, request, Status.EIO)
+                self.refuse(peer, request, status_of(error))
 
     def unchoked(self, peer: Peer) -> None:
         """A connection takes its answers again."""
@@ -141,7 +141,7 @@ class Service:
                 status = self.storage.add(run, (peer, run))
             except (StorageError, OSError) as error:
                 self.log.error("add to ledger {ledger}: {error}", ledger=run.ledger, error=str(error))
-                status = Status.EIO
+                status = status_of(error)
             if status is Status.EOK:
                 return True
             if status is None:
@@ -197,7 +197,7 @@ class Service:
                 status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
             except (StorageError, OSError) as error:
                 self.log.error("explicit LAC of ledger {ledger}: {error}", ledger=ledger, error=str(error))
-                status = Status.EIO
+                status = status_of(error)
             if status is Status.EOK:
                 return True
             if status is None:

@@ -100,7 +100,7 @@ class Storage:
         self._cache = WriteCache(options.write_cache_bytes_max)
         self._ledgers = Ledgers(self._load_row)
         self._deleted = DeletedLedgers()
-        self._checkpoints = Checkpoints(self._files, self._workers, self._journals, self._cache, self._ledgers, self._directories)
+        self._checkpoints = Checkpoints(self._files, self._workers, self._journals, self._cache, self._ledgers, self._directories, reactor)
         self._checkpoints.finished = self._on_checkpoint
         self._checkpoints.gave_up = self._on_given_up
         self.behind: list[str] = []  # ledger directories that were given up in an earlier run, until `caught_up`

@@ -116,8 +116,11 @@ class Disk(Files):
             if not create:
                 raise FileNotFoundError(path)
             self.inodes[path] = Inode()
+        return self._opened(path, self.inodes[path])
+
+    def _opened(self, path: str, inode: Inode) -> int:
         self._next += 1
-        self._handles[self._next] = (path, self.inodes[path])
+        self._handles[self._next] = (path, inode)
         return self._next
 
     def close(self, handle: int) -> None:
@@ -166,7 +169,11 @@ class Disk(Files):
     def sync(self, handle: int) -> None:
         self.datasync(handle)
 
-    def sync_directory(self, path: str) -> None:
+    def open_directory(self, path: str) -> int:
+        return self._opened(path, Inode())
+
+    def sync_names(self, handle: int) -> None:
+        path, _inode = self._handles[handle]
         self._call("sync directory", path)
         for name in [name for name in self.durable if os.path.dirname(name) == path]:
             del self.durable[name]

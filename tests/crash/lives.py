@@ -47,7 +47,7 @@ class RealDisk(Files):
     def sync(self, handle: int) -> None:
         pass
 
-    def sync_directory(self, path: str) -> None:
+    def sync_names(self, handle: int) -> None:
         pass
 
     def open_rows(self, path: str) -> Rows:

@@ -96,8 +96,9 @@ class RecordingDisk(Disk):
         super().datasync(handle)
         self.events.append(Event("sync", self.number(self._handles[handle][1])))
 
-    def sync_directory(self, path: str) -> None:
-        super().sync_directory(path)
+    def sync_names(self, handle: int) -> None:
+        path, _inode = self._handles[handle]
+        super().sync_names(handle)
         self.events.append(Event("sync directory", path))
 
     def rename(self, old: str, new: str) -> None:

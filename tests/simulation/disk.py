@@ -89,6 +89,9 @@ class SimDisk(Files):
             if not create:
                 raise FileNotFoundError(path)
             inode = self.inodes[path] = Inode()
+        return self._opened(path, inode)
+
+    def _opened(self, path: str, inode: Inode) -> int:
         self._next += 1
         self._handles[self._next] = (path, inode)
         return self._next
@@ -130,7 +133,11 @@ class SimDisk(Files):
     def sync(self, handle: int) -> None:
         self.datasync(handle)
 
-    def sync_directory(self, path: str) -> None:
+    def open_directory(self, path: str) -> int:
+        return self._opened(path, Inode())
+
+    def sync_names(self, handle: int) -> None:
+        path, _inode = self._handles[handle]
         if self.before is not None:
             self.before("sync directory", path)
         for name in [name for name in self.durable if directory_of(name) == path]:
