@@ -574,7 +574,7 @@ def used_again(files: Files, path: str, start: int, size_min: int) -> Segment:
     """The same of a file that was one before, made larger if it is smaller than `size_min`."""
     handle = files.open(path)
     try:
-        size = files.size(handle) // ALIGNMENT * ALIGNMENT
+        size = padded(files.size(handle))  # a crash may have cut it off while it was made larger
         if size < size_min:
             fill(files, handle, size - FOOT_BYTES, size_min - FOOT_BYTES)
             size = size_min

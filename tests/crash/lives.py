@@ -314,6 +314,20 @@ def stored_again(life: Life) -> None:
     life.commit()
 
 
+def large_groups(life: Life) -> None:
+    """Groups that are larger than a segment: the first of all, at a roll, where a spare is used and where there is none, and where a next one is ready."""
+    for number in range(8):
+        life.add(3, number, size=SEGMENT_BYTES * (2 + number % 3))
+        life.commit()
+        life.add(1, number * 2, 2, size=20_000)
+        life.commit()
+        if number % 3 == 1:
+            life.flush()
+            life.add(2, number, size=25_000, v3=True)
+            life.commit()
+    life.idle()
+
+
 def losing_a_directory(life: Life) -> None:
     """The second ledger directory's disk dies in the middle; the ledgers of the first go on."""
     for number in range(3):
@@ -385,6 +399,7 @@ STORIES: dict[str, Callable[[Life], None]] = {
     "many small": many_small,
     "compacting": compacting,
     "stored again": stored_again,
+    "large groups": large_groups,
     "new index": new_index,
     "losing a directory": losing_a_directory,
     "starting without a directory": starting_without_a_directory,
