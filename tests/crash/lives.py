@@ -468,8 +468,9 @@ def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
     life = Life(disk, **changes)
     storage = life.storage
     deleted = {asked.ledger for asked in promises.all_of("delete")}
-    if given_up.noted(disk, life.options.ledger_directories):
-        deleted |= {asked.ledger for asked in promises.asked if asked.ledger % 2}
+    directories = life.options.ledger_directories
+    lost = {directories.index(path) for path in given_up.noted(disk, directories)}
+    deleted |= {asked.ledger for asked in promises.asked if asked.ledger % len(directories) in lost}
     ledgers = {asked.ledger for asked in promises.asked}
     limbo = {ledger: [asked.values[0] for asked in promises.last_told("limbo", ledger)] for ledger in ledgers}
     forgetful = not life.options.journal_write_data  # then what was acknowledged may be unknown, never denied
@@ -511,13 +512,14 @@ def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
         if promises.last_told("delete", ledger):
             assert storage.ledger(ledger) is None
             assert ledger not in set(storage.ledgers())
-    life.add(40, 0, 2)
+    fresh = next(ledger for ledger in (40, 41) if ledger % len(directories) not in lost)
+    life.add(fresh, 0, 2)
     life.commit()
     life.close()
     assert not life.failures
     third = Life(disk, **changes)
     assert third.storage.counters.replayed_groups == 0
-    assert third.now(third.storage.read(40, 1)) == body_of(40, 1)
+    assert third.now(third.storage.read(fresh, 1)) == body_of(fresh, 1)
     third.close()
 
 
