@@ -14,7 +14,8 @@ non-zero status.
 import socket
 from array import array
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
@@ -36,6 +37,9 @@ from quire.bookie.registration import Registration
 from quire.bookie.service import Service
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
+
+if TYPE_CHECKING:
+    from quire.bookie.descriptors import Descriptors
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -104,11 +108,14 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
 OpenStorage = Callable[[BookieOptions, Any, Files], OpenableStorage]
 
 
-def open_storage(options: BookieOptions, reactor: Any, files: Files) -> OpenableStorage:
+def open_storage(options: BookieOptions, reactor: Any, files: Files, descriptors: "Descriptors | None" = None) -> OpenableStorage:
     """The real storage."""
+    from quire.bookie.rows import RocksRows
     from quire.bookie.storage import Storage
 
-    return Storage(options, reactor, files)
+    if descriptors is None:
+        return Storage(options, reactor, files)
+    return Storage(options, reactor, files, open_rows=partial(RocksRows, files_max=descriptors.store), logs_open_max=descriptors.logs)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

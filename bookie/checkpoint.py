@@ -30,7 +30,7 @@ from twisted.python.failure import Failure
 
 from quire.bookie import given_up
 from quire.bookie.directory import LedgerDirectory, SyncFailed
-from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, Files, NotBegun, StorageError
+from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, DESCRIPTORS, FULL, Files, NotBegun, StorageError
 from quire.bookie.journal import Journal
 from quire.bookie.journal_format import START, Place
 from quire.bookie.ledgers import Changes, Ledgers, rows_of
@@ -246,12 +246,16 @@ class Checkpoints:
         self._settled(work)
 
     async def _stored(self, work: Work) -> None:
-        for left in reversed(range(AGAIN_TRIES)):
+        tries = 0
+        while True:
             try:
-                return await self._workers.run(self._store, work)
+                await self._workers.run(self._store, work)
             except NotBegun:
-                if not left:
+                tries += 1
+                if tries == AGAIN_TRIES:
                     raise
+            else:
+                return
             await pause(self._clock, AGAIN_SECONDS)
 
     def make_now(self) -> None:
@@ -329,8 +333,10 @@ class Checkpoints:
         try:
             job(*args)
         except (StorageError, OSError) as error:
-            passing = isinstance(error, NotBegun) or (isinstance(error, OSError) and error.errno in FULL)
-            if passing or not self._give_up(directory, str(error)):
+            number = error.errno if isinstance(error, OSError) else None
+            if number in DESCRIPTORS and not isinstance(error, NotBegun):
+                raise NotBegun(number, str(error)) from error  # whoever it was: no write or sync says so
+            if isinstance(error, NotBegun) or number in FULL or not self._give_up(directory, str(error)):
                 raise
 
     def _give_up(self, directory: LedgerDirectory, reason: str) -> bool:

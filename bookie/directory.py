@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from crc32c import crc32c
 
 from quire.bookie import index_place
-from quire.bookie.entry_log import IDS, SIZE, EntryLogs, log_name
+from quire.bookie.entry_log import IDS, OPEN_LOGS_MAX, SIZE, EntryLogs, log_name
 from quire.bookie.files import FULL, Files, NotBegun, StorageError
 from quire.bookie.index import Run, RunIndex, encode_run
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
@@ -72,7 +72,15 @@ class LedgerDirectory:
     """`ledger_path` holds the entry logs, `index_path` (often the same) the index and the table; both are configured directories."""
 
     def __init__(
-        self, files: Files, open_rows: OpenRows, ledger_path: str, index_path: str, log_bytes_max: int, pause: Callable[[], None], marked: bool = False
+        self,
+        files: Files,
+        open_rows: OpenRows,
+        ledger_path: str,
+        index_path: str,
+        log_bytes_max: int,
+        pause: Callable[[], None],
+        marked: bool = False,
+        logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
         """Opens everything.  `marked`: a bookie of ours had a checkpoint here, so nothing is made that is missing.  Raises `StorageError`, `OSError`."""
         self.path = current(ledger_path)
@@ -81,7 +89,7 @@ class LedgerDirectory:
         self.fault: str | None = None  # why it was given up: nothing is written to it any more, and what it lacks is unknown
         self._files = files
         self._open_rows = open_rows
-        self.logs = EntryLogs(files, self.path, log_bytes_max)
+        self.logs = EntryLogs(files, self.path, log_bytes_max, logs_open_max)
         runs, ledgers = index_place.index_path(files, self.index_path), os.path.join(self.index_path, LEDGERS)
         for path in (runs, ledgers) if marked else ():
             if not files.exists(os.path.join(path, CURRENT_FILE)):

@@ -48,7 +48,7 @@ LAST_ID = "lastId"
 WRITE_BYTES = 1 << 20  # so much is gathered before it is written
 PREALLOCATED_BYTES = 16 << 20  # on the disk ahead of what is written, once a log is larger than `WRITE_BYTES`
 UNLIMITED = 1 << 62
-OPEN_LOGS_MAX = 64  # logs kept open for reading
+OPEN_LOGS_MAX = 64  # logs kept open for reading, unless told otherwise
 UNFINISHED = ".compacting"
 
 
@@ -91,11 +91,12 @@ class Reader:
 class EntryLogs:
     """The entry logs of one ledger directory (`<dir>/current`).  One thread appends; any thread reads; one thread makes and removes whole logs beside it."""
 
-    def __init__(self, files: Files, directory: str, bytes_max: int) -> None:
+    def __init__(self, files: Files, directory: str, bytes_max: int, open_max: int = OPEN_LOGS_MAX) -> None:
         """Raises `OSError`."""
         self._files = files
         self._directory = directory
         self._bytes_max = bytes_max
+        self._open_max = open_max
         for name in files.names(directory):
             if name.endswith(SUFFIX + UNFINISHED):
                 files.unlink(os.path.join(directory, name))
@@ -333,7 +334,7 @@ class EntryLogs:
             reader = self._readers.get(log)
             if reader is None:
                 reader = self._readers[log] = Reader(self._files.open(os.path.join(self._directory, log_name(log))))
-                if len(self._readers) > OPEN_LOGS_MAX:
+                if len(self._readers) > self._open_max:
                     self._close_one()
             self._readers.move_to_end(log)
             reader.users += 1

@@ -21,7 +21,7 @@ from quire.metadata.store import ReactorTime, Timer
 HEAD_BYTES_MAX = 8192
 BODY_BYTES_MAX = 8192
 REQUEST_S_MAX = 10.0
-CONNECTIONS_MAX = 64
+CONNECTIONS_MAX = 32
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 413: "Content Too Large", 500: "Internal Server Error"}

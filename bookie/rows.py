@@ -26,7 +26,7 @@ from weakref import WeakSet
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, RdictIter, WriteBatch
 
 from quire.bookie import rocks_files
-from quire.bookie.files import FULL, SHORT, Files, NotBegun, is_dead
+from quire.bookie.files import DESCRIPTORS, FULL, SHORT, Files, NotBegun, is_dead
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,7 +34,7 @@ BATCH_BYTES_MAX = 64 << 10
 REOPEN_BYTES = 16 << 20  # what RocksDB may write when it opens: both write buffers as tables
 FULL_WORDS = {os.strerror(number): number for number in FULL}  # how its errors tell them
 SHORT_WORDS = {os.strerror(number): number for number in SHORT}
-OPEN_WORDS = {os.strerror(number): number for number in (errno.EMFILE, errno.ENFILE)}  # no write or sync says these of itself, but a file that it needs
+OPEN_WORDS = {os.strerror(number): number for number in DESCRIPTORS}
 FILES_MAX = 256  # that it keeps open, unless told otherwise
 Row = tuple[bytes, bytes]
 

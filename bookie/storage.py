@@ -32,6 +32,7 @@ from quire.bookie.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.counters import Counters
 from quire.bookie.deleted import DeletedLedgers
 from quire.bookie.directory import LAC_END, LedgerDirectory, current
+from quire.bookie.entry_log import OPEN_LOGS_MAX
 from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.journal import Group, Journal
 from quire.bookie.journal_format import (
@@ -80,6 +81,7 @@ class Storage:
         *,
         open_rows: OpenRows = RocksRows,
         workers: Workers | None = None,
+        logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
         self.durable: Callable[[list[object]], None] = lambda tokens: None
         self.relieved: Callable[[], None] = lambda: None
@@ -93,6 +95,7 @@ class Storage:
         self._reactor = reactor
         self._files = files if files is not None else Files()
         self._open_rows = open_rows
+        self._logs_open_max = logs_open_max
         self._workers: Workers = workers if workers is not None else PoolWorkers(reactor)
         self._locks: list[int] = []
         self._directories: list[LedgerDirectory] = []
@@ -171,7 +174,7 @@ class Storage:
         opening.make(self._locks)
         moving = opening.moving(Moving.check)
         marks = opening.each(lambda path: read_mark(self._files, current(path)))
-        opening.open(self._open_rows, marks, self._workers.pause, self._directories)
+        opening.open(self._open_rows, marks, self._workers.pause, self._directories, self._logs_open_max)
         # Which failed in an earlier run: of these, those that are back have their ledgers put in limbo after the start.
         named = set().union(*opening.each(lambda path: given_up.named(self._files, path)).values())
         self._leave_out(opening.dead)

@@ -22,7 +22,7 @@ from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import AddRun
 
 SECTOR = 512
-EFFECTS = ("write", "sync", "sync directory", "write rows", "delete rows", "sync rows")  # calls of which an error leaves something behind; all others began nothing
+EFFECTS = ("write", "sync", "sync directory", "write rows", "delete rows", "sync rows")  # an error of these leaves something behind; all others began nothing
 DIGEST = Digest(DigestType.CRC32C, b"secret")
 KEY = DIGEST.master_key
 OTHER_KEY = Digest(DigestType.CRC32C, b"wrong").master_key
