@@ -14,8 +14,9 @@ Mark: file `quire.mark` in each ledger directory's `current/`, big-endian, repla
 
 Knows: that order.  Does not know: how directories store, who asks for a checkpoint.
 Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the
-half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped, and soon
-where something was only not begun (`NotBegun`); a failed sync is final for its directory, which is given up: that is written down in the others before the journal frees what was meant for it.
+half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped, and soon where something
+was only not begun (`NotBegun`); a failed sync is final for its directory, which is given up: that is written down in the others before the
+journal frees what was meant for it.
 """
 
 import os

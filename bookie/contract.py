@@ -24,7 +24,7 @@ WriteRequest = AddRun | WriteLac  # what may have to wait for room
 ReadRequest = Read | BatchRead | ReadLac | ListEntries  # what may have to wait for the disk
 
 
-def status_of(error: BaseException) -> Status:
+def status_of(error: object) -> Status:
     """What is said of a storage's error: EIO; where nothing was begun, that others may be asked, and this one later."""
     return Status.ETOOMANYREQUESTS if isinstance(error, NotBegun) else Status.EIO
 

@@ -52,7 +52,7 @@ def divided(limit: int, options: BookieOptions) -> Descriptors:
             "many as it has connections: raise the hard limit (ulimit -Hn, LimitNOFILE= of a systemd unit)"
         )
     files = max(files_min, min(files_max, (limit - fixed) // 2 // directories))
-    store = max(STORE_MIN, files * FILES_MAX // files_max)
     logs = max(LOGS_MIN, files * OPEN_LOGS_MAX // files_max)
+    store = (files - logs) // STORES
     left = limit - fixed - (STORES * store + logs) * directories
     return Descriptors(limit, min(options.connections_max, left), store, logs)
