@@ -200,8 +200,9 @@ class Journal:
         if not self._segments:
             self._segments.append(self._make_segment(self.place.position, min(FIRST_SEGMENT_BYTES, self._segment_bytes)))
         self._handle = self._files.open(self._segments[-1].path)
-        # What replay accepted may be in the page cache only; nothing may be built on it before it is durable.
+        # What replay accepted, a segment's name too, may be in memory only; nothing may be built on it before it is durable.
         self._files.datasync(self._handle)
+        self._files.sync_directory(self.directory)
         if self._threaded:
             self._thread = threading.Thread(target=self._run, name=f"journal {self.directory}", daemon=True)
             try:

@@ -322,6 +322,28 @@ def test_any_failure_is_final(call: str, number: int) -> None:
     assert story.journal.synced == Place(2, 512)
 
 
+def test_a_name_that_was_not_synced_is_synced_by_the_next_start() -> None:
+    """The process ended between the rename of a new segment and the sync of its directory; what is acknowledged in it afterwards survives a power loss."""
+    disk = Disk()
+
+    def before(call: str, path: str) -> None:
+        if call == "sync directory":
+            raise OSError(errno.EIO, "injected")
+
+    disk.before = before
+    with pytest.raises(OSError, match="injected"):
+        Story(disk)
+    disk.before = lambda call, path: None
+    disk.process_ended()
+    replay = Replay(disk, DIRECTORY, None)
+    assert list(replay.groups()) == []
+    story = Story(disk, replay.place, replay.segments)
+    story.append(100, "a")
+    story.commit()
+    assert story.groups == [["a"]]
+    assert len(list(Replay(disk.crashed(None), DIRECTORY, None).groups())) == 1
+
+
 def on_a_full_disk() -> Story:
     """One segment of which more than a quarter is used, and no room for the next."""
     story = Story(segment_bytes=MIB)
