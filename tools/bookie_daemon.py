@@ -185,7 +185,8 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
         try:
             parts = divided(raised(), options)
             log.info(
-                "{limit} files may be open: {store} in each index and table, {logs} entry logs in each ledger directory, {connections} connections (connectionsMax={wanted})",
+                "{limit} files may be open: {store} in each index and table, {logs} entry logs in each ledger directory, "
+                "{connections} connections (connectionsMax={wanted})",
                 wanted=options.connections_max,
                 **parts._asdict(),
             )

@@ -24,9 +24,8 @@ def test_what_is_given_out_is_never_more_than_there_is() -> None:
         for limit in range(0, 20_000, 37):
             try:
                 parts = divided(limit, several)
-            except StorageError as error:
+            except StorageError:
                 refused = limit
-                assert f"may have {limit} files open" in str(error)
                 continue
             assert parts.connections >= CONNECTIONS_MIN
             assert parts.store >= STORE_MIN
@@ -40,5 +39,5 @@ def test_the_usual_soft_limit() -> None:
     assert divided(1024, options()).connections > 400
     two = options().model_copy(update={"ledger_directories": ("/a", "/b")})
     assert divided(256, two).connections >= CONNECTIONS_MIN
-    with pytest.raises(StorageError, match="LimitNOFILE"):
+    with pytest.raises(StorageError, match="may have 200 files open.* LimitNOFILE"):
         divided(200, two)
