@@ -39,5 +39,5 @@ def test_the_usual_soft_limit() -> None:
     assert divided(1024, options()).connections > 400
     two = options().model_copy(update={"ledger_directories": ("/a", "/b")})
     assert divided(256, two).connections >= CONNECTIONS_MIN
-    with pytest.raises(StorageError, match="may have 200 files open.* LimitNOFILE"):
+    with pytest.raises(StorageError, match=r"may have 200 files open.* LimitNOFILE"):
         divided(200, two)
