@@ -349,7 +349,7 @@ class Bookie:
     async def _doubt(self, rows: Mapping[int, LedgerRow]) -> None:
         """Ledgers may lack something here that was here before."""
         assert self._storage is not None
-        self.copies.add(rows)  # at once: `copied` must not say in between that none is left
+        self.copies.add(rows)  # at once: neither may `copied` say in between that none is left, nor may the limbo of one end
         if restoring.noted_limbo(self._files, self._living) != restoring.COPYING:
             restoring.note_limbo(self._files, self._living, restoring.COPYING)
         await self._storage.mark_limbo(rows)

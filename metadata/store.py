@@ -12,10 +12,10 @@ Safety: a ledger's metadata changes only by compare-and-set on the version that 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults, maybeDeferred, succeed
 from twisted.logger import Logger
@@ -65,6 +65,14 @@ def pause(reactor: ReactorTime, seconds: float) -> Deferred[None]:
     over: Deferred[None] = Deferred()
     reactor.callLater(seconds, over.callback, None)
     return over
+
+
+async def at_once(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
+    """Runs a few requests at the same time; their results in order, or the first error."""
+    try:
+        return await gatherResults([Deferred.fromCoroutine(story) for story in stories], consumeErrors=True)
+    except FirstError as first:
+        first.subFailure.raiseException()
 
 
 def tell(fn: Callable[..., object], *values: object) -> None:
@@ -283,10 +291,7 @@ class MetadataStore(ABC):
                 return True
             return False
 
-        try:
-            found = await gatherResults([Deferred.fromCoroutine(is_absent(ledger)) for ledger in ledgers], consumeErrors=True)
-        except FirstError as first:
-            first.subFailure.raiseException()
+        found = await at_once([is_absent(ledger) for ledger in ledgers])
         return [ledger for ledger, absent in zip(ledgers, found, strict=True) if absent]
 
     def ledger_deletions(self) -> Deferred[int | None]:

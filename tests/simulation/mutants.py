@@ -146,10 +146,10 @@ MUTANTS = (
            (f"{READER}._await_news", "failed = answer.code != OK", "self._lac = max(self._lac, answer.lac or 0)\n    failed = answer.code != OK")),
     # Bookie
     mutant("a fence is told before it is durable", "D6, B4, S10", "power",
-           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state)",
-            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state)\n        self.durable([token])")),
+           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
+            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self.durable([token])")),
     mutant("a fence is not written to the journal", "B1", "power",
-           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state)", "journal.append((), 0, token, state)")),
+           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)", "journal.append((), 0, token, state.fence_synced)")),
     mutant("a fenced ledger takes plain adds", "B2, S11", "recovery", (f"{STORAGE}.add", "if state.fenced:", "if False:")),
     mutant("adds are acknowledged before the sync", "B3", "power",
            (f"{JOURNAL}._commit", "files.datasync(self._handle)", "seal and files.datasync(self._handle)")),
