@@ -98,9 +98,16 @@ class History:
             self.new_bookie()
         self.clients: list[SimClient] = []
         self.lines: list[Line] = []
-        self.destroyed = 0  # disks; at most AQ - 1 may be
+        self.losers: set[str] = set()  # bookies that lost something that was durable; at most AQ - 1 may, each as often as it likes
         self._drawn: Random = world.random
         self.upkeep = Upkeep(self)
+
+    def may_lose(self, bookie: SimBookie) -> bool:
+        """Whether the bookie may lose something that is durable; if so it is going to."""
+        if bookie.name in self.losers or len(self.losers) < self.plan.shape[2] - 1:
+            self.losers.add(bookie.name)
+            return True
+        return False
 
     @property
     def seen(self) -> Counter[str]:
@@ -432,9 +439,8 @@ class History:
         if bookie is None:
             return
         if self.plan.directories[1] > 1:  # that directory is given up, and what is in it
-            if self.destroyed >= self.plan.shape[2] - 1:
+            if not self.may_lose(bookie):
                 return
-            self.destroyed += 1
             bookie.doubtful = True
         bookie.fail_next_sync("/ledgers", None)
 
@@ -452,11 +458,21 @@ class History:
 
     def _destroy(self, rng: Random, amnesia: bool) -> None:
         bookie = self.some_bookie(rng)
-        if bookie is None or self.destroyed >= self.plan.shape[2] - 1:
+        if bookie is None or not self.may_lose(bookie):
             return
-        self.destroyed += 1
         self.seen["disk destroyed"] += 1
         bookie.lose_disk(amnesia)
+        if rng.random() < 0.7:
+            self.world.timeline.at(rng.random() * 0.05, bookie.start)
+
+    def _do_lose_directory(self, rng: Random) -> None:
+        """One of several ledger directories is gone, mostly of a bookie that lost something before."""
+        losers = [bookie for bookie in self.bookies if bookie.name in self.losers and not bookie.gone]
+        bookie = rng.choice(losers) if losers else self.some_bookie(rng)
+        if bookie is None or self.plan.directories[1] < 2 or not self.may_lose(bookie):
+            return
+        self.seen["a ledger directory of several lost"] += 1
+        bookie.lose_directory(rng.randrange(self.plan.directories[1]))
         if rng.random() < 0.7:
             self.world.timeline.at(rng.random() * 0.05, bookie.start)
 
@@ -564,9 +580,11 @@ class History:
         world.network.slow.clear()
         world.network.jitter = min(world.network.jitter, 0.01)
         world.network.unblock(sorted(world.network.blocked))
-        for _ in range(self.destroyed):  # who lost disks for good brings new ones
+        for _ in range(len(self.losers)):  # who lost disks for good brings new ones
             self._do_spare(self._drawn)
         for bookie in self.bookies:
+            if bookie.disk.is_rotten:  # its index could not be made anew: somebody gives it a new disk
+                bookie.lose_disk(amnesia=True)
             bookie.sync_seconds = 0.0005
             bookie.disk.before = None
             if bookie.process is not None:
@@ -617,7 +635,7 @@ class History:
                 bookie.start()
         assert opened is not None
         if not opened.done or opened.error is not None:
-            doubts = sum(bookie.doubtful or bookie.amnesia or bookie.gone for bookie in self.bookies)
+            doubts = sum(bookie.doubtful or bookie.amnesia or bookie.gone or bookie.name in self.losers for bookie in self.bookies)
             if doubts >= self.plan.shape[2] and opened.code in RECOVERY_REFUSED:  # more than a ledger need bear: it is not closed on a guess
                 self.seen["recovery refused: too many bookies in doubt"] += 1
                 return
@@ -641,7 +659,7 @@ class History:
         truth, first, end = line.truth, line.truth.first, metadata.last_entry
         if line.client.alive:
             hanging = [payloads[0][:20] for payloads, outcome in line.appends if not outcome.done]
-            if hanging and not (self.destroyed and self.options.disable_ensemble_change):  # such a writer waits for the lost bookie
+            if hanging and not (self.losers and self.options.disable_ensemble_change):  # such a writer waits for the lost bookie
                 raise Violation("ends once", f"appends hang: {hanging[:3]}")
         if any(client.alive and not outcome.done for client, outcome in line.opens):
             raise Violation("ends once", "an open hangs")

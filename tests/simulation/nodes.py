@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from quire.bookie import identity, restoring
 from quire.bookie.contract import Own
 from quire.bookie.copies import Copies
+from quire.bookie.entry_log import log_name
 from quire.bookie.garbage import Garbage
 from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
@@ -209,6 +210,7 @@ class SimBookie:
         self.up = False
         self.gone = False  # its disk was destroyed: it must never serve again
         self.amnesia = False  # it lost its disk, and may come back in limbo
+        self.lost_directory = False  # it lost a ledger directory, and comes back without it
         self.doubtful = False  # it went down without having synced, and doubts itself
         self.lives = 0
         self.process: Process | None = None
@@ -233,7 +235,8 @@ class SimBookie:
         self.store = store = DoubtfulStore(world, process)
         instance_id = world.shared.instance_id
         try:
-            lost = await identity.lost_directories(store, options, self.id, instance_id, self.disk) if self.amnesia else []
+            back = self.amnesia or self.lost_directory
+            lost = await identity.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
             if lost:
                 restoring.begin(self.disk, options, lost)
             else:
@@ -250,7 +253,14 @@ class SimBookie:
         storage.failed = self._failed
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
         self.service = Service(process, options, storage)
-        self.copies = Copies(process, storage)
+        self.copies = copies = Copies(process, storage)
+
+        async def doubt(rows: Any) -> None:
+            copies.add(rows)
+            world.truth.seen["ledger doubted while a bookie serves"] += len(rows)
+            await storage.mark_limbo(rows)
+
+        storage.reindex.doubt, storage.reindex.doubted = doubt, copies.decided
         self.garbage = Garbage(process, options, self.disk, storage, store, instance_id)
         self._watch(storage)
         storage.start()
@@ -269,8 +279,8 @@ class SimBookie:
                 await self._doubt(storage, restoring.Lost.all_of(options))
                 self.doubtful = True
                 world.truth.seen["bookie without sync doubts itself"] += 1
-            if self.lives > 1 and not self.amnesia:
-                self._look_back(storage, failed)
+        if self.lives > 1 and not self.amnesia:
+            self._look_back(storage, failed)
         restoring.note_running(self.disk, options, self.disk.boot_id())
         listener = Listener(process, options, self.service)
         listener.startFactory()
@@ -291,7 +301,7 @@ class SimBookie:
     def _watch(self, storage: Any) -> None:
         """The truth hears what the storage takes, makes durable and says."""
         truth, name, world = self.world.truth, self.id, self.world
-        give_back, add, read = storage.durable, storage.add, storage.read
+        give_back, add, read, read_run = storage.durable, storage.add, storage.read, storage.read_run
         delete, drop_copy, set_limbo = storage.delete_ledger, storage.drop_copy, storage.set_limbo
         copies: dict[Own, AddRun] = {}
 
@@ -326,6 +336,17 @@ class SimBookie:
 
             return found.addCallback(look) if isinstance(found, Deferred) else look(found)
 
+        def watched_read_run(ledger: int, first: int, *bounds: int) -> Any:
+            had = truth.has(name, ledger, first)
+            found = read_run(ledger, first, *bounds)
+
+            def look(result: Any) -> Any:
+                if isinstance(result, Status):
+                    truth.answered(name, ledger, first, result, had, in_doubt(storage, ledger), world.metadata(ledger))
+                return result
+
+            return found.addCallback(look) if isinstance(found, Deferred) else look(found)
+
         def watched_delete(ledger: int) -> None:
             if storage.ledger(ledger) is not None:
                 world.tell(f"{self.name} deletes ledger {ledger}")
@@ -340,10 +361,12 @@ class SimBookie:
         def watched_limbo(ledger: int, limbo: bool, token: object | None = None) -> Status:
             if not limbo:
                 metadata = world.metadata(ledger)
-                maybeDeferred(storage.held, ledger).addCallback(lambda held: truth.limbo_ended(name, ledger, entries_of(held), metadata))
+                looking = maybeDeferred(storage.held, ledger)
+                looking.addCallback(lambda held: truth.limbo_ended(name, ledger, entries_of(held), metadata))
+                looking.addErrback(lambda failure: failure.trap(OSError))
             return set_limbo(ledger, limbo, token)  # type: ignore[no-any-return]
 
-        storage.durable, storage.add, storage.read = durable, watched_add, watched_read
+        storage.durable, storage.add, storage.read, storage.read_run = durable, watched_add, watched_read, watched_read_run
         storage.delete_ledger, storage.drop_copy, storage.set_limbo = watched_delete, watched_drop, watched_limbo
         reads = self.service.reads
         refuse, begin = reads.refuse, reads.in_turn
@@ -373,10 +396,12 @@ class SimBookie:
             given_up = self.world.metadata(ledger) if ledger % len(self.options.ledger_directories) in failed else None
             comparing = maybeDeferred(storage.held, ledger)
             comparing.addCallback(self._compare, ledger, promised, fence_lost, limbo, given_up)
+            comparing.addErrback(lambda failure: failure.trap(OSError))  # its index is damaged, and it says so
 
     def _compare(self, ranges: Any, ledger: int, promised: set[int], fence_lost: bool, limbo: bool, given_up: LedgerMetadata | None) -> None:
         """`ranges`: what it has of the ledger."""
         truth, stored, now = self.world.truth, entries_of(ranges), self.world.timeline.now
+        truth.has_again(self.id, ledger, stored)
         if limbo:  # it doubts itself, and says so
             truth.lacks(self.id, ledger, promised - stored, now)
         else:
@@ -450,6 +475,28 @@ class SimBookie:
         self.world.truth.disk_lost(self.id, self.world.timeline.now)
         self.disk = SimDisk()
         self.amnesia, self.gone = amnesia, not amnesia
+
+    def lose_directory(self, number: int) -> None:
+        """One ledger directory is gone; the bookie serves again without what was in it, in limbo."""
+        self.die()
+        count = len(self.options.ledger_directories)
+        self.world.truth.disk_lost(self.id, self.world.timeline.now, lambda ledger: ledger % count == number)
+        self.disk.lose(self.options.ledger_directories[number])
+        self.lost_directory = True
+
+    def rot(self, ledger: int) -> set[int]:
+        """The index can't tell any more what it has of a ledger, and the entry logs can't be read on where that lies: entries that are lost by it."""
+        directory = self.storage._directories[ledger % len(self.options.ledger_directories)]
+        if directory.fault is not None or self.disk.is_rotten:
+            return set()
+        entries = set()
+        for run in directory.index.runs(ledger):
+            self.disk.rot(f"{directory.path}/{log_name(run.log)}", run.offset)
+            entries.update(range(run.first, run.last + 1))
+        if entries:
+            directory.index._rows.rotten.add(ledger)
+            self.world.truth.lacks(self.id, ledger, entries, self.world.timeline.now)
+        return entries
 
     def fail_next_sync(self, prefix: str, power: Random | None) -> None:
         """The next sync below `prefix` fails, once; with `power` the power goes in that very moment."""

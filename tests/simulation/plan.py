@@ -110,6 +110,11 @@ profile(
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), writers=(1,), gap=0.01,
 )  # fmt: skip
 profile(
+    "restore",
+    {"rot": 12, "lose_directory": 12, "amnesia": 2, "start": 20, "refill": 20, "flush": 8, "open": 6, "close": 6, "kill": 3, "stop_link": 3, "heal": 3, "collect": 2},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3), gap=0.03, fault_rates=(0.0,), upkeep=True,
+)  # fmt: skip
+profile(
     "tail",
     {"open": 8, "look": 10, "poll": 25, "follow": 6, "peek": 8, "crash_writer": 3, "stop_link": 8, "heal": 5, "slow_host": 6, "crash_opener": 6, "lie": 4},
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2)), spares=(0, 1), writers=(1,), gap=0.006, jitter=(0.002, 0.01, 0.03),
@@ -232,7 +237,7 @@ def draw(profile: Profile, seed: int) -> Plan:
         rng.choice(profile.fault_rates),
         rng.choice(profile.protocols),
         rng.choice(profile.modes),
-        rng.choice(((1, 1), (1, 1), (1, 1), (1, 2), (2, 2))),
+        rng.choice(((1, 1), (1, 2), (1, 3), (2, 2), (2, 3))),
         profile.upkeep or seed % UPKEEP_EVERY == 0,
         tuple(steps),
     )
