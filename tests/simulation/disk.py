@@ -224,10 +224,6 @@ class SimDisk(Files):
         for data in (self.inodes[path].data, self.inodes[path].durable):
             put(data, offset, b"\x7f\xff\xff\xff")
 
-    @property
-    def is_rotten(self) -> bool:
-        return any(rows.rotten for rows in self.rows.values())
-
     def process_ended(self) -> None:
         """kill -9: what was handed to the system stays."""
         self._handles.clear()

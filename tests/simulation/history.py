@@ -465,14 +465,34 @@ class History:
         if rng.random() < 0.7:
             self.world.timeline.at(rng.random() * 0.05, bookie.start)
 
+    def _do_lose_unnamed(self, rng: Random) -> None:
+        """A bookie loses its disk that a recovery has written to, and that the metadata does not name yet."""
+
+        def found() -> list[SimBookie]:
+            written = set()
+            for line in self.lines:
+                metadata = self.world.metadata(line.truth.id)
+                if metadata is not None and metadata.state is LedgerState.IN_RECOVERY:
+                    written |= {bookie for kept in line.truth.kept.values() for bookie in kept} - set(metadata.bookies())
+            return [bookie for bookie in self.bookies if bookie.id in written and bookie.serving]
+
+        self.let_pass(0.2, found)
+        bookies = found()
+        if bookies and self.may_lose(bookies[0]):
+            self.seen["a disk destroyed that a recovery counts on"] += 1
+            bookies[0].lose_disk(amnesia=True)
+            self.world.timeline.at(rng.choice((0.0, 0.01)), bookies[0].start)
+
     def _do_lose_directory(self, rng: Random) -> None:
-        """One of several ledger directories is gone, mostly of a bookie that lost something before."""
+        """One of several ledger directories is gone, mostly of a bookie that lost something before, and then mostly something else."""
         losers = [bookie for bookie in self.bookies if bookie.name in self.losers and not bookie.gone]
         bookie = rng.choice(losers) if losers else self.some_bookie(rng)
-        if bookie is None or self.plan.directories[1] < 2 or not self.may_lose(bookie):
+        count = self.plan.directories[1]
+        if bookie is None or count < 2 or not self.may_lose(bookie):
             return
         self.seen["a ledger directory of several lost"] += 1
-        bookie.lose_directory(rng.randrange(self.plan.directories[1]))
+        number = rng.randrange(count)
+        bookie.lose_directory((number + 1) % count if bookie.doubted is not None and number == bookie.doubted % count else number)
         if rng.random() < 0.7:
             self.world.timeline.at(rng.random() * 0.05, bookie.start)
 
@@ -583,7 +603,7 @@ class History:
         for _ in range(len(self.losers)):  # who lost disks for good brings new ones
             self._do_spare(self._drawn)
         for bookie in self.bookies:
-            if bookie.disk.is_rotten:  # its index could not be made anew: somebody gives it a new disk
+            if bookie.is_rotten:  # its index could not be made anew: somebody gives it a new disk
                 bookie.lose_disk(amnesia=True)
             bookie.sync_seconds = 0.0005
             bookie.disk.before = None

@@ -164,7 +164,7 @@ MUTANTS = (
            ("quire.bookie.restoring:suspects", "if row.fenced or row.limbo:", "if row.limbo:")),
     mutant("what a directory's mark covers is replayed into it", "formats, order on disk", "restore",
            (f"{STORAGE}._open_journal", "if block[2] % count not in old:", "if True:")),
-    mutant("a bookie that lost its disk doubts only where it is named", "S6, S9", "repair",
+    mutant("a bookie that lost its disk doubts only where it is named", "S6, S9", "counted on",
            ("quire.bookie.restoring:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection
     mutant("what a listing lacks is deleted without reading it again", "4.3", "garbage",

@@ -15,8 +15,10 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from quire.bookie import identity, restoring
 from quire.bookie.contract import Own
 from quire.bookie.copies import Copies
+from quire.bookie.directory import current
 from quire.bookie.entry_log import log_name
 from quire.bookie.garbage import Garbage
+from quire.bookie.index_place import index_path
 from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
@@ -211,6 +213,8 @@ class SimBookie:
         self.gone = False  # its disk was destroyed: it must never serve again
         self.amnesia = False  # it lost its disk, and may come back in limbo
         self.lost_directory = False  # it lost a ledger directory, and comes back without it
+        self.settled: set[int] = set()  # ledgers whose limbo ended here
+        self.doubted: int | None = None  # the ledger that `rot` was about last
         self.doubtful = False  # it went down without having synced, and doubts itself
         self.lives = 0
         self.process: Process | None = None
@@ -360,6 +364,7 @@ class SimBookie:
 
         def watched_limbo(ledger: int, limbo: bool, token: object | None = None) -> Status:
             if not limbo:
+                self.settled.add(ledger)
                 metadata = world.metadata(ledger)
                 looking = maybeDeferred(storage.held, ledger)
                 looking.addCallback(lambda held: truth.limbo_ended(name, ledger, entries_of(held), metadata))
@@ -484,16 +489,23 @@ class SimBookie:
         self.disk.lose(self.options.ledger_directories[number])
         self.lost_directory = True
 
+    @property
+    def is_rotten(self) -> bool:
+        """Whether an index can't be read any more, and no new one was made."""
+        paths = [index_path(self.disk, current(path)) for path in self.options.ledger_directories]
+        return any(path in self.disk.rows and self.disk.rows[path].rotten for path in paths)
+
     def rot(self, ledger: int) -> set[int]:
         """The index can't tell any more what it has of a ledger, and the entry logs can't be read on where that lies: entries that are lost by it."""
         directory = self.storage._directories[ledger % len(self.options.ledger_directories)]
-        if directory.fault is not None or self.disk.is_rotten:
+        if directory.fault is not None or self.is_rotten:
             return set()
         entries = set()
         for run in directory.index.runs(ledger):
             self.disk.rot(f"{directory.path}/{log_name(run.log)}", run.offset)
             entries.update(range(run.first, run.last + 1))
         if entries:
+            self.doubted = ledger
             directory.index._rows.rotten.add(ledger)
             self.world.truth.lacks(self.id, ledger, entries, self.world.timeline.now)
         return entries

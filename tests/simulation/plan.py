@@ -110,8 +110,14 @@ profile(
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), writers=(1,), gap=0.01,
 )  # fmt: skip
 profile(
+    "counted on",
+    {"open": 14, "kill": 12, "start": 6, "lose_unnamed": 14, "slow_host": 8, "crash_writer": 3, "refill": 3, "look": 2},
+    chance_on=1.0, steps=(6, 20), batch=4, shapes=((3, 3, 2), (4, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(1, 2), writers=(1,), gap=0.01,
+    jitter=(0.002, 0.01, 0.03), fault_rates=(0.0,),
+)  # fmt: skip
+profile(
     "restore",
-    {"rot": 12, "lose_directory": 12, "amnesia": 2, "start": 20, "refill": 20, "flush": 8, "open": 6, "close": 6, "kill": 3, "stop_link": 3, "heal": 3, "collect": 2},
+    {"rot": 16, "lose_directory": 20, "amnesia": 1, "start": 20, "refill": 20, "open": 4, "close": 12, "kill": 2, "stop_link": 2, "heal": 3, "collect": 2},
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3), gap=0.03, fault_rates=(0.0,), upkeep=True,
 )  # fmt: skip
 profile(

@@ -17,7 +17,7 @@ from tests.simulation.plan import PROFILES, Plan, Profile, Step, draw
 from tests.simulation.truth import Violation
 
 MIXED = ("mix", "mix", "recovery", "late add", "new ensemble", "change", "power", "limbo", "tail", "store", "no spare", "deferred", "large ids",
-         "everything", "repair", "garbage", "surplus", "clocks", "new index", "restore")  # fmt: skip
+         "everything", "repair", "garbage", "surplus", "clocks", "new index", "restore", "counted on")  # fmt: skip
 ENOUGH = 10_000  # histories after which every rare case must have been met
 
 # What must have happened at least once in a sweep of `ENOUGH` histories.
@@ -37,7 +37,7 @@ RARE = (
     "power lost while an index was made anew", "repair begun under faults",
     "repair beside a recovery", "repair crashed", "repair lost its session", "repair of a ledger that is being written", "repair paused",
     "superfluous copy dropped", "two repairs",
-    "a ledger directory of several lost", "an index could not tell what it has", "ledger doubted while a bookie serves",
+    "a disk destroyed that a recovery counts on", "a ledger directory of several lost", "an index could not tell what it has", "ledger doubted while a bookie serves",
 )  # fmt: skip
 
 

@@ -172,8 +172,12 @@ class Upkeep:
         history = self.history
         losers = [bookie for bookie in history.bookies if bookie.name in history.losers and bookie.serving]
         bookie = rng.choice(losers) if losers else history.some_bookie(rng)
-        ledger = history.some_line(rng).truth.id
-        if bookie is None or not bookie.serving or bookie.storage.reindex.running or bookie.storage.ledger(ledger) is None or not history.may_lose(bookie):
+        if bookie is None or not bookie.serving:
+            return
+        bookie.storage.flush().addErrback(lambda _failure: None)
+        history.let_pass(0.05)
+        ledger = rng.choice(sorted(bookie.settled)) if bookie.settled else history.some_line(rng).truth.id
+        if not bookie.serving or bookie.storage.reindex.running or bookie.storage.ledger(ledger) is None or not history.may_lose(bookie):
             return
         if bookie.rot(ledger):
             self.world.tell(f"{bookie.name} can't tell what it has of ledger {ledger}, and makes its index anew")
