@@ -484,15 +484,20 @@ class History:
             self.world.timeline.at(rng.choice((0.0, 0.01)), bookies[0].start)
 
     def _do_lose_directory(self, rng: Random) -> None:
-        """One of several ledger directories is gone, mostly of a bookie that lost something before, and then mostly something else."""
+        """A journal is gone, or one of several ledger directories: of a bookie that lost something before, if there is one, and then not the same ledgers."""
         losers = [bookie for bookie in self.bookies if bookie.name in self.losers and not bookie.gone]
         bookie = rng.choice(losers) if losers else self.some_bookie(rng)
-        count = self.plan.directories[1]
-        if bookie is None or count < 2 or not self.may_lose(bookie):
+        if bookie is None or not self.may_lose(bookie):
             return
-        self.seen["a ledger directory of several lost"] += 1
-        number = rng.randrange(count)
-        bookie.lose_directory((number + 1) % count if bookie.doubted is not None and number == bookie.doubted % count else number)
+        count = self.plan.directories[1]
+        if count < 2 or rng.random() < 0.35:
+            self.seen["a journal lost"] += 1
+            bookie.lose_directory(bookie.options.journal_directories, rng.randrange(self.plan.directories[0]))
+        else:
+            self.seen["a ledger directory of several lost"] += 1
+            number = rng.randrange(count)
+            spared = bookie.doubted is not None and number == bookie.doubted % count
+            bookie.lose_directory(bookie.options.ledger_directories, (number + 1) % count if spared else number)
         if rng.random() < 0.7:
             self.world.timeline.at(rng.random() * 0.05, bookie.start)
 

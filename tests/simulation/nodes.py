@@ -5,7 +5,7 @@ A bookie is the real storage on a simulated disk, the real service, connections,
 the simulated network.  Only what touches the machine is replaced: files, RocksDB, sockets, threads, time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from errno import EIO
 from random import Random
 from typing import Any, TypeVar
@@ -481,12 +481,12 @@ class SimBookie:
         self.disk = SimDisk()
         self.amnesia, self.gone = amnesia, not amnesia
 
-    def lose_directory(self, number: int) -> None:
-        """One ledger directory is gone; the bookie serves again without what was in it, in limbo."""
+    def lose_directory(self, directories: Sequence[str], number: int) -> None:
+        """One of the journals or of the ledger directories is gone; the bookie serves again without what was in it, in limbo."""
         self.die()
-        count = len(self.options.ledger_directories)
+        count = len(directories)
         self.world.truth.disk_lost(self.id, self.world.timeline.now, lambda ledger: ledger % count == number)
-        self.disk.lose(self.options.ledger_directories[number])
+        self.disk.lose(directories[number])
         self.lost_directory = True
 
     @property
