@@ -80,11 +80,11 @@ async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterat
     """
     Every ledger that lay on what is lost, in pages, as it has to be marked.  Fails as the store does.
 
-    One that the metadata gives the bookie is in limbo, which refuses plain adds.  So is one that is being recovered: the recovery may count on entries that it
-    wrote here, though the metadata names its bookies only when it closes the ledger.  A writer has the metadata name a bookie before it sends it anything, and a
-    repair looks again at whom it has named.  One that is not open is fenced, for its fence may have been here: a recovery says so in the metadata before it
-    fences.  That goes for ledgers that do without the bookie, too: it may have been replaced after it was fenced, by a repair, of which a writer that sleeps
-    has not heard.  Of one whose metadata can't be decoded all of this may be true.
+    One that the metadata gives the bookie is in limbo, which refuses plain adds.  So is one that is being recovered: the recovery may count on entries that
+    it wrote here, though the metadata names its bookies only when it closes the ledger.  (A writer has the metadata name a bookie before it sends it any
+    entry, and a repair looks again at whom it has named.)  One that is not open is fenced, for its fence may have been here: a recovery says so in the
+    metadata before it fences.  That goes for ledgers that do without the bookie, too: it may have been replaced after it was fenced, by a repair, of which
+    a writer that sleeps has not heard.  Of one whose metadata can't be decoded all of this may be true.
     """
     after = -1
     while page := await store.ledger_ids(after, LEDGERS_PER_PAGE):

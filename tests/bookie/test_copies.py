@@ -8,8 +8,8 @@ from twisted.python.failure import Failure
 from quire.bookie.copies import AGAIN_S, Copies
 from quire.bookie.files import StorageError
 from quire.bookie.service import Service
-from quire.protocol.errors import NoSuchLedgerExists as NoLedger
 from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess
+from quire.protocol.errors import NoSuchLedgerExists as NoLedger
 from tests.bookie.disk import KEY, OTHER_KEY, body_of
 from tests.bookie.fake_storage import FakeLedger, FakeStorage
 from tests.bookie.wires import options

@@ -109,7 +109,8 @@ def test_one_ledger_that_cannot_be_read_keeps_no_bookie_down(error: LedgerError,
         await with_ledgers(store, 0, 1)
         store.faults = lambda operation, arguments: Fault(error=error) if operation == "read_ledger" and arguments[0] == 0 else None
         try:
-            return [page async for page in suspects(store, "raw", Lost.of(options_of(), ["/disk/ledgers0"]))][0]
+            (page,) = [page async for page in suspects(store, "raw", Lost.of(options_of(), ["/disk/ledgers0"]))]
+            return page
         except LedgerError as failure:
             return type(failure)
 

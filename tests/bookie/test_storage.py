@@ -395,7 +395,7 @@ def test_what_a_directory_has_is_not_replayed_into_it(seed: int) -> None:
 
 
 def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
-    """A power loss left the directories with different marks, and the journal went: it goes on in front of one of them, and nothing of it may be passed over."""
+    """A crash left the directories with different marks, and the journal went: it goes on in front of one of them, and nothing of it is passed over."""
     bookie = Bookie(ledgers=2)
     mark = "/disk/ledgers0/current/quire.mark"
     marks = []

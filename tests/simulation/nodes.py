@@ -18,6 +18,7 @@ from quire.bookie.copies import Copies
 from quire.bookie.directory import current
 from quire.bookie.entry_log import log_name
 from quire.bookie.garbage import Garbage
+from quire.bookie.index import RunIndex
 from quire.bookie.index_place import index_path
 from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
@@ -278,11 +279,10 @@ class SimBookie:
             identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.lost_directories))
             restoring.end(self.disk, [path for path in lost if path not in storage.lost_directories])
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
-        if not lost:
-            if restoring.unclean(self.disk, options, self.disk.boot_id()):
-                await self._doubt(storage, restoring.Lost.all_of(options))
-                self.doubtful = True
-                world.truth.seen["bookie without sync doubts itself"] += 1
+        if not lost and restoring.unclean(self.disk, options, self.disk.boot_id()):
+            await self._doubt(storage, restoring.Lost.all_of(options))
+            self.doubtful = True
+            world.truth.seen["bookie without sync doubts itself"] += 1
         if self.lives > 1 and not self.amnesia:
             self._look_back(storage, failed)
         restoring.note_running(self.disk, options, self.disk.boot_id())
@@ -497,16 +497,17 @@ class SimBookie:
 
     def rot(self, ledger: int) -> set[int]:
         """The index can't tell any more what it has of a ledger, and the entry logs can't be read on where that lies: entries that are lost by it."""
-        directory = self.storage._directories[ledger % len(self.options.ledger_directories)]
-        if directory.fault is not None or self.is_rotten:
+        path = self.options.ledger_directories[ledger % len(self.options.ledger_directories)]
+        if path in self.storage.lost_directories or self.is_rotten:
             return set()
+        rows = self.disk.rows[index_path(self.disk, current(path))]
         entries = set()
-        for run in directory.index.runs(ledger):
-            self.disk.rot(f"{directory.path}/{log_name(run.log)}", run.offset)
+        for run in RunIndex(rows).runs(ledger):
+            self.disk.rot(f"{current(path)}/{log_name(run.log)}", run.offset)
             entries.update(range(run.first, run.last + 1))
         if entries:
             self.doubted = ledger
-            directory.index._rows.rotten.add(ledger)
+            rows.rotten.add(ledger)
             self.world.truth.lacks(self.id, ledger, entries, self.world.timeline.now)
         return entries
 

@@ -37,7 +37,8 @@ RARE = (
     "power lost while an index was made anew", "repair begun under faults",
     "repair beside a recovery", "repair crashed", "repair lost its session", "repair of a ledger that is being written", "repair paused",
     "superfluous copy dropped", "two repairs",
-    "a disk destroyed that a recovery counts on", "a journal lost", "a ledger directory of several lost", "an index could not tell what it has", "ledger doubted while a bookie serves",
+    "a disk destroyed that a recovery counts on", "a journal lost", "a ledger directory of several lost", "an index could not tell what it has",
+    "ledger doubted while a bookie serves",
 )  # fmt: skip
 
 
