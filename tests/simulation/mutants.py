@@ -163,8 +163,8 @@ MUTANTS = (
            (f"{STORAGE}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
     mutant("a bookie that lost its disk is fenced only where it is named", "S9, S10", "surplus",
            ("quire.bookie.restoring:suspects", "if row.fenced or row.limbo:", "if row.limbo:")),
-    mutant("what a directory's mark covers is replayed into it", "formats, order on disk", "restore",
-           (f"{STORAGE}._open_journal", "if block[2] % count not in old:", "if True:")),
+    mutant("an end of limbo that a directory's mark covers is replayed into it", "formats, order on disk", "restore",
+           (f"{STORAGE}._open_journal", "if block[2] % count not in old:", "if block[2] % count not in old or block[0] == LIMBO:")),
     mutant("a bookie that lost its disk doubts only where it is named", "S6, S9", "counted on",
            ("quire.bookie.restoring:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection
