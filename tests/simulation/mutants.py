@@ -162,7 +162,7 @@ MUTANTS = (
     mutant("a bookie in limbo takes plain adds", "S9", "limbo",
            (f"{STORAGE}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
     mutant("a bookie that lost its disk is fenced only where it is named", "S9, S10", "surplus",
-           ("quire.bookie.restoring:suspects", "if row.fenced or row.limbo:", "if row.limbo:")),
+           ("quire.bookie.restoring:suspects", "(row.fenced or row.limbo)", "row.limbo")),
     mutant("an end of limbo that a directory's mark covers is replayed into it", "formats, order on disk", "restore",
            (f"{STORAGE}._open_journal", "if block[2] % count not in old:", "if block[2] % count not in old or block[0] == LIMBO:")),
     mutant("a bookie that lost its disk doubts only where it is named", "S6, S9", "counted on",
