@@ -21,7 +21,8 @@ FIXED_SEEDS = range(285)  # fifteen of each entry of sweep.MIXED
 # Seeds that broke a promise once: (profile, seed).
 REGRESSIONS = [("mix", 8), ("mix", 143), ("mix", 245), ("mix", 290), ("mix", 499), ("mix", 520), ("mix", 576), ("power", 68), ("power", 96), ("tail", 2491),
                ("garbage", 16), ("surplus", 260), ("surplus", 486), ("everything", 343), ("everything", 1607), ("everything", 90003559),
-               ("repair", 80001554), ("repair", 990002487), ("repair", 990002588), ("repair", 110003792), ("clocks", 795313241), ("clocks", 795400091), ("everything", 795391699),
+               ("repair", 80001554), ("repair", 990002487), ("repair", 990002588),
+               ("repair", 110003792), ("clocks", 795313241), ("clocks", 795400091), ("everything", 795391699),
                ("everything", 795397729), ("everything", 795413839), ("mix", 910005782), ("everything", 960004140),
                ("repair", 960006413), ("new index", 5071), ("new index", 5160),
                ("new index", 795318643), ("new index", 795324058)]  # fmt: skip
