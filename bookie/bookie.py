@@ -205,7 +205,7 @@ class Bookie:
         storage.reindex.doubt = self._doubt
         storage.reindex.doubted = self._doubted
         storage.read_only_changed = lambda reason: self._set_read_only(STORAGE, reason)
-        self.service = Service(self._clock, options, storage)
+        self.service = Service(self._clock, options, storage, self.id)
         self.listener = Listener(self._clock, options, self.service)
         self.copies = Copies(self._clock, storage)
         self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))

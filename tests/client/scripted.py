@@ -16,12 +16,12 @@ from twisted.python.failure import Failure
 
 from quire.client.pool import AddChannel, BookiePool
 from quire.conf.client import ClientOptions
-from quire.metadata.store import ServiceInfo
+from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol import wire
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import Status
-from quire.protocol.messages import AddAcks, AddRun, Reply, Request
+from quire.protocol.messages import BOOKIE_ID, AddAcks, AddRun, BookieInfo, InfoReply, Reply, Request
 
 DIGEST = Digest(DigestType.CRC32C, b"secret")
 
@@ -63,10 +63,14 @@ class Net(MemoryReactorClock):
         """Connection attempts that the test has not accepted or refused."""
         return len(self.tcpClients) - self._taken
 
-    def accept(self) -> "Peer":
+    def accept(self, bookie: str | None = None, told: bool = True) -> "Peer":
+        """The next attempt stands; the other side says that it is `bookie`, and without one that it does not tell.  Not `told`: it says nothing yet."""
         host, port, factory, _timeout, _bind = self.tcpClients[self._taken]
         self._taken += 1
-        return Peer(factory.buildProtocol(None), (host, port))
+        peer = Peer(factory.buildProtocol(None), (host, port))
+        if told:
+            peer.introduce(bookie)
+        return peer
 
     def refuse(self) -> None:
         factory = self.tcpClients[self._taken][2]
@@ -87,6 +91,14 @@ class Peer:
         self._decoder = wire.Requests()
         self._seen = 0
         protocol.makeConnection(self.transport)
+
+    def introduce(self, bookie: str | None = None, status: Status = Status.EOK) -> None:
+        """Answers the question that every connection begins with; from then on only what comes after it is seen."""
+        request = self.only()
+        assert request == BookieInfo(BOOKIE_ID, 0), request
+        self.answer(request, InfoReply(status, request.txn, bookie=bookie))
+        self.transport.writes = self.transport.writes[self._seen :]
+        self._seen = 0
 
     def requests(self) -> list[Request]:
         """What the client wrote since the last call."""
@@ -138,6 +150,9 @@ class Addresses:
             failed.errback(Failure(self.trouble))
             return failed
         return succeed(self.known.get(bookie))
+
+    def bookies(self) -> Deferred[BookieList]:
+        return succeed(BookieList(dict(self.known), {}))
 
 
 class Listener:

@@ -11,7 +11,7 @@ from quire.client.pool import BookiePool
 from quire.conf.client import ClientOptions
 from quire.protocol import wire
 from quire.protocol.errors import Status
-from quire.protocol.messages import AddRun, Read, ReadReply
+from quire.protocol.messages import AddRun, BookieInfo, InfoReply, Read, ReadReply, Request
 from tests.client.scripted import Addresses, Listener, Net, batch, body, make_pool
 from tests.reactor import reactor, run
 
@@ -64,9 +64,18 @@ class Waiting:
                 self._waiters.append((ids, done))
 
 
+def heard(host: Host, data: bytes) -> list[Request]:
+    """What it is asked; who it is, it does not tell."""
+    requests = host.requests.feed(data)
+    for request in requests:
+        if isinstance(request, BookieInfo):
+            host.transport.write(wire.answer(request, InfoReply(Status.EOK, request.txn)))
+    return [request for request in requests if not isinstance(request, BookieInfo)]
+
+
 def answer_all(host: Host, data: bytes) -> None:
     """A bookie that has everything."""
-    for request in host.requests.feed(data):
+    for request in heard(host, data):
         if isinstance(request, AddRun):
             host.transport.write(wire.add_acks(request, Status.EOK))
         elif isinstance(request, Read):
@@ -75,7 +84,8 @@ def answer_all(host: Host, data: bytes) -> None:
 
 
 def silent(host: Host, data: bytes = b"") -> None:
-    """Hears and says nothing."""
+    """Hears and says nothing, save that it is there."""
+    heard(host, data)
 
 
 @asynccontextmanager
@@ -152,7 +162,7 @@ def test_a_host_that_speaks_another_protocol():
 
 def test_a_connection_that_is_cut_in_the_middle_of_a_frame():
     def half(host: Host, data: bytes) -> None:
-        for request in host.requests.feed(data):
+        for request in heard(host, data):
             found = ReadReply(Status.EOK, request.ledger, request.entry, body(1, 0), txn=request.txn)
             host.transport.write(wire.answer(request, found)[:-3])
             host.transport.loseConnection()

@@ -249,7 +249,7 @@ class SimBookie:
         self.storage = storage
         storage.failed = self._failed
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
-        self.service = Service(process, options, storage)
+        self.service = Service(process, options, storage, self.id)
         self.copies = Copies(process, storage)
         self.garbage = Garbage(process, options, self.disk, storage, store, instance_id)
         self._watch(storage)

@@ -126,9 +126,9 @@ class Process:
         self.clock_ahead = max(self.clock_ahead, offset)
         self.timeline.clock_set(self, change)
 
-    def connectTCP(self, host: str, port: int, factory: Any, timeout: float = 30) -> None:
+    def connectTCP(self, host: str, port: int, factory: Any, timeout: float = 30) -> Any:
         assert self._connect is not None
-        self._connect(self, host, port, factory, timeout)
+        return self._connect(self, host, port, factory, timeout)
 
     def pause(self, seconds: float) -> None:
         self.paused_until = max(self.paused_until, self.timeline.now + seconds)
