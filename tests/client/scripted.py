@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.error import ConnectionLost, ConnectionRefusedError
+from twisted.internet.error import ConnectionLost, ConnectionRefusedError, UserError
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
@@ -48,34 +48,53 @@ class TcpTransport(StringTransport):
         self.aborted = True
 
 
+class Attempt:
+    """One that the test has not decided about; who made it may give it up."""
+
+    def __init__(self, host: str, port: int, factory: Any) -> None:
+        self.address = (host, port)
+        self.factory = factory
+        self.given_up = False
+
+    def disconnect(self) -> None:
+        self.given_up = True
+        self.factory.clientConnectionFailed(None, Failure(UserError()))
+
+
 class Net(MemoryReactorClock):
     """Virtual time and a network where the test accepts or refuses each connection."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._taken = 0
+        self._attempts: list[Attempt] = []
+
+    def connectTCP(self, host: str, port: int, factory: Any, timeout: float = 30) -> Attempt:
+        self._attempts.append(Attempt(host, port, factory))
+        return self._attempts[-1]
 
     def callFromThread(self, fn: Callable[..., object], *args: object) -> None:
         self.callLater(0, fn, *args)
 
     @property
     def asked(self) -> int:
-        """Connection attempts that the test has not accepted or refused."""
-        return len(self.tcpClients) - self._taken
+        """Connection attempts that the test has not accepted or refused, and that were not given up."""
+        self._attempts = [attempt for attempt in self._attempts if not attempt.given_up]
+        return len(self._attempts)
+
+    def _next(self) -> Attempt:
+        assert self.asked, "no connection is being made"
+        return self._attempts.pop(0)
 
     def accept(self, bookie: str | None = None, told: bool = True) -> "Peer":
         """The next attempt stands; the other side says that it is `bookie`, and without one that it does not tell.  Not `told`: it says nothing yet."""
-        host, port, factory, _timeout, _bind = self.tcpClients[self._taken]
-        self._taken += 1
-        peer = Peer(factory.buildProtocol(None), (host, port))
+        attempt = self._next()
+        peer = Peer(attempt.factory.buildProtocol(None), attempt.address)
         if told:
             peer.introduce(bookie)
         return peer
 
     def refuse(self) -> None:
-        factory = self.tcpClients[self._taken][2]
-        self._taken += 1
-        factory.clientConnectionFailed(None, Failure(ConnectionRefusedError()))
+        self._next().factory.clientConnectionFailed(None, Failure(ConnectionRefusedError()))
 
     def turn(self, seconds: float = 0) -> None:
         self.advance(seconds)

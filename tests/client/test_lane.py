@@ -177,8 +177,12 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_frame():
 def test_a_host_that_stops_reading_shows_as_a_full_socket_and_then_times_out():
     """Back-pressure is visible before the time-out; what waits here is counted."""
 
+    def deaf(host: Host, data: bytes) -> None:
+        heard(host, data)
+        host.transport.pauseProducing()
+
     async def story():
-        async with cluster_of_one(greeted=lambda host: host.transport.pauseProducing(), add_timeout_ms=400) as (bookie, pool, _port):
+        async with cluster_of_one(heard=deaf, add_timeout_ms=400) as (bookie, pool, _port):
             sink = Waiting()
             channel = pool.add_channel(bookie, 1, sink)
             for first in range(0, 400, 100):
