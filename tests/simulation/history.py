@@ -461,7 +461,7 @@ class History:
             self.world.timeline.at(rng.random() * 0.05, bookie.start)
 
     def _do_stop_link(self, rng: Random) -> None:
-        hosts = [bookie.name for bookie in self.bookies]
+        hosts = [bookie.host for bookie in self.bookies]
         users = [client.name for client in self.clients[1:] if client.alive]
         if not users:
             return
@@ -484,7 +484,7 @@ class History:
             self.world.network.cut(end.process.host, end.peer_host)
 
     def _do_slow_host(self, rng: Random) -> None:
-        host = rng.choice(self.bookies).name
+        host = rng.choice(self.bookies).host
         self.world.network.slow[host] = rng.choice((0.0, 0.01, 0.05, 0.3))
 
     def _do_slow_disk(self, rng: Random) -> None:

@@ -79,6 +79,8 @@ class Mutant:
 
 APPEND, SENDING = "quire.client.core.append:AppendMachine", "quire.client.core.sending:Sending"
 RECOVERY, SHELL = "quire.client.core.recovery:RecoveryMachine", "quire.client.recovery:Recovery"
+LANE = "quire.client.lane:Lane"
+UNNAMED = (f"{LANE}._reach", "link.bookie is not None and link.bookie != self.bookie", "False")
 QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.reader:Reader", "quire.client.writer:Writer"
 STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage:Storage", "quire.bookie.journal:Journal", "quire.bookie.checkpoint:Checkpoints"
 GARBAGE, LOGS, COMPACTION = "quire.bookie.garbage:Garbage", "quire.bookie.entry_log:EntryLogs", "quire.bookie.compaction"
@@ -194,6 +196,11 @@ MUTANTS = (
            (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for", "each.first == planned.first for"), UNLOCKED),
     mutant("a repair does not take the ledger's lock", "4.3", "surplus", UNLOCKED),
     mutant("limbo ends with copies missing", "S9", "limbo", (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
+    # Who answers
+    mutant("an address is kept, and nobody hears who answers there", "protocol, who answers", "moves", UNNAMED,
+           (f"{LANE}._reach", "await self._resolve()", "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
+           (f"{LANE}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),
+    mutant("nobody hears who answers", "protocol, who answers", "moves", UNNAMED),
     # Superfluous copies
     mutant("a superfluous copy goes though the others do not answer", "4.3", "surplus", (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),
     mutant("a superfluous copy of a ledger that is not closed goes", "4.3", "idle writer", (f"{SURPLUS}:is_surplus", "metadata.is_closed and all(", "all(")),

@@ -55,6 +55,7 @@ class World:
         self.shared = MemoryCluster("simulation", seed)
         self.shared.ledgers = WatchedLedgers(self.truth)
         self.trace: list[str] | None = None
+        self.hosts: dict[str, SimBookie | None] = {"b-0": None}  # for bookies, one more than there are -> who started there last
         self.listing_lies = 0.0  # how often what a bookie's garbage collection lists is wrong
 
     def tell(self, text: str) -> None:
@@ -97,7 +98,7 @@ class NamedStore(MemoryStore):
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(Elsewhere(process), world.shared)
         self.world = world
-        self.owner = process.host
+        self.owner = process.name
         self._over = False  # the session is, and its process has not heard of it
 
     def expire_session(self) -> None:
@@ -202,7 +203,9 @@ class SimBookie:
     def __init__(self, world: World, name: str, **options: Any) -> None:
         self.world = world
         self.name = name
-        self.id = f"{name}:{PORT}"
+        self.host = f"b-{len(world.hosts)}"  # drawn anew at each start
+        world.hosts[self.host] = None
+        self.id = f"{self.host}:{PORT}"  # fixed: an address that may be another one's
         self.options = BASE.model_copy(update={**SMALL, "advertised_address": name, "bookie_id": self.id, **options})
         self.disk = SimDisk()
         self.sync_seconds = 0.0005
@@ -224,9 +227,17 @@ class SimBookie:
             return
         self.up = True
         self.lives += 1
-        self.process = Process(self.world.timeline, self.name, self.world.network.connect)
+        self._move()
+        self.process = Process(self.world.timeline, self.host, self.world.network.connect, self.name)
         starting = Deferred.fromCoroutine(self._start(self.process))
         starting.addErrback(self._could_not, self.process)
+
+    def _move(self) -> None:
+        """A start is on any host where no bookie runs, perhaps one where another was and is still looked for."""
+        hosts = self.world.hosts
+        self.host = self.world.random.choice([host for host, last in hosts.items() if last is None or not last.up or last.host != host or last is self])
+        self.world.truth.seen["bookie at an address that another one had"] += hosts[self.host] not in (None, self)
+        hosts[self.host] = self
 
     async def _start(self, process: Process) -> None:
         world, options = self.world, self.options
@@ -274,12 +285,12 @@ class SimBookie:
         restoring.note_running(self.disk, options, self.disk.boot_id())
         listener = Listener(process, options, self.service)
         listener.startFactory()
-        world.network.listeners[self.name, PORT] = (process, lambda: listener.buildProtocol(None))
+        world.network.listeners[self.host, PORT] = (process, lambda: listener.buildProtocol(None))
         self.registration = Registration(store, self.id, self._failed)
-        await self.registration.start(ServiceInfo.of(self.name, PORT), False)
+        await self.registration.start(ServiceInfo.of(self.host, PORT), False)
         self.garbage.start()
         self.serving = store.lying = True
-        world.tell(f"{self.name} serves")
+        world.tell(f"{self.name} serves at {self.host}")
 
     def _could_not(self, failure: Any, process: Process) -> None:
         cause = failure.value.__cause__ or failure.value
@@ -425,7 +436,7 @@ class SimBookie:
         assert self.process is not None
         self.up = self.serving = False
         self.process.alive = False
-        self.world.network.listeners.pop((self.name, PORT), None)
+        self.world.network.listeners.pop((self.host, PORT), None)
         self.world.network.drop_process(self.process)
         self.store.close()
         if self._client is not None:

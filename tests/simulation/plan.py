@@ -172,6 +172,11 @@ profile(
     chance_on=1.0, steps=(8, 25), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(2, 3), writers=(1,), gap=0.05, fault_rates=(0.0,), bookie=DUSTY,
 )  # fmt: skip
 profile(
+    "moves",
+    {"kill": 14, "start": 24, "open": 8, "look": 3, "poll": 5, "cut": 6},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 2)), spares=(0, 2), writers=(1, 2), gap=0.02, fault_rates=(0.0, 0.0, 0.3),
+)  # fmt: skip
+profile(
     "clocks",
     {"jump": 20, "kill": 5, "start": 8, "open": 4, "look": 4, "poll": 5, "follow": 2, "stop_link": 4, "heal": 5, "repair": 3, "slow_host": 3, "close": 1},
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2)), spares=(0, 2), writers=(1, 2), gap=0.02, modes=MODES,

@@ -17,7 +17,7 @@ from tests.simulation.plan import PROFILES, Plan, Profile, Step, draw
 from tests.simulation.truth import Violation
 
 MIXED = ("mix", "mix", "recovery", "late add", "new ensemble", "change", "power", "limbo", "tail", "store", "no spare", "deferred", "large ids",
-         "everything", "repair", "garbage", "surplus", "clocks", "new index")  # fmt: skip
+         "everything", "repair", "garbage", "surplus", "clocks", "new index", "moves")  # fmt: skip
 ENOUGH = 10_000  # histories after which every rare case must have been met
 
 # What must have happened at least once in a sweep of `ENOUGH` histories.
@@ -30,7 +30,7 @@ RARE = (
     "read-only bookie", "recoverer against writer", "recoverer crashed", "recovery failed", "recovery refused: too many bookies in doubt",
     "session expired", "several replaced in one change", "sync failed", "tail followed to the close", "tail recovered beyond what was confirmed",
     "torn write", "two recoverers", "unacknowledged tail dropped", "bookie came back in limbo", "went on without a spare", "writer crashed",
-    "writer told that it is fenced", "wrong LAC hint",
+    "writer told that it is fenced", "wrong LAC hint", "bookie at an address that another one had",
     "a day passed", "a listing lied", "a living bookie lacked copies", "another cluster answered", "clock set back far", "clock set forward far",
     "deleted ledger collected", "entry logs compacted", "entry logs removed", "every entry on its whole write quorum", "fragment repaired",
     "garbage collection forced", "index made anew", "ledger deleted", "limbo ended", "power lost inside a round of garbage collection",

@@ -96,9 +96,10 @@ class Timeline:
 class Process:
     """One process on one host: the reactor of everything in it."""
 
-    def __init__(self, timeline: Timeline, host: str, connect: Callable[..., Any] | None = None) -> None:
+    def __init__(self, timeline: Timeline, host: str, connect: Callable[..., Any] | None = None, name: str = "") -> None:
         self.timeline = timeline
         self.host = host
+        self.name = name or host
         self.alive = True
         self.paused_until = 0.0
         self.clock_offset = 0.0
