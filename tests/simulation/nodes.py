@@ -438,7 +438,8 @@ class SimBookie:
         self.process.alive = False
         self.world.network.listeners.pop((self.host, PORT), None)
         self.world.network.drop_process(self.process)
-        self.store.close()
+        # Nobody tells the metadata store: so long the bookie is listed where it was, and somebody else may be there already.
+        self.world.timeline.at(self.world.random.choice((0.0, 0.02, 0.2)), self.store.close)
         if self._client is not None:
             self._client.store.close()
             self._client = None
