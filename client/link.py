@@ -37,6 +37,7 @@ TIMED_OUT = Timeout.code
 CLOSED = ClientClosed.code
 SWEEPS_PER_TIMEOUT = 8
 SILENCE_FACTOR = 3  # a connection that brought no byte for this many time-outs, while requests expired on it, is given up
+ANSWER_BYTES_MORE = 1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
 WHO_TXN = 0  # transactions of requests begin at 1
 WHO = v3.pack_request(BookieInfo(BOOKIE_ID, WHO_TXN))
 
@@ -78,7 +79,8 @@ class Link(Protocol, ABC):
         self._options = options
         self._up = up
         self._down = down
-        self._asking: v3.Replies | None = v3.Replies(options.frame_bytes_max)  # until the other side has said who it is
+        self._answer_bytes_max = options.frame_bytes_max + ANSWER_BYTES_MORE
+        self._asking: v3.Replies | None = v3.Replies(self._answer_bytes_max)  # until the other side has said who it is
         self._ended = False
         self._end: tuple[int, str] | None = None
         self._quiet_since = clock.seconds()  # no byte came since then, though something was, or should have been, answered

@@ -317,6 +317,25 @@ def test_closing_fails_what_waits_and_all_that_comes():
     assert net.getDelayedCalls() == []
 
 
+def test_closing_does_not_wait_for_an_address():
+    """Nor for a connect or a question under way: the store may be slow, and a host may swallow packets."""
+    net = Net()
+    addresses = Addresses()
+    addresses.service_info = lambda _bookie: Deferred()
+    pool = make_pool(net, addresses)
+    sink = Listener()
+    pool.add_channel(BOOKIE, 1, sink)
+    asked = make_pool(net)
+    unanswered = asked.read("10.0.0.2:1", 1, 0)
+    peer = net.accept(told=False)
+    for each in (pool, asked):
+        assert not pending(each.close())
+    assert [code for code, _ in sink.failures] == [-19]
+    assert result(unanswered).code == -19
+    assert peer.transport.aborted
+    assert net.getDelayedCalls() == []
+
+
 def test_a_batch_of_another_ledger_is_a_programming_error():
     net = Net()
     channel = make_pool(net).add_channel(BOOKIE, 1, Listener())
