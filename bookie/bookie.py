@@ -268,7 +268,7 @@ class Bookie:
         self.registration = Registration(self._store, self.id, self._fail)
         assert self._storage is not None
         self._metrics = Metrics(BookieCollector(self.service, self.listener, self.registration, self._storage.counters, self._gauges))
-        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._storage.reindex)).serve)
+        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._storage.reindex)).serve, self.id)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)

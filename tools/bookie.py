@@ -167,8 +167,8 @@ def info(
     table = output.Table(json_wanted, {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12})
     for row in rows:
         address = row["gc"]
-        row["gc"] = said_by(address, GC_PATH)
-        own = said_by(address, STATE_PATH) or {}
+        row["gc"] = said_by(row["bookie"], address, GC_PATH)
+        own = said_by(row["bookie"], address, STATE_PATH) or {}
         row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
         if not json_wanted:
             total, free = row["total_bytes"], row["free_bytes"]
