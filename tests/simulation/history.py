@@ -91,6 +91,7 @@ class History:
             world.trace = [str(plan)]
         world.network.fragmenting = plan.fragmenting
         world.listing_lies = plan.profile.listing_lies
+        world.moving = plan.moving
         self.truth: Truth = world.truth
         self.options = ClientOptions(protocol=plan.protocol, **{**OPTIONS, **dict(plan.modes)})
         self.bookies: list[SimBookie] = []

@@ -56,6 +56,7 @@ class World:
         self.shared.ledgers = WatchedLedgers(self.truth)
         self.trace: list[str] | None = None
         self.hosts: dict[str, SimBookie | None] = {"b-0": None}  # for bookies, one more than there are -> who started there last
+        self.moving = False  # whether a bookie starts on any of them
         self.listing_lies = 0.0  # how often what a bookie's garbage collection lists is wrong
 
     def tell(self, text: str) -> None:
@@ -234,6 +235,8 @@ class SimBookie:
 
     def _move(self) -> None:
         """A start is on any host where no bookie runs, perhaps one where another was and is still looked for."""
+        if not self.world.moving:
+            return
         hosts = self.world.hosts
         self.host = self.world.random.choice([host for host, last in hosts.items() if last is None or not last.up or last.host != host or last is self])
         self.world.truth.seen["bookie at an address that another one had"] += hosts[self.host] not in (None, self)
@@ -438,8 +441,10 @@ class SimBookie:
         self.process.alive = False
         self.world.network.listeners.pop((self.host, PORT), None)
         self.world.network.drop_process(self.process)
-        # Nobody tells the metadata store: so long the bookie is listed where it was, and somebody else may be there already.
-        self.world.timeline.at(self.world.random.choice((0.0, 0.02, 0.2)), self.store.close)
+        if self.world.moving:  # nobody tells the metadata store: so long it is listed where it was, and somebody else may be there already
+            self.world.timeline.at(self.world.random.choice((0.0, 0.02, 0.2)), self.store.close)
+        else:
+            self.store.close()
         if self._client is not None:
             self._client.store.close()
             self._client = None
