@@ -298,7 +298,7 @@ class MetadataStore(ABC):
     def lock_repair(self, ledger: int) -> Deferred[Callable[[], Deferred[None]] | None]:
         """
         Takes the lock under which one process at a time repairs a ledger: gives what releases it, or None: another one has it, or this store has no such
-        locks.  It goes with the session.
+        locks.  It goes with the session, and a release after that does nothing.
         """
         return succeed(None)
 
@@ -321,11 +321,15 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
-        """Takes it off one list.  `NotRegistered`."""
+        """Takes what this session registered off one list; another's is never touched.  `NotRegistered`."""
 
     @abstractmethod
     def bookies(self) -> Deferred[BookieList]:
         """Who is registered now."""
+
+    def known_bookies(self) -> Deferred[BookieList]:
+        """Who is registered as far as this handle has heard, which may be behind by a moment: to choose from, never as evidence."""
+        return self.bookies()
 
     @abstractmethod
     def watch_bookies(self, fn: BookieWatcher) -> Watch:
@@ -341,7 +345,10 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def on_session_lost(self, fn: Callable[[], None]) -> None:
-        """Calls `fn` after the session expired: registrations made through this handle are gone, and a new session is there to make them again."""
+        """
+        Calls `fn` when registrations made through this handle are gone: after the session expired, once a new one is there to make them again; or because
+        somebody removed one while the session lives.
+        """
 
     # -- cookies ---------------------------------------------------------------------------------------------------
 
