@@ -14,7 +14,7 @@ Safety: nothing is answered before it is committed; a commit that fails fails ev
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -30,7 +30,7 @@ from quire.metadata import sqlite_tables as tables
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
 from quire.metadata.session_file import Boottime, SessionFile, forget, is_alive
 from quire.metadata.sqlite_tables import Connection
-from quire.metadata.sqlite_watches import Watches
+from quire.metadata.sqlite_watches import BOOKIES, EVERYTHING, Watches
 from quire.metadata.store import (
     ANY,
     CLOSED_MESSAGE,
@@ -69,12 +69,13 @@ RETIRE_S = 5.0  # how long close() waits for the thread's last job
 
 @dataclass(slots=True)
 class Job:
-    """One call on the store's thread.  Jobs that write share a transaction with their neighbours."""
+    """One call on the store's thread.  Jobs that write share a transaction with their neighbours, and say what they may change."""
 
     work: Callable[[Connection], Any]
     answer: "Deferred[Any]"
     writes: bool = False
     creates: bool = False  # may make the file
+    changes: tuple[int, ...] = ()  # the watched things that it may change: ledgers, BOOKIES, EVERYTHING
     result: Any = None
     error: Exception | None = None
 
@@ -109,6 +110,7 @@ class SQLiteFile:
                 broken = error if isinstance(error, LedgerError) else MetaStore(f"{self._uri}: {error}")
                 for job in group:
                     job.fail(broken)
+                    job.changes = (EVERYTHING,) if job.writes else ()
             start = end
 
     def _attempt(self, connection: sqlite3.Connection, job: Job) -> None:
@@ -149,11 +151,12 @@ class SQLiteFile:
         try:
             connection.execute("PRAGMA synchronous=FULL")
             if create and tables.is_empty(connection):
-                connection.execute("PRAGMA journal_mode=WAL")
+                tables.keep_log(connection, self._uri)
                 connection.execute("BEGIN IMMEDIATE")
                 tables.make_tables(connection)
                 connection.execute("COMMIT")
             tables.check_tables(connection, self._uri)
+            tables.keep_log(connection, self._uri)
         except BaseException:
             connection.close()
             raise
@@ -184,6 +187,7 @@ class SQLiteStore(MetadataStore):
         self._session: SessionFile | None = None
         self._opening: list[Deferred[str]] = []  # who waits for the session that is being made
         self._lost: list[Callable[[], None]] = []
+        self._own: dict[str, tuple[str, bool]] = {}  # bookies that are registered here: the session, and whether read-only
         self._heartbeat: Timer | None = None
         self._watches = Watches(reactor, self.uri, POLL_S, self.run, self._dead, self.bury)
 
@@ -195,20 +199,19 @@ class SQLiteStore(MetadataStore):
         self._reactor.callFromThread(self._answer, jobs)
 
     def _answer(self, jobs: list[Job]) -> None:
-        if any(job.writes for job in jobs):
-            self._watches.look_soon()
+        self._watches.wrote({each for job in jobs for each in job.changes})
         for job in jobs:
             if job.error is not None:
                 job.answer.errback(job.error)
             else:
                 job.answer.callback(job.result)
 
-    def run(self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False) -> Deferred[T]:
+    def run(self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False, changes: tuple[int, ...] = ()) -> Deferred[T]:
         """Runs `work(connection)` on the thread; in a transaction if it writes.  It always ends: a disk that hangs is `MetaStore`."""
         if self._closed:
             return fail(MetaStore(CLOSED_MESSAGE))
         answer: Deferred[T] = Deferred()
-        self._worker.submit(Job(work, answer, writes, creates))
+        self._worker.submit(Job(work, answer, writes, creates, changes))
         return self._bounded(answer)
 
     def _bounded(self, answer: Deferred[T]) -> Deferred[T]:
@@ -309,19 +312,35 @@ class SQLiteStore(MetadataStore):
         if session is None or self._closed:
             return
 
-        def beat(connection: Connection) -> bool:
+        def beat(connection: Connection) -> tuple[bool, set[tuple[str, bool]]]:
             session.beat()
-            return tables.has_session(connection, session.name)
+            return tables.has_session(connection, session.name), tables.registered(connection, session.name)
 
+        expected = dict(self._own)
         try:
-            alive = await self.run(beat)
+            alive, registered = await self.run(beat)
         except LedgerError as error:
             log.warn("{uri}: heartbeat failed: {error}", uri=self.uri, error=str(error))
-            alive = True  # nobody said otherwise
+            alive, registered = True, None  # nobody said otherwise
         if not alive:
             await self._lose(session)
         elif not self._closed and self._session is session:
             self._beat_later()
+            if registered is not None:
+                self._compare(expected, session.name, registered)
+
+    def _compare(self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]) -> None:
+        """Tells of registrations that somebody else has removed; one that was made or given up since the look began is left to the next look."""
+        gone = [bookie for bookie, own in expected.items() if own[0] == session and self._own.get(bookie) == own and (bookie, own[1]) not in registered]
+        for bookie in gone:
+            log.warn("{uri}: the registration of {bookie} is gone, and not by this process", uri=self.uri, bookie=bookie)
+            del self._own[bookie]
+        if gone:
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        for fn in list(self._lost):
+            tell(fn)
 
     async def _lose(self, session: SessionFile) -> None:
         """Others ended the session: forget it, make a new one, then tell."""
@@ -329,14 +348,14 @@ class SQLiteStore(MetadataStore):
             return
         log.warn("{uri}: the session expired, its registrations are gone", uri=self.uri)
         self._session = None
+        self._own.clear()
         session.close()
         try:
             await self._session_name()
         except LedgerError as error:
             log.error("{uri}: no new session: {error}", uri=self.uri, error=str(error))
         if not self._closed:
-            for fn in list(self._lost):
-                tell(fn)
+            self._tell_lost()
 
     def _is_alive(self, name: str, timeout_ms: int) -> bool:
         """On the thread: whether the owner of a session lives."""
@@ -365,7 +384,7 @@ class SQLiteStore(MetadataStore):
             self._bury(self._dead(connection), connection)
             tables.destroy_cluster(connection, self.uri, instance_id)
 
-        return self.run(destroy, writes=True)
+        return self.run(destroy, writes=True, changes=(EVERYTHING,))
 
     # -- ledgers ---------------------------------------------------------------------------------------------------
 
@@ -385,7 +404,7 @@ class SQLiteStore(MetadataStore):
             tables.create_ledger(connection, self.uri, ledger, data)
             return Versioned(metadata, 0)
 
-        return self.run(create, writes=True)
+        return self.run(create, writes=True, changes=(ledger,))
 
     def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:
         try:
@@ -407,14 +426,14 @@ class SQLiteStore(MetadataStore):
             tables.write_ledger(connection, self.uri, ledger, data, version)
             return Versioned(metadata, version + 1)
 
-        return self.run(write, writes=True)
+        return self.run(write, writes=True, changes=(ledger,))
 
     def delete_ledger(self, ledger: int) -> Deferred[None]:
         try:
             check_ledger_id(ledger)
         except LedgerError as error:
             return fail(error)
-        return self.run(lambda connection: tables.delete_ledger(connection, ledger), writes=True)
+        return self.run(lambda connection: tables.delete_ledger(connection, ledger), writes=True, changes=(ledger,))
 
     def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
         try:
@@ -445,8 +464,9 @@ class SQLiteStore(MetadataStore):
         deadline = self._reactor.seconds() + self._timeout + GRACE_S
         while True:
             name = await self._session_name()
-            outcome = await self.run(partial(self._try_register, name, bookie, info, read_only), writes=True)
+            outcome = await self.run(partial(self._try_register, name, bookie, info, read_only), writes=True, changes=(BOOKIES,))
             if outcome == "done":
+                self._own[bookie] = name, read_only
                 return
             if outcome == "lost" and self._session is not None and self._session.name == name:
                 await self._lose(self._session)
@@ -470,7 +490,10 @@ class SQLiteStore(MetadataStore):
         return "done"
 
     def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
-        return self.run(lambda connection: tables.unregister(connection, self.uri, bookie, read_only), writes=True)
+        session = self._session.name if self._session is not None else ""
+        if self._own.get(bookie) == (session, read_only):
+            del self._own[bookie]
+        return self.run(lambda connection: tables.unregister(connection, self.uri, session, bookie, read_only), writes=True, changes=(BOOKIES,))
 
     def bookies(self) -> Deferred[BookieList]:
         return Deferred.fromCoroutine(self._bookies())
@@ -488,7 +511,7 @@ class SQLiteStore(MetadataStore):
 
     def bury(self, names: Sequence[str]) -> Deferred[None]:
         """Removes sessions that were found dead; names are never used again, so this can't hit a living one."""
-        return self.run(partial(self._bury, names), writes=True)
+        return self.run(partial(self._bury, names), writes=True, changes=(BOOKIES,))
 
     def watch_bookies(self, fn: BookieWatcher) -> Watch:
         return self._watches.add_bookies(fn)

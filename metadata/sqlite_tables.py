@@ -5,6 +5,8 @@ Knows: SQL.  Each function here is one step inside a transaction that its caller
 Does not know: threads, files, who calls, or when the transaction ends.
 """
 
+import json
+import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -78,6 +80,22 @@ def make_tables(connection: Connection) -> None:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+
+def keep_log(connection: Connection, uri: str) -> None:
+    """
+    WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose removal nobody syncs (synchronous=FULL does
+    not), so that a power loss could bring it back and undo what was told.
+    """
+    if scalar(connection, "PRAGMA journal_mode") == "wal":
+        return
+    try:
+        mode = scalar(connection, "PRAGMA journal_mode=WAL")
+    except sqlite3.Error as error:
+        mode = str(error)
+    if mode != "wal":
+        next_step = "put the file where this process may write, on a local file system, see that no other program holds it, and try again"
+        raise MetaStore(f"{uri} has no write-ahead log and can't be given one ({mode}), without which a power loss may undo a change: {next_step}")
 
 
 def check_tables(connection: Connection, uri: str) -> None:
@@ -158,6 +176,11 @@ def delete_ledger(connection: Connection, ledger: int) -> None:
         connection.execute("INSERT INTO counters VALUES ('deletions', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
 
 
+def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
+    """Those of the ledgers that exist."""
+    return dict(connection.execute("SELECT id, version FROM ledgers WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ledgers)),)).fetchall())
+
+
 def absent_ledgers(connection: Connection, uri: str, ledgers: Sequence[int]) -> list[int]:
     cluster(connection, uri)
     exists = connection.execute
@@ -213,17 +236,32 @@ def register(connection: Connection, bookie: str, read_only: bool, session: str,
     connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ?", (bookie, int(not read_only)))
 
 
-def unregister(connection: Connection, uri: str, bookie: str, read_only: bool) -> None:
-    if connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ?", (bookie, int(read_only))).rowcount != 1:
-        raise NotRegistered(f"{uri}: {bookie} is not registered")
+def unregister(connection: Connection, uri: str, session: str, bookie: str, read_only: bool) -> None:
+    changed = connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ? AND session = ?", (bookie, int(read_only), session)).rowcount
+    if changed != 1:
+        raise NotRegistered(f"{uri}: {bookie} is not registered by this session")
+
+
+def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
+    """What a session has registered: bookie, whether read-only."""
+    return {(row[0], bool(row[1])) for row in connection.execute("SELECT bookie, read_only FROM bookies WHERE session = ?", (session,)).fetchall()}
+
+
+def bookie_rows(connection: Connection) -> list[tuple[str, int, bytes]]:
+    """Everybody who is registered, as it is stored: bookie, whether read-only, information."""
+    return connection.execute("SELECT bookie, read_only, info FROM bookies ORDER BY bookie").fetchall()
+
+
+def listed(rows: Iterable[tuple[str, int, bytes]]) -> BookieList:
+    writable: dict[str, ServiceInfo] = {}
+    read_only: dict[str, ServiceInfo] = {}
+    for bookie, is_read_only, info in rows:
+        (read_only if is_read_only else writable)[bookie] = service_info.decode_or_unknown(bookie, info)
+    return BookieList(writable, read_only)
 
 
 def bookies(connection: Connection) -> BookieList:
-    writable: dict[str, ServiceInfo] = {}
-    read_only: dict[str, ServiceInfo] = {}
-    for bookie, is_read_only, info in connection.execute("SELECT bookie, read_only, info FROM bookies ORDER BY bookie").fetchall():
-        (read_only if is_read_only else writable)[bookie] = service_info.decode_or_unknown(bookie, info)
-    return BookieList(writable, read_only)
+    return listed(bookie_rows(connection))
 
 
 # -- cookies -------------------------------------------------------------------------------------------------------
