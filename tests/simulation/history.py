@@ -503,8 +503,18 @@ class History:
 
     def _do_expire(self, rng: Random) -> None:
         bookie = self.some_bookie(rng)
-        if bookie is not None and hasattr(bookie, "store"):
-            self.seen["session expired"] += 1
+        if bookie is None or not hasattr(bookie, "store"):
+            return
+        kind = rng.randrange(4)
+        if kind == 0:
+            self.seen["registration removed by somebody"] += 1
+            bookie.unlist()
+            return
+        self.seen["session expired"] += 1
+        if kind == 1:
+            self.seen["unregistered after the session's end"] += 1
+            bookie.leave_late(rng.choice((0.0, 0.05, 0.5)))
+        else:
             bookie.store.expire_session()
 
     def _do_jump(self, rng: Random) -> None:
@@ -577,6 +587,9 @@ class History:
             if bookie.storage is not None and bookie.storage.read_only is None:
                 bookie.read_only(False)
         self.let_pass(QUIET_SECONDS)
+        unlisted = [bookie.name for bookie in self.bookies if bookie.serving and world.shared.bookie_list().find(bookie.id) is None]
+        if unlisted:
+            raise Violation("listed", f"{unlisted} serve and are in no list")
         for bookie in self.bookies:
             if not bookie.up and not bookie.gone:
                 bookie.start()

@@ -83,7 +83,7 @@ QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.read
 STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage:Storage", "quire.bookie.journal:Journal", "quire.bookie.checkpoint:Checkpoints"
 GARBAGE, LOGS, COMPACTION = "quire.bookie.garbage:Garbage", "quire.bookie.entry_log:EntryLogs", "quire.bookie.compaction"
 RECOVER, COPIER, RESTORE = "quire.replication.recover", "quire.replication.copier:FragmentCopier", "quire.replication.restore:Restoration"
-SURPLUS = "quire.replication.surplus"
+SURPLUS, MEMORY = "quire.replication.surplus", "quire.metadata.memory_store:MemoryStore"
 UNLOCKED = (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")
 
 
@@ -194,6 +194,12 @@ MUTANTS = (
            (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for", "each.first == planned.first for"), UNLOCKED),
     mutant("a repair does not take the ledger's lock", "4.3", "surplus", UNLOCKED),
     mutant("limbo ends with copies missing", "S9", "limbo", (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
+    # Sessions
+    mutant("a bookie that stops unlists its successor", "metadata 5.1", "everything",
+           (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),
+    mutant("a repair lock is given back in another session", "4.3", "surplus",
+           (f"{MEMORY}._release_repair", "if held == session:", "if held is not None:")),
+    mutant("a bookie does not look at its own registration", "metadata 5.1", "everything", (f"{MEMORY}._look", "self._look_at_own()", "pass")),
     # Superfluous copies
     mutant("a superfluous copy goes though the others do not answer", "4.3", "surplus", (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),
     mutant("a superfluous copy of a ledger that is not closed goes", "4.3", "idle writer", (f"{SURPLUS}:is_surplus", "metadata.is_closed and all(", "all(")),

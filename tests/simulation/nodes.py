@@ -6,6 +6,7 @@ the simulated network.  Only what touches the machine is replaced: files, RocksD
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from errno import EIO
 from random import Random
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
-from quire.metadata.store import Cluster, ServiceInfo, Versioned
+from quire.metadata.store import Cluster, NotRegistered, ServiceInfo, Versioned
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.restore import restore
@@ -54,6 +55,7 @@ class World:
         self.truth = Truth()
         self.shared = MemoryCluster("simulation", seed)
         self.shared.ledgers = WatchedLedgers(self.truth)
+        self.shared.went = self.truth.went
         self.trace: list[str] | None = None
         self.listing_lies = 0.0  # how often what a bookie's garbage collection lists is wrong
 
@@ -387,6 +389,24 @@ class SimBookie:
         async for rows in restoring.suspects(self.store, self.id, lost):
             await storage.mark_limbo(rows)
         await storage.mark_limbo({})
+
+    def leave_late(self, seconds: float) -> None:
+        """A process of this bookie is told to stop while its session ends: what it sends to be listed no more arrives later."""
+        unregister = self.store._unregister
+        session, read_only = self.store._session, self.id in self.world.shared.read_only
+        self.store.expire_session()
+
+        def arrive() -> None:
+            with suppress(NotRegistered):
+                unregister(self.id, read_only, session)
+
+        self.world.timeline.at(seconds, arrive)
+
+    def unlist(self) -> None:
+        """Somebody removes its registration."""
+        shared = self.world.shared
+        if shared.writable.pop(self.id, None) is not None or shared.read_only.pop(self.id, None) is not None:
+            shared.changed()
 
     def read_only(self, on: bool) -> None:
         if self.up and hasattr(self, "registration"):

@@ -28,6 +28,7 @@ RARE = (
     "disk destroyed", "empty last fragment at close", "ensemble change", "force refused", "forced", "journal replayed", "limbo answer",
     "metadata answer lost", "metadata failed", "metadata slow", "partition", "power lost inside a write", "process paused", "read past what is confirmed",
     "read-only bookie", "recoverer against writer", "recoverer crashed", "recovery failed", "recovery refused: too many bookies in doubt",
+    "registration removed by somebody", "unregistered after the session's end",
     "session expired", "several replaced in one change", "sync failed", "tail followed to the close", "tail recovered beyond what was confirmed",
     "torn write", "two recoverers", "unacknowledged tail dropped", "bookie came back in limbo", "went on without a spare", "writer crashed",
     "writer told that it is fenced", "wrong LAC hint",

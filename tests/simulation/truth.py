@@ -236,6 +236,11 @@ class Truth:
 
     # Metadata
 
+    def went(self, what: str, key: object, owner: int, by: int) -> None:
+        """A registration or lock was removed by a call in session `by`; with its own session it may go without one."""
+        if owner != by:
+            self.break_("owner", f"the {what} of {key}, made in session {owner}, was removed in session {by}")
+
     def metadata_deleted(self, ledger: int) -> None:
         truth = self.ledgers.get(ledger)
         if truth is not None:
