@@ -41,7 +41,8 @@ from quire.protocol.errors import MetaStore
 log = Logger()
 
 READ_ONLY = "readonly"
-GRACE_S = 1.0  # the server notices an expiry at the end of a tick, of which a session has two at least
+GRACE_S = 1.0
+TICKS_PER_SESSION_MIN = 2  # the server notices an expiry at the end of a tick
 RETRY_S = 0.2
 
 
@@ -146,8 +147,7 @@ class BookieRegistry:
             if gone is None:  # nothing is watched that needn't be waited for
                 gone = Deferred()
                 continue
-            granted_s = self._session.granted_s
-            deadline = began + granted_s + max(GRACE_S, granted_s / 2)
+            deadline = began + self._session.granted_s * (1 + 1 / TICKS_PER_SESSION_MIN) + GRACE_S
             timer = self._reactor.callLater(max(0.0, deadline - self._reactor.seconds()), gone.cancel)
             self._queueing.add(gone)
             try:

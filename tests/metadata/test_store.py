@@ -476,6 +476,103 @@ def test_expiry(place):
     run(story)
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_unregistering_after_the_end_of_the_session_harms_no_successor(place, read_only):
+    """Whoever goes on behind the end of its session takes nobody else off a list: not at once, and not once it knows."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        lost = Heard()
+        store.on_session_lost(lost)
+        await store.register_bookie("a:1", HERE, read_only)
+        await place.expire(store)
+        await other.register_bookie("a:1", THERE, read_only)
+        await failing(store.unregister_bookie("a:1", read_only), NotRegistered)
+        assert (await other.bookies()).find("a:1") == THERE
+        await lost.until(lambda _: True)
+        await failing(store.unregister_bookie("a:1", read_only), NotRegistered)
+        assert (await other.bookies()).find("a:1") == THERE
+        await other.unregister_bookie("a:1", read_only)
+
+    run(story)
+
+
+def test_a_lock_released_after_the_end_of_the_session_harms_no_successor(place):
+    """Its new owner keeps it, and who had it before may ask for it again."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        if not store.locks_repairs:
+            return
+        lost = Heard()
+        store.on_session_lost(lost)
+        release = await store.lock_repair(7)
+        await place.expire(store)
+        theirs = await other.lock_repair(7)
+        await release()
+        await lost.until(lambda _: True)
+        await release()
+        assert await store.lock_repair(7) is None
+        assert await (await place.open()).lock_repair(7) is None
+        await theirs()
+        again = await store.lock_repair(7)
+        await release()
+        assert await other.lock_repair(7) is None
+        await again()
+
+    run(story)
+
+
+def test_a_registration_that_somebody_removes_is_told(place):
+    """The session lives, the registration does not: its owner hears of it and may register again; who has the id by then keeps it."""
+
+    async def story():
+        store, other = await place.ready(), await place.open(session_timeout_ms=900)
+        lost, taken = Heard(), Heard()
+        store.on_session_lost(lost)
+        other.on_session_lost(taken)
+        await store.register_bookie("a:1", HERE, read_only=True)
+        await store.register_bookie("a:1", HERE)
+        await other.register_bookie("b:1", HERE)
+        await place.unlist("a:1")
+        await lost.until(lambda _: True)
+        await store.register_bookie("a:1", THERE)
+        assert (await other.bookies()).find("a:1") == THERE
+        await place.unlist("b:1")
+        await store.register_bookie("b:1", THERE)
+        await taken.until(lambda _: True)
+        await failing(other.register_bookie("b:1", HERE), BookieRegistered)
+        assert (await other.bookies()).find("b:1") == THERE
+        await store.unregister_bookie("b:1")
+        assert (len(lost.all), len(taken.all)) == (1, 1)
+
+    run(story)
+
+
+def test_known_bookies_follow_those_who_come_and_go(place):
+    """What the handle has heard of becomes what there is, without being asked for; a closed handle knows nobody."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        assert await other.known_bookies() == BookieList({}, {})
+        heard = Heard()
+        other.watch_bookies(heard)
+        await store.register_bookie("a:1", HERE)
+        await heard.until(lambda seen: seen == BookieList({"a:1": HERE}, {}))
+        assert await other.known_bookies() == BookieList({"a:1": HERE}, {})
+        await store.register_bookie("a:1", THERE)
+        await store.register_bookie("b:1", HERE, read_only=True)
+        await heard.until(lambda seen: seen == BookieList({"a:1": THERE}, {"b:1": HERE}))
+        assert await other.known_bookies() == BookieList({"a:1": THERE}, {"b:1": HERE})
+        await store.close()
+        await heard.until(lambda seen: seen == BookieList({}, {}))
+        assert await other.known_bookies() == BookieList({}, {})
+        await other.close()
+        await failing(other.known_bookies(), MetaStore)
+
+    run(story)
+
+
 def test_watches_outlive_an_expiry(place):
     """The watches of a handle whose session expired go on, and miss nothing."""
 

@@ -4,18 +4,26 @@ import json
 import os
 import signal
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
+from inspect import iscoroutine
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import KazooState
+from twisted.internet.defer import Deferred, DeferredList, gatherResults, succeed
 from twisted.internet.threads import deferToThread
 
+from quire.client.api import Client
+from quire.client.core.adds import StoreEnsemble
+from quire.conf.client import ClientOptions
 from quire.metadata import codec, service_info
 from quire.metadata.ledger import LedgerState
-from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, ServiceInfo, WrongCluster
+from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster, pause
 from quire.metadata.uri import open_store
+from quire.metadata.zk_session import SessionOver, ZooKeeperSession
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.zookeeper import ZooKeeper
 from tests.metadata.made import BOOKIES, ledger
@@ -393,6 +401,216 @@ def test_a_registration_survives_a_lost_connection(lossy, zookeeper_place):
         assert await other.bookies() == BookieList({}, {"a:1": HERE})
 
     run(story)
+
+
+# -- sessions ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def asleep(store):
+    """What its connection has to tell reaches the store at the end of the block only, as if its process had slept meanwhile."""
+    told, real = [], store.session._state_changed
+    store.session._state_changed = lambda *news: told.append(news)
+    try:
+        yield
+    finally:
+        store.session._state_changed = real
+        for news in told:
+            real(*news)
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, connected):
+    """
+    A bookie and a repair sleep past their session, others take their places, and they wake up to leave: before they hear of the new session, which kazoo has
+    by then, or while they wait for the connection.  What they send is for their old session.
+    """
+
+    async def story():
+        store, other = await zookeeper_place.ready(), await zookeeper_place.open()
+        await store.register_bookie("a:1", HERE)
+        release = await store.lock_repair(7)
+        with asleep(store):
+            old = store.session.id
+            await zookeeper_place.expire(store)
+            await other.register_bookie("a:1", ServiceInfo.of("127.0.0.1", 3182))
+            assert await other.lock_repair(7) is not None
+            while store.session._current in {0, old}:
+                await pause(reactor, 0.01)
+            store.session._connected = connected
+            leaving = [failing(store.session.delete(path, session=old), SessionOver) for path in (store._lock_of(7), store._registry._path("a:1", False))]
+            leaving += [failing(store.unregister_bookie("a:1"), NotRegistered), release()]
+            leaving = [Deferred.fromCoroutine(each) if iscoroutine(each) else each for each in leaving]
+            for _ in range(2 * connected):  # whatever goes out now is done when these are
+                await store.session.sync("/")
+        await gatherResults(leaving)
+        assert (await other.bookies()).writable["a:1"].bookie_address()[1] == 3182
+        assert await store.lock_repair(7) is None
+
+    run(story)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, number):
+    """The answer of a leave is lost and the session with it; another process has the id and the lock when it is tried again."""
+    proxy, store = lossy
+
+    async def story():
+        other = await zookeeper_place.ready()
+        await store.register_bookie("a:1", HERE)
+        release = await store.lock_repair(7)
+        client_id = store.session.client_id
+        proxy.lose_answer(number)
+        leaving, released = store.unregister_bookie("a:1"), release()
+        while not proxy.lost:
+            await pause(reactor, 0.01)
+        proxy.refusing = True
+        proxy.drop()
+        ending = KazooClient(zookeeper_place.uri.split("/")[2], client_id=client_id)
+        await deferToThread(ending.start)
+        await deferToThread(ending.stop)
+        await deferToThread(ending.close)
+        await other.register_bookie("a:1", HERE)
+        assert await other.lock_repair(7) is not None
+        proxy.refusing = False
+        outcome = (await DeferredList([leaving, released], consumeErrors=True))[0]
+        assert outcome[0] or outcome[1].check(NotRegistered)
+        assert list((await other.bookies()).writable) == ["a:1"]
+        assert await store.lock_repair(7) is None
+
+    run(story)
+
+
+def test_the_end_of_a_session_is_told_before_anybody_goes_on():
+    """Who waited for the connection finds what the old session had made forgotten."""
+    happened = []
+    session = ZooKeeperSession(reactor, ["127.0.0.1:1"], "zk://127.0.0.1:1/ledgers", 5.0)
+    session.on_expired = lambda: happened.append("expired")
+    session.on_connected = lambda: happened.append("connected")
+
+    async def story():
+        session._state_changed(KazooState.CONNECTED, (1, b""))
+        session._state_changed(KazooState.SUSPENDED, None)
+        waiting = Deferred.fromCoroutine(session._connection(reactor.seconds() + 5)).addCallback(lambda _: happened.append("goes on"))
+        session._state_changed(KazooState.CONNECTED, (2, b""))
+        await waiting
+        assert happened == ["connected", "expired", "connected", "goes on"]
+        await session.close()
+
+    run(story)
+
+
+def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tmp_path):
+    """A timeout below two ticks is two ticks to the server, which counts them by the tick: a bookie that was killed is back at the first try."""
+
+    async def story():
+        server = await deferToThread(ZooKeeper, tmp_path, tick_ms=1000)
+        proxy = Proxy(reactor, server.port)
+        await proxy.start()
+        try:
+            killed = await open_store(reactor, server.uri.replace(server.address, f"127.0.0.1:{proxy.port}"), session_timeout_ms=1000)
+            again = await open_store(reactor, server.uri, session_timeout_ms=1000)
+            await again.init_cluster()
+            await killed.register_bookie("a:1", HERE)
+            proxy.refusing = True
+            proxy.drop()
+            await again.register_bookie("a:1", HERE)
+            assert again.session.granted_s == 2.0
+            await again.close()
+            await killed.close()
+        finally:
+            await proxy.stop()
+            await deferToThread(server.stop)
+
+    run(story, timeout=60)
+
+
+# -- what it costs -------------------------------------------------------------------------------------------------
+
+
+def kept(store) -> int:
+    """Watchers that kazoo keeps."""
+    client = store.session._client
+    return sum(map(len, [*client._data_watchers.values(), *client._child_watchers.values()]))
+
+
+async def answered(proxy, store, *operations) -> list[int]:
+    """How many answers the server gave for each of them."""
+    counts = []
+    for operation in operations:
+        before = proxy.answers
+        outcome = operation()
+        await (Deferred.fromCoroutine(outcome) if iscoroutine(outcome) else outcome)
+        await store.session.sync("/")  # behind whatever else was asked for
+        counts.append(proxy.answers - before - 1)
+    return counts
+
+
+def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
+    """
+    With 3 and with 40 ledgers followed and bookies registered, as many requests: to make, open and close a ledger, to replace a bookie, to begin and to end a
+    watch, and for a change of a ledger that is watched.
+    """
+    proxy, store = lossy
+
+    async def story():
+        other = await zookeeper_place.ready()
+        client = Client(reactor, store, ClientOptions())
+        sizes, costs, watchers = (3, 40), [], []
+        made = 0
+        for size in sizes:
+            while made < size:
+                await other.register_bookie(f"b:{made}", HERE)
+                await other.create_ledger(1000 + made, ledger())
+                heard = Heard()
+                store.watch_ledger(1000 + made, heard)
+                await heard.until(lambda _: True)
+                made += 1
+            await client.spares.available()
+            heard = Heard()
+            store.watch_ledger(1000, heard)
+            await heard.until(lambda _: True)
+            self_made, watches = [], []
+
+            async def create(self_made=self_made):
+                self_made.append(await client.create_ledger(3, 3, 2))
+
+            async def change(heard=heard):
+                found = await other.read_ledger(1000)
+                written = await other.write_ledger(1000, found.value.with_ensemble(found.value.last_fragment.first + 1, OTHERS), found.version)
+                await heard.until(lambda seen: seen == written)
+
+            async def watch(watches=watches):
+                heard = Heard()
+                watches.append(store.watch_ledger(2000, heard))
+                await heard.until(lambda _: True)
+
+            await other.create_ledger(2000, ledger())
+            costs.append(
+                await answered(
+                    proxy,
+                    store,
+                    create,
+                    lambda self_made=self_made: self_made[0].close(),
+                    lambda self_made=self_made: client.open_ledger(self_made[0].ledger_id),
+                    lambda: Deferred.fromCoroutine(client.spares.replace(StoreEnsemble(0, ((0, "b:0"),), ("b:0", "b:1"), must=True))),
+                    watch,
+                    lambda watches=watches: succeed(watches[0].cancel()),
+                    change,
+                )
+            )
+            before = kept(store)
+            for _ in range(20):
+                await watch()
+                watches.pop().cancel()
+            watchers.append(kept(store) - before)
+            await other.delete_ledger(2000)
+        assert costs[0] == costs[1]
+        assert costs[1][3:] == [0, 1, 0, 1]
+        assert watchers == [0, 0]
+        await client.close()
+
+    run(story, timeout=60)
 
 
 # -- a store that is down ------------------------------------------------------------------------------------------
