@@ -571,9 +571,10 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
             store.watch_ledger(1000, heard)
             await heard.until(lambda _: True)
             self_made, watches = [], []
+            await store.create_ledger(await store.new_ledger_id(), ledger())  # and the directories above
 
             async def create(self_made=self_made):
-                self_made.append(await client.create_ledger(3, 3, 2))
+                self_made.append(await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2))
 
             async def change(heard=heard):
                 found = await other.read_ledger(1000)
@@ -592,7 +593,7 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
                     store,
                     create,
                     lambda self_made=self_made: self_made[0].close(),
-                    lambda self_made=self_made: client.open_ledger(self_made[0].ledger_id),
+                    lambda self_made=self_made: client.open_ledger(self_made[0].id),
                     lambda: Deferred.fromCoroutine(client.spares.replace(StoreEnsemble(0, ((0, "b:0"),), ("b:0", "b:1"), must=True))),
                     watch,
                     lambda watches=watches: succeed(watches[0].cancel()),
