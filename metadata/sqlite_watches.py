@@ -3,7 +3,7 @@ Watches over the SQLite driver: look, compare, tell.
 
 Knows: when to look (after a commit of ours at once, otherwise every `poll_s` while somebody watches), at what, and who heard what.
 A commit of ours says what it changed, and only that is looked at.  One of another process does not: then the versions of all that
-is watched are asked for in one query, and only what has a new one is read.
+is watched are asked for, without what they stand for, and only what has a new one is read.
 Does not know: threads; `run` takes a look to the store's thread.
 
 Safety: the change counter is read before the values, so a change that comes between is seen by the next look; and a bookie
