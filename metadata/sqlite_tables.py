@@ -178,7 +178,8 @@ def delete_ledger(connection: Connection, ledger: int) -> None:
 
 def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
     """Those of the ledgers that exist."""
-    wanted, found = list(ledgers), {}
+    wanted = list(ledgers)
+    found: dict[int, int] = {}
     for start in range(0, len(wanted), VALUES_MAX):
         some = wanted[start : start + VALUES_MAX]
         found.update(connection.execute(f"SELECT id, version FROM ledgers WHERE id IN ({', '.join('?' * len(some))})", some).fetchall())

@@ -312,14 +312,14 @@ async def statements_of(store, story) -> list[str]:
 
 def test_a_change_costs_what_it_changes(sqlite_place):
     """
-    With 3 and with 300 ledgers watched, as many statements: for a ledger that is made, for a change of one that is watched, for a watch that begins and ends.  A
+    With 3 and with 600 ledgers watched, as many statements: for a ledger that is made, for a change of one that is watched, for a watch.  A
     change by another process reads what it changed, and nothing else.
     """
 
     async def story():
         store, other = await sqlite_place.ready(), await sqlite_place.open()
         costs, made = [], 0
-        for size in (3, 300):
+        for size in (3, 600):
             heard = [Heard() for _ in range(size - made)]
             await gatherResults([store.create_ledger(made + each, ledger()) for each in range(len(heard))])
             for each, ears in enumerate(heard):

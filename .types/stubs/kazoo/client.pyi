@@ -10,6 +10,8 @@ class TransactionRequest:
     def commit_async(self) -> AsyncResult: ...
 
 class KazooClient:
+    _connection: Any
+
     def __init__(
         self,
         hosts: str = ...,
