@@ -151,17 +151,32 @@ class SQLiteFile:
         try:
             connection.execute("PRAGMA synchronous=FULL")
             if create and tables.is_empty(connection):
-                tables.keep_log(connection, self._uri)
+                self._keep_log(connection)
                 connection.execute("BEGIN IMMEDIATE")
                 tables.make_tables(connection)
                 connection.execute("COMMIT")
             tables.check_tables(connection, self._uri)
-            tables.keep_log(connection, self._uri)
+            self._keep_log(connection)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
+
+    def _keep_log(self, connection: sqlite3.Connection) -> None:
+        """
+        WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose removal nobody syncs (synchronous=FULL does
+        not), so that a power loss could bring it back and undo what was told.
+        """
+        if tables.scalar(connection, "PRAGMA journal_mode") == "wal":
+            return
+        try:
+            mode = tables.scalar(connection, "PRAGMA journal_mode=WAL")
+        except sqlite3.Error as error:
+            mode = str(error)
+        if mode != "wal":
+            next_step = "put the file where this process may write, on a local file system, see that no other program holds it, and try again"
+            raise MetaStore(f"{self._uri} has no write-ahead log and can't be given one ({mode}), without which a power loss may undo a change: {next_step}")
 
     def close(self) -> None:
         if self._connection is not None:

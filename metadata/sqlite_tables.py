@@ -5,7 +5,6 @@ Knows: SQL.  Each function here is one step inside a transaction that its caller
 Does not know: threads, files, who calls, or when the transaction ends.
 """
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -80,22 +79,6 @@ def make_tables(connection: Connection) -> None:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-
-
-def keep_log(connection: Connection, uri: str) -> None:
-    """
-    WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose removal nobody syncs (synchronous=FULL does
-    not), so that a power loss could bring it back and undo what was told.
-    """
-    if scalar(connection, "PRAGMA journal_mode") == "wal":
-        return
-    try:
-        mode = scalar(connection, "PRAGMA journal_mode=WAL")
-    except sqlite3.Error as error:
-        mode = str(error)
-    if mode != "wal":
-        next_step = "put the file where this process may write, on a local file system, see that no other program holds it, and try again"
-        raise MetaStore(f"{uri} has no write-ahead log and can't be given one ({mode}), without which a power loss may undo a change: {next_step}")
 
 
 def check_tables(connection: Connection, uri: str) -> None:

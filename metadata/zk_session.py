@@ -39,6 +39,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import AsyncResult
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.logger import Logger
@@ -108,6 +109,25 @@ class Hop:
         self.reactor.callFromThread(self.wake)
 
 
+class Connection(ConnectionHandler):
+    """kazoo's, which tells its client how long the server lets the session live: one and a half times the time-out for reading that it makes of that."""
+
+    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
+        read_ms, connect_ms = super()._connect(host, hostip, port)
+        self.client.granted_s = read_ms * 1.5 / 1000
+        return read_ms, connect_ms
+
+
+class Client(KazooClient):
+    """kazoo's, which knows how long its session lives without a word."""
+
+    def __init__(self, hosts: str, timeout_s: float) -> None:
+        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+        super().__init__(hosts=hosts, timeout=timeout_s, connection_retry=retry, logger=KAZOO_LOG)
+        self.granted_s = timeout_s  # known with the first answer: the server makes it two of its ticks at least
+        self._connection = Connection(self, self._conn_retry.copy(), logger=KAZOO_LOG)
+
+
 class ZooKeeperSession:
     """
     The calls below fail with a `NodeError`, or with `MetaStore` (with the address) when there is no answer within the session timeout.
@@ -118,7 +138,6 @@ class ZooKeeperSession:
     def __init__(self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float) -> None:
         self.uri = uri
         self.timeout_s = timeout_s
-        self.granted_s = timeout_s  # what the server made of it, at least two of its ticks; known with its first answer
         self.on_connected: Callable[[], None] = _nothing
         self.on_expired: Callable[[], None] = _nothing
         self.client_id: tuple[int, bytes] | None = None  # (session id, password) of the last session
@@ -127,22 +146,21 @@ class ZooKeeperSession:
         self._closing: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []  # who waits for the connection
         self._outstanding: set[Deferred[Any]] = set()
-        self._client = KazooClient(
-            hosts=",".join(hosts),
-            timeout=timeout_s,
-            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
-            logger=KAZOO_LOG,
-        )
+        self._client = Client(",".join(hosts), timeout_s)
         self._guard = threading.Lock()
         self._current = 0  # the session that kazoo has, as its connection's thread knows: 0 from its end until the next one is there
         self._client.add_listener(self._hop_state)
-        self._note_granted()
         self._closer: Worker[KazooClient] = Worker("metadata zookeeper close", self._stop_client)
 
     @property
     def id(self) -> int:
         """The session's id, as `ephemeralOwner` shows it; 0 before the first connection."""
         return self.client_id[0] if self.client_id is not None else 0
+
+    @property
+    def granted_s(self) -> float:
+        """How long the server lets the session live without a word, whatever was asked for."""
+        return self._client.granted_s
 
     # -- the connection -------------------------------------------------------------------------------------------
 
@@ -154,18 +172,6 @@ class ZooKeeperSession:
         except MetaStore:
             self.close()
             raise
-
-    def _note_granted(self) -> None:
-        """kazoo keeps to itself how long the server lets the session live: it is one and a half times its time-out for reading."""
-        connection = self._client._connection
-        connect = connection._connect
-
-        def noting(*target: object) -> tuple[float, float]:
-            read_ms, connect_ms = connect(*target)
-            self.granted_s = read_ms * 1.5 / 1000
-            return read_ms, connect_ms
-
-        connection._connect = noting
 
     def _hop_state(self, state: str) -> None:
         """On kazoo's thread."""

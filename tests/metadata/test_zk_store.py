@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from inspect import iscoroutine
 from pathlib import Path
@@ -23,11 +22,12 @@ from quire.metadata import codec, service_info
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster, pause
 from quire.metadata.uri import open_store
-from quire.metadata.zk_session import SessionOver, ZooKeeperSession
+from quire.metadata.zk_session import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.zookeeper import ZooKeeper
 from tests.metadata.made import BOOKIES, ledger
 from tests.metadata.proxy import Proxy
+from tests.metadata.sleeper import Sleeper
 from tests.metadata.stories import Heard, failing
 from tests.reactor import reactor, run
 
@@ -406,44 +406,50 @@ def test_a_registration_survives_a_lost_connection(lossy, zookeeper_place):
 # -- sessions ------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def asleep(store):
-    """What its connection has to tell reaches the store at the end of the block only, as if its process had slept meanwhile."""
-    told, real = [], store.session._state_changed
-    store.session._state_changed = lambda *news: told.append(news)
-    try:
-        yield
-    finally:
-        store.session._state_changed = real
-        for news in told:
-            real(*news)
+def is_new_session(args) -> bool:
+    """Whether that is kazoo's news of a connection."""
+    return args[:1] == (KazooState.CONNECTED,)
 
 
-@pytest.mark.parametrize("connected", [True, False])
-def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, connected):
+@pytest.mark.parametrize("told", ["nothing", "that the connection is lost"])
+def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, told):
     """
-    A bookie and a repair sleep past their session, others take their places, and they wake up to leave: before they hear of the new session, which kazoo has
-    by then, or while they wait for the connection.  What they send is for their old session.
+    A bookie and a repair sleep past their session, others take their places, and they wake up to leave: before they hear of anything, or while they wait for
+    the connection, which kazoo has again by then.  What they send is for their old session.  Who asks to be told of its end is, before anybody goes on.
     """
+    root = root_of(zookeeper_place.uri)
 
     async def story():
-        store, other = await zookeeper_place.ready(), await zookeeper_place.open()
+        sleeper, happened = Sleeper(reactor), []
+        other = await zookeeper_place.ready()
+        store = await open_store(sleeper, zookeeper_place.uri)
+        zookeeper_place.opened.append(store)
+        store.on_session_lost(lambda: happened.append("lost"))
         await store.register_bookie("a:1", HERE)
         release = await store.lock_repair(7)
-        with asleep(store):
-            old = store.session.id
-            await zookeeper_place.expire(store)
-            await other.register_bookie("a:1", ServiceInfo.of("127.0.0.1", 3182))
-            assert await other.lock_repair(7) is not None
-            while store.session._current in {0, old}:
-                await pause(reactor, 0.01)
-            store.session._connected = connected
-            leaving = [failing(store.session.delete(path, session=old), SessionOver) for path in (store._lock_of(7), store._registry._path("a:1", False))]
-            leaving += [failing(store.unregister_bookie("a:1"), NotRegistered), release()]
-            leaving = [Deferred.fromCoroutine(each) if iscoroutine(each) else each for each in leaving]
-            for _ in range(2 * connected):  # whatever goes out now is done when these are
-                await store.session.sync("/")
-        await gatherResults(leaving)
+        old = store.session.id
+        sleeper.asleep = True
+        await zookeeper_place.expire(store)
+        await other.register_bookie("a:1", ServiceInfo.of("127.0.0.1", 3182))
+        assert await other.lock_repair(7) is not None
+        await sleeper.until(is_new_session, Deferred())
+        waiting = succeed(None)
+        if told != "nothing":
+            sleeper.wake(before=is_new_session)
+            waiting = Deferred.fromCoroutine(store.session.start()).addCallback(lambda _: happened.append("goes on"))
+        leaving = [
+            failing(store.session.delete(f"{root}/available/a:1", session=old), SessionOver),
+            failing(store.session.delete(f"{root}/underreplication/locks/urL0000000007", session=old), SessionOver),
+            failing(store.unregister_bookie("a:1"), NotRegistered),
+        ]
+        released = release()
+        leaving = [Deferred.fromCoroutine(each) for each in leaving]
+        leaving += [store.session.exists("/"), released]  # its answer is behind whatever went out
+        if told == "nothing":
+            await sleeper.until(lambda args: args and getattr(args[0], "value", None), Deferred())
+        sleeper.wake()
+        await gatherResults([*leaving, waiting])
+        assert happened == (["lost"] if told == "nothing" else ["lost", "goes on"])
         assert (await other.bookies()).writable["a:1"].bookie_address()[1] == 3182
         assert await store.lock_repair(7) is None
 
@@ -481,25 +487,6 @@ def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, numbe
     run(story)
 
 
-def test_the_end_of_a_session_is_told_before_anybody_goes_on():
-    """Who waited for the connection finds what the old session had made forgotten."""
-    happened = []
-    session = ZooKeeperSession(reactor, ["127.0.0.1:1"], "zk://127.0.0.1:1/ledgers", 5.0)
-    session.on_expired = lambda: happened.append("expired")
-    session.on_connected = lambda: happened.append("connected")
-
-    async def story():
-        session._state_changed(KazooState.CONNECTED, (1, b""))
-        session._state_changed(KazooState.SUSPENDED, None)
-        waiting = Deferred.fromCoroutine(session._connection(reactor.seconds() + 5)).addCallback(lambda _: happened.append("goes on"))
-        session._state_changed(KazooState.CONNECTED, (2, b""))
-        await waiting
-        assert happened == ["connected", "expired", "connected", "goes on"]
-        await session.close()
-
-    run(story)
-
-
 def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tmp_path):
     """A timeout below two ticks is two ticks to the server, which counts them by the tick: a bookie that was killed is back at the first try."""
 
@@ -528,12 +515,6 @@ def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tm
 # -- what it costs -------------------------------------------------------------------------------------------------
 
 
-def kept(store) -> int:
-    """Watchers that kazoo keeps."""
-    client = store.session._client
-    return sum(map(len, [*client._data_watchers.values(), *client._child_watchers.values()]))
-
-
 async def answered(proxy, store, *operations) -> list[int]:
     """How many answers the server gave for each of them."""
     counts = []
@@ -549,14 +530,17 @@ async def answered(proxy, store, *operations) -> list[int]:
 def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
     """
     With 3 and with 40 ledgers followed and bookies registered, as many requests: to make, open and close a ledger, to replace a bookie, to begin and to end a
-    watch, and for a change of a ledger that is watched.
+    watch, and for a change of a ledger that is watched.  However often one was watched, its change is told to us once.
     """
-    proxy, store = lossy
+    proxy, plain = lossy
+    sleeper = Sleeper(reactor)
 
     async def story():
         other = await zookeeper_place.ready()
+        store = await open_store(sleeper, plain.uri)
+        zookeeper_place.opened.append(store)
         client = Client(reactor, store, ClientOptions())
-        sizes, costs, watchers = (3, 40), [], []
+        sizes, costs, hops = (3, 40), [], []
         made = 0
         for size in sizes:
             while made < size:
@@ -600,15 +584,20 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
                     change,
                 )
             )
-            before = kept(store)
             for _ in range(20):
                 await watch()
                 watches.pop().cancel()
-            watchers.append(kept(store) - before)
+            heard = Heard()
+            store.watch_ledger(2000, heard)
+            made_last = await heard.until(lambda _: True)
+            before = sleeper.hops
+            written = await other.write_ledger(2000, made_last.value.recovering(), made_last.version)
+            await heard.until(lambda seen, written=written: seen == written)
+            hops.append(sleeper.hops - before)
             await other.delete_ledger(2000)
         assert costs[0] == costs[1]
         assert costs[1][3:] == [0, 1, 0, 1]
-        assert watchers == [0, 0]
+        assert hops == [2, 2], "the event and the answer"
         await client.close()
 
     run(story, timeout=60)

@@ -106,6 +106,17 @@ class NamedStore(MemoryStore):
         self._over = True
         super().expire_session()
 
+    def leave_late(self, bookie: str, seconds: float) -> None:
+        """The session ends, and a call of it to unregister a bookie arrives that much later."""
+        session, read_only = self._session, bookie in self.shared.read_only
+        self.expire_session()
+
+        def arrive() -> None:
+            with suppress(NotRegistered):
+                self._unregister(bookie, read_only, session)
+
+        self.world.timeline.at(seconds, arrive)
+
     def _tell_lost(self) -> None:
         self._over = False
         super()._tell_lost()
@@ -392,15 +403,7 @@ class SimBookie:
 
     def leave_late(self, seconds: float) -> None:
         """A process of this bookie is told to stop while its session ends: what it sends to be listed no more arrives later."""
-        unregister = self.store._unregister
-        session, read_only = self.store._session, self.id in self.world.shared.read_only
-        self.store.expire_session()
-
-        def arrive() -> None:
-            with suppress(NotRegistered):
-                unregister(self.id, read_only, session)
-
-        self.world.timeline.at(seconds, arrive)
+        self.store.leave_late(self.id, seconds)
 
     def unlist(self) -> None:
         """Somebody removes its registration."""

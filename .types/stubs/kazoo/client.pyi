@@ -11,6 +11,7 @@ class TransactionRequest:
 
 class KazooClient:
     _connection: Any
+    _conn_retry: Any
 
     def __init__(
         self,
