@@ -538,7 +538,7 @@ class SimClient:
         if kind == 0 and operation == "write_ledger":
             seen["metadata answer lost"] += 1
             return Fault(before=rng.choice([0, 0.02]), after=0.01, error=MetaStore("simulated: the answer was lost"), applied=True)
-        if kind == 1:
+        if kind == 1 and operation != "release_repair":  # that one is tried until the session is over
             seen["metadata failed"] += 1
             return Fault(error=MetaStore("simulated: the store is away"))
         seen["metadata slow"] += 1
