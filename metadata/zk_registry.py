@@ -17,8 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredLock
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.metadata import service_info
 from quire.metadata.store import (
@@ -91,7 +92,7 @@ class BookieRegistry:
         self._following = False
         self._stale = False
         self._wakening: Deferred[None] | None = None
-        self._reading = DeferredLock()  # of the two listings
+        self._readers: list[Deferred[BookieList]] = []  # who waits for the reading of the two listings that is under way
         self._queueing: set[Deferred[None]] = set()  # registrations that wait for another session to end
         self._own: dict[str, Own] = {}
         self._lost = lost
@@ -210,13 +211,19 @@ class BookieRegistry:
         writable, read_only = Listing(self._writable.path), Listing(self._read_only.path)
         return await self._read(writable, read_only, watching=False)
 
-    async def known(self) -> BookieList:
-        """Both lists as far as was heard: only what a watch has said to have changed is read."""
-        await self._reading.acquire()
-        try:
-            return await self._read(self._writable, self._read_only, watching=True)
-        finally:
-            self._reading.release()
+    def known(self) -> "Deferred[BookieList]":
+        """Both lists as far as was heard: only what a watch has said to have changed is read.  Whoever asks meanwhile shares the reading under way."""
+        waiting: Deferred[BookieList] = Deferred()
+        self._readers.append(waiting)
+        if len(self._readers) == 1:
+            Deferred.fromCoroutine(self._read(self._writable, self._read_only, watching=True)).addBoth(self._have_read)
+        return waiting
+
+    def _have_read(self, found: BookieList | Failure) -> None:
+        readers, self._readers = self._readers, []
+        for waiting in readers:
+            if not waiting.called:  # by who was cancelled
+                waiting.callback(found)  # a Failure is one to whoever waits
 
     async def service_info(self, bookie: str) -> ServiceInfo | None:
         for read_only in (False, True):
@@ -315,8 +322,10 @@ class BookieRegistry:
         """Reads, tells, and waits for the next event, as long as there is somebody to tell."""
         complained = False
         while self._wishes and not self._ended:
-            self._stale = False
             try:
+                while self._readers:  # what it finds may be older than the last event
+                    await self.known()
+                self._stale = False
                 found = await self.known()
             except MetaStore as error:
                 if not complained and not self._ended:

@@ -424,7 +424,7 @@ class ZooKeeperStore(MetadataStore):
         return _run(self._registry.bookies())
 
     def known_bookies(self) -> "Deferred[BookieList]":
-        return _run(self._registry.known())
+        return self._registry.known()
 
     def watch_bookies(self, fn: BookieWatcher) -> Watch:
         return self._registry.watch(fn)

@@ -512,6 +512,37 @@ def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tm
     run(story, timeout=60)
 
 
+def test_all_who_choose_bookies_hear_in_time_that_the_store_is_away(lossy, zookeeper_place):
+    """They share one reading, and its failure, instead of waiting for one after the other; the store is back for all of them too."""
+    proxy, _ = lossy
+    direct = zookeeper_place.uri
+
+    async def story():
+        other = await zookeeper_place.ready()
+        zookeeper_place.uri = f"zk://127.0.0.1:{proxy.port}/{direct.split('/', 3)[3]}"
+        store = await zookeeper_place.open(session_timeout_ms=1000)
+        await other.register_bookie("a:1", HERE)
+        assert list((await store.known_bookies()).writable) == ["a:1"]
+        proxy.refusing = True
+        proxy.drop()
+
+        async def asked(times):
+            outcomes = await DeferredList([store.known_bookies() for _ in range(times)], consumeErrors=True)
+            assert all(success or value.check(MetaStore) for success, value in outcomes)
+            return {success for success, _ in outcomes}
+
+        while True in await asked(1):  # as long as the loss is not heard of
+            await pause(reactor, 0.01)
+        began = reactor.seconds()
+        assert await asked(20) == {False}
+        assert reactor.seconds() - began < 5
+        proxy.refusing = False
+        while False in await asked(20):
+            await pause(reactor, 0.01)
+
+    run(story)
+
+
 # -- what it costs -------------------------------------------------------------------------------------------------
 
 
