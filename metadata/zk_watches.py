@@ -51,9 +51,11 @@ class Followed:
     stale: bool = False  # to be read, perhaps again
     reading: bool = False
     armed: bool = False  # kazoo has the watcher
+    spent: bool = False  # it fired while the ledger was read
 
     def fired(self) -> None:
         self.armed = False
+        self.spent = True
         self.stale = True
         self.look(self)
 
@@ -100,7 +102,7 @@ class LedgerWatches:
     async def _read(self, followed: Followed) -> None:
         """Reads and tells, until what was told is the newest."""
         while followed.stale and followed.wishes and not self._ended:
-            followed.stale = False
+            followed.stale = followed.spent = False
             try:
                 data, stat = await self._session.get(await self._path_of(followed.ledger), followed.fired)
             except NoNode:
@@ -113,7 +115,7 @@ class LedgerWatches:
                 if not self._ended:
                     await pause(self._reactor, RETRY_S)
                 continue
-            followed.armed = not followed.stale
+            followed.armed = not followed.spent
             try:
                 found = decoded(followed.ledger, data, stat.version)
             except MetadataSerialization as error:
