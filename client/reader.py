@@ -321,9 +321,11 @@ class Reader:
         bookies = self._record.metadata.last_fragment.bookies
         known = self._lac
         polled = self._poll(bookies, known, seconds)
-        found = await self._first_of(polled, seconds)
-        if not polled.called:
-            polled.callback(None)  # asks nobody else
+        try:
+            found = await self._first_of(polled, seconds)
+        finally:
+            if not polled.called:
+                polled.callback(None)  # asks nobody else
         if self._ended:
             raise ClientClosed(f"ledger {self.id}: {self._ended}")
         if found is None or self.closed or self._gone:
@@ -373,16 +375,19 @@ class Reader:
 
     def _first_of(self, polled: Deferred[Any], seconds: float) -> Deferred[Any]:
         """The poll's answer, or None at the first news of the metadata or after `seconds`."""
-        first: Deferred[Any] = Deferred()
+        first: Deferred[Any] = Deferred(lambda _first: forget())
         changed: Deferred[None] = Deferred()
         self._waiting.add(changed)
         timer = self._clock.callLater(seconds, lambda: settle(None))
 
+        def forget() -> None:
+            if timer.active():
+                timer.cancel()
+            self._waiting.discard(changed)
+
         def settle(result: Any) -> None:
             if not first.called:
-                if timer.active():
-                    timer.cancel()
-                self._waiting.discard(changed)
+                forget()
                 first.callback(result)
 
         changed.addCallback(settle)

@@ -220,9 +220,13 @@ class Writer:
         """Fires when an append would be sent at once instead of waiting for the window."""
         if self._shell.dead or (not self._machine.crowded and not self._gathered):
             return succeed(None)
-        done: Deferred[None] = Deferred()
+        done: Deferred[None] = Deferred(self._not_waiting)
         self._ready.append(done)
         return done
+
+    def _not_waiting(self, done: Deferred[None]) -> None:
+        if done in self._ready:
+            self._ready.remove(done)
 
     def force(self) -> Deferred[None]:
         """

@@ -124,7 +124,7 @@ class ZooKeeperSession:
         self._client.start_async()
         try:
             await self._connection(self._reactor.seconds() + self.timeout_s)
-        except MetaStore:
+        except BaseException:
             self.close()
             raise
 
@@ -169,6 +169,8 @@ class ZooKeeperSession:
         except CancelledError:
             if self._closing is not None:
                 raise MetaStore(CLOSED_MESSAGE) from None
+            if timer.active():  # it was not the time: who asked does not want it any more
+                raise
             what = f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s"
             raise MetaStore(f"{what}: see whether it runs and can be reached from here, then try again") from None
         finally:
