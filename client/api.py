@@ -10,8 +10,8 @@ Safety: who cancels a Deferred ends the operation: no reader, watch or recovery 
 still be done there.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
-from operator import index
 from random import Random, SystemRandom
 from typing import TypeVar
 
@@ -228,7 +228,7 @@ class Client:
             raise ValueError(f"no write flag is named {', '.join(sorted(flags - {DEFERRED_SYNC}))}: there is {DEFERRED_SYNC}")
         if not isinstance(password, bytes):
             raise TypeError(f"a password must be bytes, not {type(password).__name__}")
-        ensemble_size, write_quorum, ack_quorum = index(ensemble_size), index(write_quorum), index(ack_quorum)
+        ensemble_size, write_quorum, ack_quorum = map(operator.index, (ensemble_size, write_quorum, ack_quorum))
         if not 1 <= ack_quorum <= write_quorum <= ensemble_size:
             raise ValueError(f"quorums must be 1 <= ack_quorum ({ack_quorum}) <= write_quorum ({write_quorum}) <= ensemble_size ({ensemble_size})")
         if ledger_id is not None:

@@ -9,7 +9,9 @@ Safety: nothing here fences.  The end that a reader shows never shrinks, and it 
 metadata; a bookie's unsigned hint only makes it ask again (D14).
 """
 
+import operator
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
@@ -27,13 +29,16 @@ from quire.client.spares import SUSPECT_SECONDS_MAX
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
-from quire.protocol.digest import Digest
+from quire.protocol.digest import ENTRY_ID_MAX, Digest
 from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, LedgerRecovery, NoSuchEntry, Read, Timeout, UnauthorizedAccess
 
 # SPDX-License-Identifier: Apache-2.0
 
 DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
+REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
+REST_SECONDS_MAX = 1.0
+READ_ON = ReadLimits(bytes_max=16 << 10, entries_max=16, pieces=1)  # so much at a time of what is not confirmed, only to see what it carries
 
 
 class ReaderPool(ReadPool, Protocol):
@@ -116,6 +121,7 @@ class Reader:
         self._watch: Watch | None = None
         self._ended = ""
         self._gone = False  # the ledger was deleted
+        self._rest = 0.0  # seconds that lie between two questions of a tail, for the last answer brought nothing
         self._reads: set[RangeReader] = set()
         self._waiting: set[Deferred[None]] = set()  # those who wait for news of the metadata
         self._log = Logger()
@@ -148,7 +154,7 @@ class Reader:
         return self._length
 
     def read(self, first: int, last: int) -> Deferred[list[Entry]]:
-        """Entries first..last, both included.  `ValueError` unless 0 <= first <= last; `Read` (-1) past `last_entry_id`."""
+        """Entries first..last, both included.  `ValueError` unless 0 <= first <= last < 2^63; `Read` (-1) past `last_entry_id`."""
         return Deferred.fromCoroutine(self._read(first, last, False))
 
     def read_unconfirmed(self, first: int, last: int) -> Deferred[list[Entry]]:
@@ -316,10 +322,10 @@ class Reader:
     async def _await_news(self, seconds: float) -> None:
         """
         Waits at a bookie of the last ensemble, and the longer it lasts at further ones, until one has news, or the metadata has, or
-        `seconds` are over.
+        `seconds` are over.  After an answer that came early and brought nothing that could be verified the next round begins later and later.
         """
         bookies = self._record.metadata.last_fragment.bookies
-        known = self._lac
+        known, asked_at = self._lac, self._clock.seconds()
         polled = self._poll(bookies, known, seconds)
         try:
             found = await self._first_of(polled, seconds)
@@ -343,6 +349,32 @@ class Reader:
         except LedgerError as error:
             self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
             await self._pause(min(seconds, POLL_PAUSE_SECONDS))
+        if answer.lac is not None and answer.lac > known == self._lac:
+            # The highest entries carry an old LAC where ids are out of order.  Or the hint is wrong.
+            self._prefer = (index + 1) % len(bookies)
+            for first in (answer.lac + 1, known + 1):
+                await self._read_on(first, known)
+        most = min(REST_SECONDS_MAX, self._options.long_poll_ms / 1000)
+        waited = self._clock.seconds() - asked_at
+        if self._lac > known or waited >= most:
+            self._rest = 0.0
+        elif answer.code == OK:
+            self._rest = min(2 * self._rest or REST_SECONDS_MIN, most)
+            await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
+
+    async def _read_on(self, first: int, known: int) -> None:
+        """Looks at entries that are not known to be confirmed, from `first` to the first that is missing, until one carries a higher LAC than `known`."""
+        if self._lac > known or self.closed or self._ended or first > ENTRY_ID_MAX:
+            return
+        reading = self._begin_reading(first, ENTRY_ID_MAX, replace(READ_ON, batch=self._limits.batch, sticky=self._limits.sticky))
+        try:
+            while self._lac <= known and not self.closed and await reading.following() is not None:
+                if not self.closed:
+                    self._lac = max(self._lac, reading.lac)
+        except LedgerError as error:
+            self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
+        finally:
+            self._end_reading(reading)
 
     def _poll(self, bookies: Sequence[str], known: int, seconds: float) -> Deferred[tuple[int, Answer] | None]:
         """The first answer of any bookie, and whose it is: one is asked now, another one after each wait that the options name."""
@@ -408,8 +440,9 @@ class Reader:
         return Read(f"ledger {self.id}: entry {entry} lies past {self._lac}, {end}")
 
     async def _read(self, first: int, last: int, unconfirmed: bool) -> list[Entry]:
-        if not 0 <= first <= last:
-            raise ValueError(f"a range of entries must be 0 <= first <= last, not {first} to {last}")
+        first, last = operator.index(first), operator.index(last)
+        if not 0 <= first <= last <= ENTRY_ID_MAX:
+            raise ValueError(f"a range of entries must be 0 <= first <= last <= 2^63 - 1, not {first} to {last}")
         self._check_open()
         if unconfirmed and self.closed:
             last = min(last, self._lac)
@@ -452,18 +485,25 @@ class Reader:
         return self._record.current.version != version and not self._ended
 
     async def _runs_as_known(self, first: int, last: int) -> AsyncGenerator[Run, None]:
-        fragments = self._record.metadata.fragment_ranges()
-        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
-            self._suspects_since = self._clock.seconds()
-            self._suspects.clear()
-        ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
-        machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, self._limits, self._prefer, self._suspects, ranks)
-        reading = RangeReader(self._clock, self._pool, self.id, machine, self._speculation, self._notes)
-        self._reads.add(reading)
+        reading = self._begin_reading(first, last, self._limits)
         try:
             while (run := await reading.following()) is not None:
                 yield run
         finally:
             self._prefer = reading.prefer
-            self._reads.discard(reading)
-            reading.stop()
+            self._end_reading(reading)
+
+    def _begin_reading(self, first: int, last: int, limits: ReadLimits) -> RangeReader:
+        fragments = self._record.metadata.fragment_ranges()
+        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
+            self._suspects_since = self._clock.seconds()
+            self._suspects.clear()
+        ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
+        machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, limits, self._prefer, self._suspects, ranks)
+        reading = RangeReader(self._clock, self._pool, self.id, machine, self._speculation, self._notes)
+        self._reads.add(reading)
+        return reading
+
+    def _end_reading(self, reading: RangeReader) -> None:
+        self._reads.discard(reading)
+        reading.stop()

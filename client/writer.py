@@ -8,6 +8,7 @@ One Deferred per append_many.  Appends that come while others are under way are 
 leave as one batch.
 """
 
+import operator
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -206,8 +207,8 @@ class Writer:
         return done
 
     def append_at(self, entry_id: int, data: bytes) -> Deferred[int]:
-        """Appends under an id of the caller's choice (advanced writers): acknowledged once every lower id is."""
-        data = _as_bytes(data)
+        """Appends under an id of the caller's choice, 0 to 2^63 - 1 (advanced writers): acknowledged once every lower id is."""
+        entry_id, data = operator.index(entry_id), _as_bytes(data)
         if len(data) > self._payload_bytes_max:
             return fail(self._too_large(len(data)))
         done: Deferred[int] = Deferred()

@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums, merge
-from quire.protocol.digest import Digest
+from quire.protocol.digest import Digest, last_add_confirmed
 from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, Timeout
 
 # SPDX-License-Identifier: Apache-2.0
@@ -187,6 +187,12 @@ class RangeRead:
         self._ask_number = 0
         self._untaken = 0
         self._entry_bytes = float(ENTRY_BYTES_GUESS)
+        self._body: bytes | None = None  # of the last entry of the last good answer
+
+    @property
+    def lac(self) -> int:
+        """The last add confirmed that the last entry of the last good answer carries; -1: none."""
+        return -1 if self._body is None else last_add_confirmed(self._body)
 
     def handle(self, given: Input) -> list[Effect]:
         """Takes one input, returns the effects in order.  Once FINISHED or FAILED nothing has an effect."""
@@ -280,6 +286,7 @@ class RangeRead:
             bodies = given.bodies if len(given.bodies) <= count else given.bodies[:count]
             payloads = self.digest.open_run(self.ledger, piece.first, bodies)
             if payloads:
+                self._body = bodies[len(payloads) - 1]
                 self._accept(piece, index, payloads, len(payloads) < len(bodies), effects)
                 return
             code = DigestMatch.code
