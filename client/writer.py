@@ -12,9 +12,9 @@ import operator
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
-from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -460,7 +460,8 @@ class Writer:
         self._check_none_is_out(head)
         # A channel that loses its connection ends this handle, so one without a connection is only being connected to for the first time.
         before = [self._pool.connection_of(bookie) if carrying else None for bookie, carrying in zip(bookies, machine.carrying, strict=True)]
-        codes = await gatherResults([self._pool.force(bookie, self.id) for bookie in bookies])
+        asked = [self._pool.force(bookie, self.id) for bookie in bookies]
+        codes = [await one for one in asked]
         after = [self._pool.connection_of(bookie) for bookie in bookies]
         failed = [describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK]
         if (
@@ -515,7 +516,8 @@ class Writer:
             return
         body = digest.lac_body(self.id, lac)
         bookies = [self._machine.bookies[index] for index in self._quorums.write_set(lac)]
-        codes = cast("list[int]", await gatherResults([self._pool.write_lac(bookie, self.id, digest.master_key, body, lac) for bookie in bookies]))
+        asked = [self._pool.write_lac(bookie, self.id, digest.master_key, body, lac) for bookie in bookies]
+        codes = [await one for one in asked]
         taken = codes.count(OK)
         if taken < self._quorums.ack:
             failed = "; ".join(describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK)
