@@ -38,7 +38,7 @@ DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
 REST_SECONDS_MAX = 1.0
-READ_ON = ReadLimits(bytes_max=16 << 10, entries_max=16, pieces=1)  # so much at a time of what is not confirmed, only to see what it carries
+READ_ON = ReadLimits(bytes_max=4 << 10, entries_max=16, pieces=1)  # so much at a time of what is not confirmed, only to see what it carries
 
 
 class ReaderPool(ReadPool, Protocol):
