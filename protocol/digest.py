@@ -182,7 +182,7 @@ def last_add_confirmed(body: bytes) -> int:
 
 def check_ledger_id(ledger: int) -> None:
     """Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (architecture.md 4.2: the highest id is refused everywhere); `TypeError` for no integer."""
-    if not isinstance(ledger, int):
+    if not hasattr(ledger, "__index__"):
         raise TypeError(f"a ledger id is an integer, not {ledger!r}")
     if not 0 <= ledger < (1 << 63) - 1:
         raise IncorrectParameter(f"ledger id {ledger} is outside 0 to 2^63 - 2")
