@@ -11,7 +11,6 @@ metadata; a bookie's unsigned hint only makes it ask again (D14).
 
 import operator
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
@@ -38,7 +37,7 @@ DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
 REST_SECONDS_MAX = 1.0
-READ_ON = ReadLimits(bytes_max=4 << 10, entries_max=16, pieces=1)  # so much at a time of what is not confirmed, only to see what it carries
+READ_ON = ReadLimits(bytes_max=16 << 10, entries_max=4, pieces=1, batch=False)  # so much at a time of what is not confirmed, only to see what it carries
 
 
 class ReaderPool(ReadPool, Protocol):
@@ -353,7 +352,8 @@ class Reader:
             # The highest entries carry an old LAC where ids are out of order.  Or the hint is wrong.
             self._prefer = (index + 1) % len(bookies)
             for first in (answer.lac + 1, known + 1):
-                await self._read_on(first, known)
+                if first <= ENTRY_ID_MAX and await self._read_on(first, first, known):
+                    await self._read_on(first + 1, ENTRY_ID_MAX, known)
         most = min(REST_SECONDS_MAX, self._options.long_poll_ms / 1000)
         waited = self._clock.seconds() - asked_at
         if self._lac > known or waited >= most:
@@ -362,17 +362,25 @@ class Reader:
             self._rest = min(2 * self._rest or REST_SECONDS_MIN, most)
             await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
 
-    async def _read_on(self, first: int, known: int) -> None:
-        """Looks at entries that are not known to be confirmed, from `first` to the first that is missing, until one carries a higher LAC than `known`."""
-        if self._lac > known or self.closed or self._ended or first > ENTRY_ID_MAX:
-            return
-        reading = self._begin_reading(first, ENTRY_ID_MAX, replace(READ_ON, batch=self._limits.batch, sticky=self._limits.sticky))
+    async def _read_on(self, first: int, last: int, known: int) -> bool:
+        """
+        Looks at entries that are not known to be confirmed, from `first` to the first that is missing or to `last`, until one carries a higher LAC than
+        `known`; whether none did and none is missing.
+        """
+        if self._lac > known or self.closed or self._ended or first > last:
+            return False
+        reading = self._begin_reading(first, last, READ_ON)
         try:
-            while self._lac <= known and not self.closed and await reading.following() is not None:
-                if not self.closed:
-                    self._lac = max(self._lac, reading.lac)
+            while await reading.following() is not None:
+                if self.closed:
+                    return False
+                self._lac = max(self._lac, reading.lac)
+                if self._lac > known:
+                    return False
+            return True
         except LedgerError as error:
             self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
+            return False
         finally:
             self._end_reading(reading)
 

@@ -33,7 +33,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bytes and entries of one batch read, and how many are under way."""
+    """Bytes and entries of one batch read, and how many are under way; so many entries at most are, where each is read by itself."""
 
     bytes_max: int = 4 << 20
     entries_max: int = 10_000
@@ -222,8 +222,9 @@ class RangeRead:
     # What to ask for.
 
     def _ask_on(self, effects: list[Effect]) -> None:
-        small = self.quorums.striped or not self.batch
-        ahead = max(self.limits.pieces, min(SMALL_PIECES_MAX, int(self.limits.bytes_max // self._entry_bytes))) if small else self.limits.pieces
+        ahead = self.limits.pieces
+        if self.quorums.striped or not self.batch:
+            ahead = max(ahead, min(SMALL_PIECES_MAX, self.limits.entries_max, int(self.limits.bytes_max // self._entry_bytes)))
         while self.state is State.READING and self._next <= self.last and len(self._pieces) + self._untaken < ahead:
             piece = self._cut()
             self._pieces.append(piece)

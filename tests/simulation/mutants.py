@@ -194,6 +194,9 @@ MUTANTS = (
            (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for", "each.first == planned.first for"), UNLOCKED),
     mutant("a repair does not take the ledger's lock", "4.3", "surplus", UNLOCKED),
     mutant("limbo ends with copies missing", "S9", "limbo", (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
+    # Readers
+    mutant("a tail does not rest when a hint came to nothing", "D14", "out of order",
+           (f"{READER}._await_news", "await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))", "pass")),
     # Superfluous copies
     mutant("a superfluous copy goes though the others do not answer", "4.3", "surplus", (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),
     mutant("a superfluous copy of a ledger that is not closed goes", "4.3", "idle writer", (f"{SURPLUS}:is_surplus", "metadata.is_closed and all(", "all(")),
