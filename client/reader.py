@@ -337,8 +337,9 @@ class Reader:
             return
         index, answer = found
         self._prefer = index
+        hint = -1 if answer.lac is None else answer.lac
         failed = answer.code != OK and answer.code not in NEGATIVE
-        if failed or answer.lac is None or answer.lac <= known:
+        if failed or hint <= known:
             # Nothing there: another bookie may know more (this one may be behind, or out of the ensemble by now).
             self._prefer = (index + 1) % len(bookies)
             if answer.code != OK:
@@ -348,17 +349,17 @@ class Reader:
         except LedgerError as error:
             self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
             await self._pause(min(seconds, POLL_PAUSE_SECONDS))
-        if answer.lac is not None and answer.lac > known == self._lac:
+        if hint > known == self._lac:
             # The highest entries carry an old LAC where ids are out of order.  Or the hint is wrong.
             self._prefer = (index + 1) % len(bookies)
-            for first in (answer.lac + 1, known + 1):
+            for first in (hint + 1, known + 1):
                 if first <= ENTRY_ID_MAX and await self._read_on(first, first, known):
                     await self._read_on(first + 1, ENTRY_ID_MAX, known)
         most = min(REST_SECONDS_MAX, self._options.long_poll_ms / 1000)
         waited = self._clock.seconds() - asked_at
-        if self._lac > known or waited >= most:
+        if self._lac > known:
             self._rest = 0.0
-        elif answer.code == OK:
+        elif answer.code == OK and (hint > known or waited < most):
             self._rest = min(2 * self._rest or REST_SECONDS_MIN, most)
             await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
 
