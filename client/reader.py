@@ -359,7 +359,7 @@ class Reader:
         waited = self._clock.seconds() - asked_at
         if self._lac > known:
             self._rest = 0.0
-        elif answer.code == OK and (hint > known or waited < most):
+        elif answer.code == OK and (hint > known or waited < most) and not self._ended:
             self._rest = min(2 * self._rest or REST_SECONDS_MIN, most)
             await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
 
