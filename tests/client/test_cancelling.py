@@ -7,10 +7,11 @@ import asyncio
 import itertools
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from quire.client import aio
 from quire.client import api as core
+from quire.client.background import reactor_thread
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory_store import Fault
 from quire.protocol.errors import ClientClosed
@@ -261,12 +262,14 @@ def clients(monkeypatch):
 
 
 async def cut(story, turns):
-    """Cancels it after so many turns of the loop; whether it was cut short."""
-    task = asyncio.ensure_future(story)
+    """Cancels it after so many turns of the reactor; whether it was cut short."""
+    task, thread = asyncio.ensure_future(story), reactor_thread()
     for _ in range(turns):
-        await asyncio.sleep(0.0005 if turns % 2 else 0)
+        await asyncio.to_thread(thread.wait, lambda: succeed(None))
         if task.done():
             break
+    for _ in range(turns % 4):  # the loop stands still, so what comes of the story now is on its way when it is cancelled
+        thread.wait(lambda: succeed(None))
     task.cancel()
     try:
         await task
