@@ -5,6 +5,7 @@ the clock or message from a request behind, and what it began goes no further.
 
 import asyncio
 import itertools
+import types
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -261,15 +262,20 @@ def clients(monkeypatch):
     return made
 
 
+@types.coroutine
+def one_turn():
+    """Of the loop."""
+    yield
+
+
 async def cut(story, turns):
-    """Cancels it after so many turns of the reactor; whether it was cut short."""
+    """Cancels it after so many turns, each one of the loop and then, while that stands still, one of the reactor; whether it was cut short."""
     task, thread = asyncio.ensure_future(story), reactor_thread()
     for _ in range(turns):
-        await asyncio.to_thread(thread.wait, lambda: succeed(None))
+        await one_turn()
+        thread.wait(lambda: succeed(None))
         if task.done():
             break
-    for _ in range(turns % 4):  # the loop stands still, so what comes of the story now is on its way when it is cancelled
-        thread.wait(lambda: succeed(None))
     task.cancel()
     try:
         await task
