@@ -260,9 +260,14 @@ class Reader:
             done.callback(None)
 
     def _confirmed(self, coverage: Coverage) -> None:
+        self._confirm(coverage.lac)
         if not self.closed:
-            self._lac = max(self._lac, coverage.lac)
             self._length = max(self._length, coverage.length)
+
+    def _confirm(self, lac: int) -> None:
+        """Bytes whose digest is right say so."""
+        if not self.closed:
+            self._lac = max(self._lac, lac)
 
     async def _read_last_confirmed(self) -> int:
         self._check_open()
@@ -373,9 +378,7 @@ class Reader:
         reading = self._begin_reading(first, last, READ_ON)
         try:
             while await reading.following() is not None:
-                if self.closed:
-                    return False
-                self._lac = max(self._lac, reading.lac)
+                self._confirm(reading.lac)
                 if self._lac > known:
                     return False
             return True
