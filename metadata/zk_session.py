@@ -117,6 +117,11 @@ class ZooKeeperSession:
         """The session's id, as `ephemeralOwner` shows it; 0 before the first connection."""
         return self.client_id[0] if self.client_id is not None else 0
 
+    @property
+    def last_zxid(self) -> int:
+        """The last transaction that the server knew when it answered last."""
+        return int(self._client.last_zxid)
+
     # -- the connection -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -232,6 +237,24 @@ class ZooKeeperSession:
                     raise self._error(nodes[0][0], result, False)
 
         made: Deferred[list[object]] = self._call(nodes[0][0], submit)
+        return made.addCallback(check)
+
+    def use_up(self, path: str, count: int) -> "Deferred[None]":
+        """Makes a znode and removes it again `count` times, in one transaction: so many numbers of its parent are used up.  `NoNode` (no parent)."""
+
+        def submit(client: KazooClient) -> AsyncResult:
+            transaction = client.transaction()
+            for _ in range(count):
+                transaction.create(path)
+                transaction.delete(path)
+            return transaction.commit_async()
+
+        def check(results: list[object]) -> None:
+            for result in results:
+                if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                    raise self._error(path, result, False)
+
+        made: Deferred[list[object]] = self._call(path, submit)
         return made.addCallback(check)
 
     def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, ZnodeStat]]":

@@ -165,7 +165,7 @@ MUTANTS = (
     # Garbage collection
     mutant("what a listing lacks is deleted without reading it again", "4.3", "garbage",
            (f"{GARBAGE}._delete_confirmed", "if ledger not in absent:", "if False:")),
-    mutant("another cluster's metadata is evidence", "4.3", "garbage", (f"{GARBAGE}._check_cluster", "if found != self._instance_id:", "if False:")),
+    mutant("another cluster's metadata is evidence", "4.3", "garbage", ("quire.bookie.store_guard:StoreGuard._look", "if cluster != self._cluster:", "if False:")),
     mutant("compaction does not sync the new log", "compaction", "garbage", (f"{LOGS}.finish_whole", "self._files.sync(handle)", "pass")),
     mutant("the old log goes before the index is synced", "compaction", "garbage", (f"{COMPACTION}:remove_logs", "    directory.sync()\n", "")),
     mutant("an old log goes though what lives in it was not moved", "compaction", "garbage",

@@ -20,6 +20,7 @@ from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
 from quire.bookie.storage import Storage
+from quire.bookie.store_guard import StoreGuard
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
@@ -250,10 +251,13 @@ class SimBookie:
         storage.failed = self._failed
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
         self.service = Service(process, options, storage)
-        self.copies = Copies(process, storage)
-        self.garbage = Garbage(process, options, self.disk, storage, store, instance_id)
+        living = lambda: [path for path in options.ledger_directories if path not in storage.lost_directories]
+        self.guard = StoreGuard(process, self.disk, living, storage.aside, store, self.id, instance_id)
+        self.copies = Copies(process, storage, self.guard)
+        self.garbage = Garbage(process, options, self.disk, storage, store, self.guard)
         self._watch(storage)
         storage.start()
+        await self.guard.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
         failed = {options.ledger_directories.index(path) for path in storage.behind}
