@@ -34,7 +34,7 @@ from quire.bookie.listener import Listener
 from quire.bookie.metrics import BookieCollector, Metrics
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
-from quire.bookie.store_guard import StoreGuard
+from quire.bookie.store_guard import GuardedStorage, StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
 
@@ -56,7 +56,7 @@ class DoubtingReindex(Reindexing, Protocol):
     doubted: Callable[[], None]  # set by the bookie: they can be copied now
 
 
-class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
+class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
     """A storage as the bookie opens and closes it."""
 
     counters: Any
@@ -68,8 +68,6 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
     def reindex(self) -> DoubtingReindex: ...
 
     def stored_ledgers(self) -> "Deferred[array[int]]": ...
-
-    def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]: ...
 
     def flush(self) -> Deferred[None]: ...
 
@@ -210,9 +208,7 @@ class Bookie:
         storage.read_only_changed = lambda reason: self._set_read_only(STORAGE, reason)
         self.service = Service(self._clock, options, storage)
         self.listener = Listener(self._clock, options, self.service)
-        self.guard = StoreGuard(
-            self._clock, self._files, lambda: self._living.ledger_directories, storage.aside, self._store, self.id, cluster.instance_id
-        )
+        self.guard = StoreGuard(self._clock, self._files, lambda: self._living.ledger_directories, storage, self._store, self.id, cluster.instance_id)
         self.copies = Copies(self._clock, storage, self.guard)
         self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
         self._closers.append(lambda: Deferred.fromCoroutine(self.guard.stop()))

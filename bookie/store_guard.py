@@ -34,7 +34,7 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from crc32c import crc32c
 from twisted.internet.defer import Deferred, DeferredLock
@@ -42,14 +42,16 @@ from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
 from quire.metadata.store import MetadataStore, Progress, ReactorTime, SetBack, Timer, WrongCluster
-from quire.protocol.errors import LedgerError
+from quire.protocol.errors import LedgerError, MetadataSerialization
 
 # SPDX-License-Identifier: Apache-2.0
 
 STORE = "quire.store"
 HEAD = "quire.store 1"
-LOOK_S = 10.0  # between two looks; what the store was told in between and forgot may not be noticed by its numbers
+LOOK_S = 10.0  # between two looks
+ARRIVED_S = 1.0  # after a ledger came that is new here there is a look, too
 RAISED_MAX = 100_000  # ids that a bookie makes the store pass over by itself; for more there is the command
+STRANGE_MAX = 100  # ledgers that are read by themselves in one look
 SWAPS_MAX = 20  # tries to write the note while others do
 COMMAND = "quire metadata set-back"
 
@@ -118,8 +120,20 @@ def bytes_of(note: dict[str, Any]) -> bytes:
     return json.dumps(note, sort_keys=True).encode()
 
 
+class GuardedStorage(Protocol):
+    """What the guard needs of a storage."""
+
+    def take_arrived(self) -> set[int]:
+        """The ledgers that were new here since the last call; after a start those that the journal names."""
+        ...
+
+    def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
+        """Does a job beside the reactor."""
+        ...
+
+
 class StoreGuard:
-    """One bookie's.  All of it belongs to the reactor thread; `aside` runs a job beside it."""
+    """One bookie's.  All of it belongs to the reactor thread."""
 
     log = Logger()
 
@@ -128,7 +142,7 @@ class StoreGuard:
         clock: ReactorTime,
         files: Files,
         directories: Callable[[], Sequence[str]],
-        aside: Callable[..., "Deferred[None]"],
+        storage: GuardedStorage,
         store: MetadataStore,
         bookie: str,
         cluster: str,
@@ -139,7 +153,9 @@ class StoreGuard:
         self._clock = clock
         self._files = files
         self._directories = directories
-        self._aside = aside
+        self._storage = storage
+        self._arrived: set[int] = set()  # ledgers that came since the last look
+        self._looked_at = clock.seconds()
         self._store = store
         self._bookie = bookie
         self._cluster = cluster
@@ -194,9 +210,13 @@ class StoreGuard:
 
     def _later(self) -> None:
         if not self._stopped:
-            self._timer = self._clock.callLater(LOOK_S, self._on_timer)
+            self._timer = self._clock.callLater(ARRIVED_S, self._on_timer)
 
     def _on_timer(self) -> None:
+        self._arrived |= self._storage.take_arrived()
+        if not self._arrived and 0 <= self._clock.seconds() - self._looked_at < LOOK_S:
+            self._later()
+            return
         Deferred.fromCoroutine(self._look_in_time()).addErrback(lambda failure: self.log.failure("looking at the metadata store failed", failure))
 
     async def _look_in_time(self) -> None:
@@ -216,7 +236,23 @@ class StoreGuard:
 
     async def look(self) -> None:
         """Sees how far the store is now.  `WrongCluster`; `LedgerError` when it can't be asked."""
-        await self._lock.run(lambda: Deferred.fromCoroutine(self._look()))
+        await self._lock.run(lambda: Deferred.fromCoroutine(self._look_and_compare()))
+
+    async def _look_and_compare(self) -> None:
+        """A look, and whether the store knows the ledgers that came since the last one, or has given their ids at least."""
+        self._arrived |= self._storage.take_arrived()
+        arrived = set(self._arrived)
+        found = await self._look()
+        strange = self._never_given(arrived, found)[:STRANGE_MAX]
+        try:
+            absent = await self._store.absent_ledgers(strange) if strange and not self.is_behind else []
+        except MetadataSerialization:
+            absent = []  # one that can't be read exists, so it was chosen
+        for ledger in sorted(set(strange) - set(absent))[:1]:
+            self._choose(ledger)
+        await self._suspect(self._never_given(absent, found))
+        self._arrived -= arrived
+        self._looked_at = self._clock.seconds()
 
     async def trust_store(self, deleted: Sequence[int] = ()) -> None:
         """`SetBack` unless the store may be believed: what it says and, of ledgers that are here, that these were deleted."""
@@ -226,20 +262,31 @@ class StoreGuard:
 
     async def _trust(self, deleted: Sequence[int]) -> None:
         found = await self._look()
-        if self._seen.behind is None:
-            chosen = self._seen.chosen
-            never_given = [ledger for ledger in deleted if ledger >= found.next_ledger and (chosen < 0 or ledger < chosen)]
-            if never_given:
-                self._seen = replace(self._seen, ledgers=max(*never_given, self._seen.ledgers - 1) + 1)
-                await self._look()
+        await self._suspect(self._never_given(deleted, found))
+
+    def _never_given(self, ledgers: Iterable[int], found: Progress) -> list[int]:
+        """Those that the store has not given yet, and that were not chosen, as far as is known."""
+        chosen = self._seen.chosen
+        return sorted(ledger for ledger in ledgers if ledger >= found.next_ledger and (chosen < 0 or ledger < chosen))
+
+    async def _suspect(self, absent: Sequence[int]) -> None:
+        """Ledgers that are here and that the store neither has nor has given yet."""
+        if absent and not self.is_behind:
+            self._seen = replace(self._seen, ledgers=max(absent[-1] + 1, self._seen.ledgers))
+            await self._look()
+
+    def _choose(self, ledger: int) -> None:
+        """This one exists, and the store has not given it."""
+        if self._seen.chosen < 0 or ledger < self._seen.chosen:
+            self._seen = replace(self._seen, chosen=ledger)
 
     async def saw(self, listed: Sequence[int]) -> None:
         """These ledgers exist, ascending.  Those that the store has not given yet were chosen."""
         if listed[-1] >= self._seen.ledgers and not self.is_behind:
             await self.look()  # after the listing, so that whatever was given is below
             first = next((ledger for ledger in listed if ledger >= self._seen.ledgers), None)
-            if first is not None and not self.is_behind and (self._seen.chosen < 0 or first < self._seen.chosen):
-                self._seen = replace(self._seen, chosen=first)
+            if first is not None and not self.is_behind:
+                self._choose(first)
 
     def counted(self, unknown: "array[int]") -> None:
         """While the store is behind: these ledgers are here, and it does not know them."""
@@ -315,7 +362,7 @@ class StoreGuard:
         self._saved_at = self._clock.seconds()
         if seen != self._saved:
             try:
-                await self._aside(self._write, list(self._directories()), seen.encode())
+                await self._storage.aside(self._write, list(self._directories()), seen.encode())
             except OSError as failure:
                 self.log.error("how far {store} had come can't be written down: {reason}", store=self._store.uri, reason=str(failure))
             else:

@@ -27,7 +27,7 @@ class Scene:
         self.service = Service(self.clock, options(), self.storage)  # type: ignore[arg-type]
         self.store = MemoryStore(self.clock, MemoryCluster("copies"))
         self.store.init_cluster()
-        self.guard = StoreGuard(self.clock, Files(), tuple, self.storage.aside, self.store, "here", str(self.store.shared.instance_id))
+        self.guard = StoreGuard(self.clock, Files(), tuple, self.storage, self.store, "here", str(self.store.shared.instance_id))
         self.copies = Copies(self.clock, self.storage, self.guard)
         for ledger in (7, 8):
             self.storage.kept[ledger] = FakeLedger(KEY)

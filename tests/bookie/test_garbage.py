@@ -78,7 +78,7 @@ class Scene:
         self.storage = FakeStorage()
         self.storage.kept = {ledger: FakeLedger(b"") for ledger in local}
         self.storage.counters = Counters()  # type: ignore[assignment]  # the real ones
-        self.guard = StoreGuard(self.clock, self.disk, tuple, self.storage.aside, self.store, "here", "ours")
+        self.guard = StoreGuard(self.clock, self.disk, tuple, self.storage, self.store, "here", "ours")
         self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.store, self.guard)  # type: ignore[arg-type]  # a fake
         self.garbage.start()
 

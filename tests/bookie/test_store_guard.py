@@ -12,7 +12,7 @@ from twisted.logger import globalLogPublisher
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.garbage import Garbage
-from quire.bookie.store_guard import LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
+from quire.bookie.store_guard import ARRIVED_S, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import Cluster, SetBack, WrongCluster
 from quire.protocol.errors import MetaStore
@@ -79,9 +79,7 @@ class Bookie:
         (self.directory / "current").mkdir(parents=True, exist_ok=True)
         self.storage = scene.storages.setdefault(name, FakeStorage())
         self.storage.kept.update({ledger: FakeLedger(b"") for ledger in held})
-        self.guard = StoreGuard(
-            scene.clock, Files(), lambda: [str(self.directory)], self.storage.aside, scene.store, name, str(scene.shared.instance_id)
-        )
+        self.guard = StoreGuard(scene.clock, Files(), lambda: [str(self.directory)], self.storage, scene.store, name, str(scene.shared.instance_id))
         self.garbage = Garbage(scene.clock, options_of(), Disk(), self.storage, scene.store, self.guard)  # type: ignore[arg-type]  # a fake
         self.guard.noticed = lambda: self.garbage.force(minor=False, major=False)  # type: ignore[assignment, return-value]
         now(Deferred.fromCoroutine(self.guard.start()))
@@ -167,6 +165,24 @@ def test_ledgers_newer_than_the_last_look_show_it_by_their_ids(scene: Scene) -> 
     assert bookie.collect() == old + new
     assert "quire metadata set-back" in str(bookie.garbage.problem)
     assert now(scene.store.new_ledger_id()) == new[-1] + 1
+
+
+def test_ledgers_that_just_came_show_it_at_once(scene: Scene) -> None:
+    """Without garbage collection: the bookie looks a second after a ledger came that is new to it.  One that exists was named by its caller."""
+    bookie = scene.bookie()
+    now(scene.store.create_ledger(40, metadata()))
+    bookie.storage.arrived.add(40)
+    scene.clock.advance(ARRIVED_S)
+    assert not bookie.guard.is_behind
+    saved = scene.backup()
+    bookie.storage.arrived.update(scene.ledgers(2))
+    scene.put_back(saved)
+    now(scene.store.delete_ledger(40))
+    bookie.storage.arrived.add(40)
+    scene.clock.advance(ARRIVED_S)
+    assert bookie.guard.is_behind
+    assert bookie.seen is not None
+    assert (bookie.seen.ledgers, bookie.seen.chosen) == (2, 40)
 
 
 def test_ids_that_callers_chose_do_not_show_it(scene: Scene) -> None:

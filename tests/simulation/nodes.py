@@ -252,7 +252,7 @@ class SimBookie:
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
         self.service = Service(process, options, storage)
         living = lambda: [path for path in options.ledger_directories if path not in storage.lost_directories]
-        self.guard = StoreGuard(process, self.disk, living, storage.aside, store, self.id, instance_id)
+        self.guard = StoreGuard(process, self.disk, living, storage, store, self.id, instance_id)
         self.copies = Copies(process, storage, self.guard)
         self.garbage = Garbage(process, options, self.disk, storage, store, self.guard)
         self._watch(storage)
