@@ -287,7 +287,7 @@ class Garbage:
         """While the store is behind: what would go if that were accepted."""
         await self._storage.flush()  # so that the newest ledgers are among those that are stored
         local = await self._storage.stored_ledgers()
-        self._guard.counted(array("q", await self._missing(local) if local else ()))
+        await self._guard.counted(array("q", await self._missing(local) if local else ()))
         await self._guard.trust_store()
 
     async def _missing(self, local: "array[int]") -> list[int]:

@@ -245,7 +245,7 @@ class StoreGuard:
         found = await self._look()
         strange = self._never_given(arrived, found)[:STRANGE_MAX]
         try:
-            absent = await self._store.absent_ledgers(strange) if strange and not self.is_behind else []
+            absent = await self._store.absent_ledgers(strange) if strange else []
         except MetadataSerialization:
             absent = []  # one that can't be read exists, so it was chosen
         for ledger in sorted(set(strange) - set(absent))[:1]:
@@ -260,7 +260,7 @@ class StoreGuard:
         if (reason := self.behind) is not None:
             raise SetBack(reason)
 
-    async def _trust(self, deleted: Sequence[int]) -> None:
+    async def _trust(self, deleted: Iterable[int]) -> None:
         found = await self._look()
         await self._suspect(self._never_given(deleted, found))
 
@@ -271,7 +271,7 @@ class StoreGuard:
 
     async def _suspect(self, absent: Sequence[int]) -> None:
         """Ledgers that are here and that the store neither has nor has given yet."""
-        if absent and not self.is_behind:
+        if absent and (absent[-1] >= self._seen.ledgers or not self.is_behind):
             self._seen = replace(self._seen, ledgers=max(absent[-1] + 1, self._seen.ledgers))
             await self._look()
 
@@ -288,9 +288,10 @@ class StoreGuard:
             if first is not None and not self.is_behind:
                 self._choose(first)
 
-    def counted(self, unknown: "array[int]") -> None:
-        """While the store is behind: these ledgers are here, and it does not know them."""
+    async def counted(self, unknown: "array[int]") -> None:
+        """While the store is behind: these ledgers are here, and it does not know them.  Their ids were seen, too."""
         self.unknown = unknown
+        await self._lock.run(lambda: Deferred.fromCoroutine(self._trust(unknown)))
 
     async def _look(self) -> Progress:
         cluster = (await self._store.cluster()).instance_id

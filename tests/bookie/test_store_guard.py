@@ -167,6 +167,20 @@ def test_ledgers_newer_than_the_last_look_show_it_by_their_ids(scene: Scene) -> 
     assert now(scene.store.new_ledger_id()) == new[-1] + 1
 
 
+def test_ids_above_what_was_seen_are_raised_over_too(scene: Scene) -> None:
+    """A ledger came that was not looked for before the bookie went down; the store is behind by its counter of changes."""
+    saved = scene.backup()
+    scene.ledgers(2)
+    bookie = scene.bookie("b1")
+    (new,) = scene.ledgers(1)
+    bookie.hold(new)
+    scene.put_back({**saved, "next_ledger": 2})
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    assert bookie.guard.is_behind
+    assert bookie.collect() == [new]
+    assert now(scene.store.new_ledger_id()) == new + 1
+
+
 def test_ledgers_that_just_came_show_it_at_once(scene: Scene) -> None:
     """Without garbage collection: the bookie looks a second after a ledger came that is new to it.  One that exists was named by its caller."""
     bookie = scene.bookie()
