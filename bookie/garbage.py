@@ -270,7 +270,8 @@ class Garbage:
         deletions = await self._store.ledger_deletions()
         await self._guard.look()
         if self._guard.is_behind:
-            return await self._count_unknown()
+            await self._count_unknown()
+            return
         if deletions is not None and deletions == self._deletions and 0 <= self._clock.seconds() - self._listed_at < LISTING_S:
             return
         began = self._clock.seconds()
@@ -285,6 +286,7 @@ class Garbage:
 
     async def _count_unknown(self) -> None:
         """While the store is behind: what would go if that were accepted."""
+        self._deletions = None  # once it is accepted, a round has to list
         await self._storage.flush()  # so that the newest ledgers are among those that are stored
         local = await self._storage.stored_ledgers()
         await self._guard.counted(array("q", await self._missing(local) if local else ()))

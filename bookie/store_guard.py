@@ -26,7 +26,8 @@ store does not know, with an id that it has not given yet, and lower than those 
 The cluster is the one that the bookie belongs to, or nothing is seen and nothing believed.
 
 Knows: all that.  Does not know: what is deleted, and why else.
-Safety: what was found is on disk, and in the note, before anything is raised that would hide it.  Deleters ask after they have their evidence, and delete in the turn of the answer.
+Safety: what was found is on disk, and in the note, before anything is raised that would hide it.  Deleters ask after they have their evidence, and
+delete in the turn of the answer.
 """
 
 import json

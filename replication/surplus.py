@@ -4,8 +4,8 @@ came back.  They cost space only, so they go slowly and on full evidence (archit
 
 A copy goes only if all of this holds: the ledger is CLOSED; none of its ensembles names the bookie; no add for it was accepted here for 24 hours,
 counted from the start of the process too; its repair lock is held; every entry is read, with its digest, from all the bookies that should have it;
-and the metadata, read again after that, has the same version, and is not behind what the bookie has seen of it.  Being absent from the ensembles alone is no evidence: a repair copies first and names
-the target after.
+and the metadata, read again after that, has the same version, in a store that is not behind what the bookie has seen of it.  Being absent from the
+ensembles alone is no evidence: a repair copies first and names the target after.
 
 Knows: that rule.  Does not know: how the bookie keeps its copies; `Holder` is its side.  Ledgers that do not exist are its garbage collection's.
 Safety: anything that can't be had, a lock, an answer, a lock in this kind of store, keeps the copy.

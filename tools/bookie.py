@@ -165,7 +165,8 @@ def info(
         return rows
 
     rows = with_client(metadata_uri(metadata), story)
-    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12, "store": 8})
+    columns = {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12, "store": 8}
+    table = output.Table(json_wanted, columns)
     for row in rows:
         address = row["gc"]
         row["gc"] = said_by(address, GC_PATH)

@@ -83,7 +83,7 @@ QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.read
 STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage:Storage", "quire.bookie.journal:Journal", "quire.bookie.checkpoint:Checkpoints"
 GARBAGE, LOGS, COMPACTION = "quire.bookie.garbage:Garbage", "quire.bookie.entry_log:EntryLogs", "quire.bookie.compaction"
 RECOVER, COPIER, RESTORE = "quire.replication.recover", "quire.replication.copier:FragmentCopier", "quire.replication.restore:Restoration"
-SURPLUS = "quire.replication.surplus"
+SURPLUS, GUARD = "quire.replication.surplus", "quire.bookie.store_guard:StoreGuard"
 UNLOCKED = (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")
 
 
@@ -165,7 +165,7 @@ MUTANTS = (
     # Garbage collection
     mutant("what a listing lacks is deleted without reading it again", "4.3", "garbage",
            (f"{GARBAGE}._delete_confirmed", "if ledger not in absent:", "if False:")),
-    mutant("another cluster's metadata is evidence", "4.3", "garbage", ("quire.bookie.store_guard:StoreGuard._look", "if cluster != self._cluster:", "if False:")),
+    mutant("another cluster's metadata is evidence", "4.3", "garbage", (f"{GUARD}._look", "if cluster != self._cluster:", "if False:")),
     mutant("compaction does not sync the new log", "compaction", "garbage", (f"{LOGS}.finish_whole", "self._files.sync(handle)", "pass")),
     mutant("the old log goes before the index is synced", "compaction", "garbage", (f"{COMPACTION}:remove_logs", "    directory.sync()\n", "")),
     mutant("an old log goes though what lives in it was not moved", "compaction", "garbage",

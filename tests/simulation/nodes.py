@@ -251,8 +251,7 @@ class SimBookie:
         storage.failed = self._failed
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
         self.service = Service(process, options, storage)
-        living = lambda: [path for path in options.ledger_directories if path not in storage.lost_directories]
-        self.guard = StoreGuard(process, self.disk, living, storage, store, self.id, instance_id)
+        self.guard = StoreGuard(process, self.disk, lambda: self._living(storage), storage, store, self.id, instance_id)
         self.copies = Copies(process, storage, self.guard)
         self.garbage = Garbage(process, options, self.disk, storage, store, self.guard)
         self._watch(storage)
@@ -284,6 +283,9 @@ class SimBookie:
         self.garbage.start()
         self.serving = store.lying = True
         world.tell(f"{self.name} serves")
+
+    def _living(self, storage: Any) -> list[str]:
+        return [path for path in self.options.ledger_directories if path not in storage.lost_directories]
 
     def _could_not(self, failure: Any, process: Process) -> None:
         cause = failure.value.__cause__ or failure.value

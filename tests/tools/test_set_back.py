@@ -66,9 +66,7 @@ def online(cluster: LocalCluster, backup: Path) -> None:
     old.close()
     new.close()
     running = {bookie.id for bookie in cluster.bookies if bookie.pid is not None}
-    until(
-        lambda: {row["bookie"] for row in ok("bookie", "list", "--json", metadata=cluster.uri).rows if row["state"] == "writable"}, lambda up: up == running
-    )
+    until(lambda: {row["bookie"] for row in ok("bookie", "list", "--json", metadata=cluster.uri).rows if row["state"] == "writable"}, lambda up: up == running)
 
 
 def files_of(cluster: LocalCluster) -> Path:
