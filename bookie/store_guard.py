@@ -86,11 +86,12 @@ class Seen:
         if check != b"%08x\n" % crc32c(text) or lines[:1] != [HEAD]:
             raise StorageError(f"{path} at offset {len(text)}: damaged (its checksum is wrong): if the metadata store was not set back, remove it")
         values = dict(line.split(": ", 1) for line in lines[1:])
-        numbers = {name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")}
+        numbers: dict[str, Any] = {name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")}
+        seen = cls(values["cluster"], **numbers)
         if "behind" not in values:
-            return cls(values["cluster"], **numbers)
+            return seen
         changes, ledgers = map(int, values["found"].split())
-        return cls(values["cluster"], **numbers, behind=int(values["behind"]), found=(changes, ledgers))
+        return replace(seen, behind=int(values["behind"]), found=(changes, ledgers))
 
 
 def read_seen(files: Files, directories: Iterable[str], cluster: str) -> Seen | None:
