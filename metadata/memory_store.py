@@ -37,6 +37,7 @@ from quire.metadata.store import (
     LedgerWatcher,
     MetadataStore,
     NotRegistered,
+    Progress,
     ReactorTime,
     ServiceInfo,
     Versioned,
@@ -100,6 +101,8 @@ class MemoryCluster:
     read_only: dict[str, Registration] = field(default_factory=dict)
     next_ledger: int = 0
     deletions: int = 0
+    changes: int = 0
+    set_back: bytes = b""  # what is noted about that
     repairs: dict[int, int] = field(default_factory=dict)  # ledger -> session that repairs it
     next_session: int = 0
     listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
@@ -127,6 +130,7 @@ class MemoryCluster:
         self.changed()
 
     def changed(self) -> None:
+        self.changes += 1
         for listener in list(self.listeners):
             listener()
 
@@ -276,6 +280,7 @@ class MemoryStore(MetadataStore):
         self.shared.instance_id = None
         self.shared.ledgers.clear()
         self.shared.cookie_of.clear()
+        self.shared.set_back = b""
         self.shared.changed()
 
     # -- ledgers ---------------------------------------------------------------------------------------------------
@@ -292,6 +297,32 @@ class MemoryStore(MetadataStore):
             raise LedgerIdOverflow(f"{self.uri} has no ledger ids left")
         self.shared.next_ledger = ledger + 1
         return ledger
+
+    def progress(self) -> Deferred[Progress]:
+        return self._run("progress", self._progress)
+
+    def _progress(self) -> Progress:
+        self._cluster()
+        return Progress(self.shared.changes, self.shared.next_ledger)
+
+    def raise_ledger_ids(self, first: int) -> Deferred[None]:
+        return self._run("raise_ledger_ids", self._raise_ledger_ids, first)
+
+    def _raise_ledger_ids(self, first: int) -> None:
+        self._cluster()
+        self.shared.next_ledger = max(self.shared.next_ledger, first)
+
+    def read_set_back(self) -> Deferred[bytes]:
+        return self._run("read_set_back", lambda: self.shared.set_back)
+
+    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
+        return self._run("swap_set_back", self._swap_set_back, old, new)
+
+    def _swap_set_back(self, old: bytes, new: bytes) -> bool:
+        if self.shared.set_back != old:
+            return False
+        self.shared.set_back = new
+        return True
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         return self._run("create_ledger", self._create_ledger, ledger, metadata)

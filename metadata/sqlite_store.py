@@ -42,6 +42,7 @@ from quire.metadata.store import (
     Cluster,
     LedgerWatcher,
     MetadataStore,
+    Progress,
     Reactor,
     ServiceInfo,
     Timer,
@@ -126,6 +127,7 @@ class SQLiteFile:
 
     def _transaction(self, connection: sqlite3.Connection, group: Sequence[Job]) -> None:
         connection.execute("BEGIN IMMEDIATE")
+        before = connection.total_changes
         try:
             for job in group:
                 connection.execute("SAVEPOINT job")
@@ -133,6 +135,8 @@ class SQLiteFile:
                 if job.error is not None:
                     connection.execute("ROLLBACK TO job")
                 connection.execute("RELEASE job")
+            if connection.total_changes != before:
+                tables.count_change(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -405,6 +409,18 @@ class SQLiteStore(MetadataStore):
 
     def new_ledger_id(self) -> Deferred[int]:
         return self.run(lambda connection: tables.new_ledger_id(connection, self.uri), writes=True)
+
+    def progress(self) -> Deferred[Progress]:
+        return self.run(lambda connection: tables.progress(connection, self.uri))
+
+    def raise_ledger_ids(self, first: int) -> Deferred[None]:
+        return self.run(lambda connection: tables.raise_ledger_ids(connection, self.uri, first), writes=True)
+
+    def read_set_back(self) -> Deferred[bytes]:
+        return self.run(tables.read_set_back)
+
+    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
+        return self.run(lambda connection: tables.swap_set_back(connection, old, new), writes=True)
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         if metadata.ctoken == 0 and metadata.format_version >= 3:

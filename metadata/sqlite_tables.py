@@ -21,6 +21,7 @@ from quire.metadata.store import (
     CookieExists,
     CookieNotFound,
     NotRegistered,
+    Progress,
     ServiceInfo,
     Versioned,
     WrongCluster,
@@ -117,6 +118,7 @@ def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
         raise WrongCluster(f"{uri}: stop its bookies first: {', '.join(alive)}")
     for table in ("cluster", "ledgers", "cookies"):
         connection.execute(f"DELETE FROM {table}")
+    connection.execute("DELETE FROM counters WHERE name = 'set back'")
 
 
 # -- ledgers -------------------------------------------------------------------------------------------------------
@@ -132,6 +134,34 @@ def new_ledger_id(connection: Connection, uri: str) -> int:
         raise LedgerIdOverflow(f"{uri} has no ledger ids left")
     connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger'", (ledger + 1,))
     return ledger
+
+
+def count_change(connection: Connection) -> None:
+    """Once in each transaction that changes something; a file of an earlier version counts from now on."""
+    connection.execute("INSERT INTO counters VALUES ('changes', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+
+
+def progress(connection: Connection, uri: str) -> Progress:
+    cluster(connection, uri)
+    found = dict(connection.execute("SELECT name, value FROM counters WHERE name IN ('changes', 'ledger')").fetchall())
+    return Progress(found.get("changes", 0), found["ledger"])
+
+
+def raise_ledger_ids(connection: Connection, uri: str, first: int) -> None:
+    cluster(connection, uri)
+    connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger' AND value < ?", (first, first))
+
+
+def read_set_back(connection: Connection) -> bytes:
+    """A text in the column of numbers: the tables stay as earlier versions know them."""
+    return str(scalar(connection, "SELECT value FROM counters WHERE name = 'set back'") or "").encode()
+
+
+def swap_set_back(connection: Connection, old: bytes, new: bytes) -> bool:
+    if read_set_back(connection) != old:
+        return False
+    connection.execute("INSERT OR REPLACE INTO counters VALUES ('set back', ?)", (new.decode(),))
+    return True
 
 
 def create_ledger(connection: Connection, uri: str, ledger: int, data: bytes) -> None:

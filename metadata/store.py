@@ -101,6 +101,10 @@ class WrongCluster(MetaStore):
     """The cluster is not the one that was named, or its bookies still run."""
 
 
+class SetBack(MetaStore):
+    """The store knows less than was seen of it before, as after an old backup was put back: what it lacks is no evidence."""
+
+
 class CookieExists(MetaStore):
     """The bookie has a cookie already."""
 
@@ -131,6 +135,13 @@ class Cluster:
 
     instance_id: str
     layout: str
+
+
+class Progress(NamedTuple):
+    """How far a store has come.  Neither number ever falls, unless the store is set back to what it was before."""
+
+    changes: int  # grows with every change of a ledger, at least
+    next_ledger: int  # ids from here on were not given yet; callers may have chosen some
 
 
 BOOKIE_PROTOCOL = "bookie-rpc"
@@ -243,6 +254,22 @@ class MetadataStore(ABC):
     @abstractmethod
     def new_ledger_id(self) -> Deferred[int]:
         """An id that nobody had or will have, 0 to 2^63 - 2; gaps are normal, and order is not promised.  `LedgerIdOverflow`."""
+
+    @abstractmethod
+    def progress(self) -> Deferred[Progress]:
+        """Of now: nothing that was answered before is missing in it.  `NoCluster`."""
+
+    @abstractmethod
+    def raise_ledger_ids(self, first: int) -> Deferred[None]:
+        """From now on no id below `first` is given; a store that is further already stays as it is.  `NoCluster`."""
+
+    @abstractmethod
+    def read_set_back(self) -> Deferred[bytes]:
+        """What bookies and an operator have noted here about a store that was set back; empty when nobody ever did."""
+
+    @abstractmethod
+    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
+        """Notes something else, unless it is not `old` any more what is noted: then False."""
 
     @abstractmethod
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:

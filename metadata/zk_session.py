@@ -162,6 +162,11 @@ class ZooKeeperSession:
         """How long the server lets the session live without a word, whatever was asked for."""
         return self._client.granted_s
 
+    @property
+    def last_zxid(self) -> int:
+        """The last transaction that the server knew when it answered last."""
+        return int(self._client.last_zxid)
+
     # -- the connection -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -169,7 +174,7 @@ class ZooKeeperSession:
         self._client.start_async()
         try:
             await self._connection(self._reactor.seconds() + self.timeout_s)
-        except MetaStore:
+        except BaseException:
             self.close()
             raise
 
@@ -218,6 +223,8 @@ class ZooKeeperSession:
         except CancelledError:
             if self._closing is not None:
                 raise MetaStore(CLOSED_MESSAGE) from None
+            if timer.active():  # it was not the time: who asked does not want it any more
+                raise
             what = f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s"
             raise MetaStore(f"{what}: see whether it runs and can be reached from here, then try again") from None
         finally:
@@ -279,6 +286,24 @@ class ZooKeeperSession:
                     raise self._error(nodes[0][0], result, False)
 
         made: Deferred[list[object]] = self._call(nodes[0][0], submit)
+        return made.addCallback(check)
+
+    def use_up(self, path: str, count: int) -> "Deferred[None]":
+        """Makes a znode and removes it again `count` times, in one transaction: so many numbers of its parent are used up.  `NoNode` (no parent)."""
+
+        def submit(client: KazooClient) -> AsyncResult:
+            transaction = client.transaction()
+            for _ in range(count):
+                transaction.create(path)
+                transaction.delete(path)
+            return transaction.commit_async()
+
+        def check(results: list[object]) -> None:
+            for result in results:
+                if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                    raise self._error(path, result, False)
+
+        made: Deferred[list[object]] = self._call(path, submit)
         return made.addCallback(check)
 
     def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, ZnodeStat]]":

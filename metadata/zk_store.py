@@ -37,6 +37,7 @@ from quire.metadata.store import (
     CookieNotFound,
     LedgerWatcher,
     MetadataStore,
+    Progress,
     Reactor,
     ServiceInfo,
     Versioned,
@@ -236,6 +237,56 @@ class ZooKeeperStore(MetadataStore):
             ledger = await ids.next()
             if await self.session.exists(paths.path_of(ledger)) is None:  # else a caller had chosen it
                 return ledger
+
+    def progress(self) -> "Deferred[Progress]":
+        return _run(self._progress())
+
+    async def _progress(self) -> Progress:
+        _, ids = await self._layout()
+        await self.session.sync(self._root)
+        position = await ids.position()
+        return Progress(self.session.last_zxid, position)
+
+    def raise_ledger_ids(self, first: int) -> "Deferred[None]":
+        return _run(self._raise_ledger_ids(first))
+
+    async def _raise_ledger_ids(self, first: int) -> None:
+        _, ids = await self._layout()
+        await ids.raise_to(first)
+
+    def read_set_back(self) -> "Deferred[bytes]":
+        return _run(self._read_set_back())
+
+    async def _read_set_back(self) -> bytes:
+        return (await self._set_back())[0]
+
+    async def _set_back(self) -> tuple[bytes, int | None]:
+        """The note, and the version of the znode that has it, if there is one: what lists the cookies has no data of Apache's."""
+        try:
+            await self.session.sync(f"{self._root}/cookies")
+            data, stat = await self.session.get(f"{self._root}/cookies")
+        except NoNode:
+            return b"", None
+        return data, stat.version
+
+    def swap_set_back(self, old: bytes, new: bytes) -> "Deferred[bool]":
+        return _run(self._swap_set_back(old, new))
+
+    async def _swap_set_back(self, old: bytes, new: bytes) -> bool:
+        path = f"{self._root}/cookies"
+        found, version = await self._set_back()
+        if found != old:
+            return False
+        try:
+            if version is None:
+                await self.session.create(path, new)
+            else:
+                await self.session.set(path, new, version)
+        except NoNode:
+            raise no_cluster(self.uri) from None
+        except (NodeExists, BadVersion):
+            return (await self._set_back())[0] == new
+        return True
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> "Deferred[Versioned[LedgerMetadata]]":
         return _run(self._create_ledger(ledger, metadata))

@@ -444,3 +444,19 @@ def test_the_wal_is_folded_in(sqlite_place):
         assert found == [(1,)]
 
     run(story)
+
+
+def test_a_file_of_an_earlier_version_begins_to_count(sqlite_place):
+    """It has no counter of changes; the first change makes it."""
+
+    async def story():
+        store = await sqlite_place.ready()
+        path = sqlite_place.uri.removeprefix("sqlite://")
+        with sqlite3.connect(path) as file:
+            file.execute("DELETE FROM counters WHERE name = 'changes'")
+        file.close()
+        assert await store.progress() == (0, 0)
+        await store.create_ledger(await store.new_ledger_id(), ledger())
+        assert await store.progress() == (2, 1)
+
+    run(story)

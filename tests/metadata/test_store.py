@@ -63,6 +63,8 @@ def test_no_cluster_names_the_next_command(place):
         for operation in (
             store.cluster(),
             store.new_ledger_id(),
+            store.progress(),
+            store.raise_ledger_ids(5),
             store.create_ledger(1, ledger()),
             store.ledger_ids(),
             store.bookies(),
@@ -751,5 +753,63 @@ def test_absent_ledgers(place):
         assert await store.absent_ledgers([]) == []
         await store.close()
         await failing(store.absent_ledgers([1, 2]), MetaStore)
+
+    run(story)
+
+
+def test_progress_never_falls(place):
+    """Each id and each change of a ledger raises it; what it says is the next id, and asking draws none."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        before = await other.progress()
+        for step in range(4):
+            assert before.next_ledger == (await store.progress()).next_ledger
+            given = await store.new_ledger_id()
+            assert given == before.next_ledger
+            made = await store.create_ledger(given, ledger())
+            after = await other.progress()
+            assert after.changes > before.changes
+            assert after.next_ledger == given + 1
+            if step % 2:
+                written = await store.write_ledger(given, made.value.recovering(), made.version)
+                assert (await other.progress()).changes > after.changes
+                assert written.version > made.version
+                await store.delete_ledger(given)
+            before = await other.progress()
+
+    run(story)
+
+
+def test_ids_are_raised(place):
+    """No id below is given after that, whoever asks; a lower wish changes nothing."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        assert await other.new_ledger_id() == 0
+        await store.raise_ledger_ids(5000)
+        assert (await other.progress()).next_ledger == 5000
+        await store.raise_ledger_ids(3)
+        assert [await other.new_ledger_id(), await store.new_ledger_id()] == [5000, 5001]
+
+    run(story)
+
+
+def test_the_note_about_a_store_that_was_set_back(place):
+    """It is swapped: of two who change it at once, one wins; it goes with the cluster."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        assert await store.read_set_back() == b""
+        assert await store.swap_set_back(b"", b'{"a": 1}')
+        assert await other.read_set_back() == b'{"a": 1}'
+        assert not await other.swap_set_back(b"", b"2")
+        assert await other.swap_set_back(b'{"a": 1}', b"{}")
+        assert await store.read_set_back() == b"{}"
+        await store.write_cookie("a:1", b"cookie", NEW)
+        assert await store.cookies() == ["a:1"]
+        await store.destroy_cluster((await store.cluster()).instance_id)
+        await store.init_cluster()
+        assert await store.read_set_back() == b""
 
     run(story)

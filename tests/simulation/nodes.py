@@ -21,6 +21,7 @@ from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
 from quire.bookie.storage import Storage
+from quire.bookie.store_guard import StoreGuard
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
@@ -263,10 +264,12 @@ class SimBookie:
         storage.failed = self._failed
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
         self.service = Service(process, options, storage)
-        self.copies = Copies(process, storage)
-        self.garbage = Garbage(process, options, self.disk, storage, store, instance_id)
+        self.guard = StoreGuard(process, self.disk, lambda: self._living(storage), storage, store, self.id, instance_id)
+        self.copies = Copies(process, storage, self.guard)
+        self.garbage = Garbage(process, options, self.disk, storage, store, self.guard)
         self._watch(storage)
         storage.start()
+        await self.guard.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
         failed = {options.ledger_directories.index(path) for path in storage.behind}
@@ -293,6 +296,9 @@ class SimBookie:
         self.garbage.start()
         self.serving = store.lying = True
         world.tell(f"{self.name} serves")
+
+    def _living(self, storage: Any) -> list[str]:
+        return [path for path in self.options.ledger_directories if path not in storage.lost_directories]
 
     def _could_not(self, failure: Any, process: Process) -> None:
         cause = failure.value.__cause__ or failure.value

@@ -17,7 +17,7 @@ from tests.simulation.plan import PROFILES, Plan, Profile, Step, draw
 from tests.simulation.truth import Violation
 
 MIXED = ("mix", "mix", "recovery", "late add", "new ensemble", "change", "power", "limbo", "tail", "store", "no spare", "deferred", "large ids",
-         "everything", "repair", "garbage", "surplus", "clocks", "new index")  # fmt: skip
+         "everything", "repair", "garbage", "surplus", "clocks", "new index", "out of order")  # fmt: skip
 ENOUGH = 10_000  # histories after which every rare case must have been met
 
 # What must have happened at least once in a sweep of `ENOUGH` histories.
@@ -37,7 +37,7 @@ RARE = (
     "garbage collection forced", "index made anew", "ledger deleted", "limbo ended", "power lost inside a round of garbage collection",
     "power lost while an index was made anew", "repair begun under faults",
     "repair beside a recovery", "repair crashed", "repair lost its session", "repair of a ledger that is being written", "repair paused",
-    "superfluous copy dropped", "two repairs",
+    "superfluous copy dropped", "two repairs", "tail beside ids out of order",
 )  # fmt: skip
 
 
