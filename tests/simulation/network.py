@@ -6,7 +6,7 @@ pieces cut anywhere.  A blocked direction (a partition, perhaps one way) holds b
 again; a cut connection loses what is under way, after a prefix of it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -46,6 +46,7 @@ class End:
 
     def write(self, data: bytes) -> None:
         if self.open and data:
+            self.network.writes[self.process.host, int(self.network.timeline.now)] += 1
             self.peer.come(data)
 
     def loseConnection(self) -> None:
@@ -169,6 +170,7 @@ class Network:
         self.blocked: set[tuple[str, str]] = set()  # (from, to)
         self.listeners: dict[tuple[str, int], tuple[Process, Callable[[], Any]]] = {}
         self.ends: dict[End, None] = {}
+        self.writes: Counter[tuple[str, int]] = Counter()  # by host and second; a client's are its requests
 
     def delay(self, source: str, target: str) -> float:
         slow = self.slow

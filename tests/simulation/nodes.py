@@ -6,6 +6,7 @@ the simulated network.  Only what touches the machine is replaced: files, RocksD
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from errno import EIO
 from random import Random
 from typing import Any, TypeVar
@@ -20,12 +21,13 @@ from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
 from quire.bookie.storage import Storage
+from quire.bookie.store_guard import StoreGuard
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
-from quire.metadata.store import Cluster, ServiceInfo, Versioned
+from quire.metadata.store import Cluster, NotRegistered, ServiceInfo, Versioned
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.restore import restore
@@ -54,6 +56,7 @@ class World:
         self.truth = Truth()
         self.shared = MemoryCluster("simulation", seed)
         self.shared.ledgers = WatchedLedgers(self.truth)
+        self.shared.went = self.truth.went
         self.trace: list[str] | None = None
         self.hosts: dict[str, SimBookie | None] = {"b-0": None}  # for bookies, one more than there are -> who started there last
         self.moving = False  # whether a bookie starts on any of them
@@ -105,6 +108,17 @@ class NamedStore(MemoryStore):
     def expire_session(self) -> None:
         self._over = True
         super().expire_session()
+
+    def leave_late(self, bookie: str, seconds: float) -> None:
+        """The session ends, and a call of it to unregister a bookie arrives that much later."""
+        session, read_only = self._session, bookie in self.shared.read_only
+        self.expire_session()
+
+        def arrive() -> None:
+            with suppress(NotRegistered):
+                self._unregister(bookie, read_only, session)
+
+        self.world.timeline.at(seconds, arrive)
 
     def _tell_lost(self) -> None:
         self._over = False
@@ -264,10 +278,12 @@ class SimBookie:
         storage.failed = self._failed
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
         self.service = Service(process, options, storage, self.id)
-        self.copies = Copies(process, storage)
-        self.garbage = Garbage(process, options, self.disk, storage, store, instance_id)
+        self.guard = StoreGuard(process, self.disk, lambda: self._living(storage), storage, store, self.id, instance_id)
+        self.copies = Copies(process, storage, self.guard)
+        self.garbage = Garbage(process, options, self.disk, storage, store, self.guard)
         self._watch(storage)
         storage.start()
+        await self.guard.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
         failed = {options.ledger_directories.index(path) for path in storage.behind}
@@ -294,6 +310,9 @@ class SimBookie:
         self.garbage.start()
         self.serving = store.lying = True
         world.tell(f"{self.name} serves at {self.host}")
+
+    def _living(self, storage: Any) -> list[str]:
+        return [path for path in self.options.ledger_directories if path not in storage.lost_directories]
 
     def _could_not(self, failure: Any, process: Process) -> None:
         cause = failure.value.__cause__ or failure.value
@@ -401,6 +420,16 @@ class SimBookie:
         async for rows in restoring.suspects(self.store, self.id, lost):
             await storage.mark_limbo(rows)
         await storage.mark_limbo({})
+
+    def leave_late(self, seconds: float) -> None:
+        """A process of this bookie is told to stop while its session ends: what it sends to be listed no more arrives later."""
+        self.store.leave_late(self.id, seconds)
+
+    def unlist(self) -> None:
+        """Somebody removes its registration."""
+        shared = self.world.shared
+        if shared.writable.pop(self.id, None) is not None or shared.read_only.pop(self.id, None) is not None:
+            shared.changed()
 
     def read_only(self, on: bool) -> None:
         if self.up and hasattr(self, "registration"):
@@ -532,7 +561,7 @@ class SimClient:
         if kind == 0 and operation == "write_ledger":
             seen["metadata answer lost"] += 1
             return Fault(before=rng.choice([0, 0.02]), after=0.01, error=MetaStore("simulated: the answer was lost"), applied=True)
-        if kind == 1:
+        if kind == 1 and operation != "release_repair":  # that one is tried until the session is over
             seen["metadata failed"] += 1
             return Fault(error=MetaStore("simulated: the store is away"))
         seen["metadata slow"] += 1

@@ -34,7 +34,7 @@ class Profile:
     jitter: tuple[float, ...] = (0.0005, 0.002, 0.01)
     fault_rates: tuple[float, ...] = (0.0, 0.0, 0.1, 0.4)
     chance_on: float = 0.35
-    kinds: tuple[str, ...] = ("plain",)  # of ledgers: plain, advanced, deferred
+    kinds: tuple[str, ...] = ("plain",)  # of ledgers: plain, advanced, deferred; advanced early: ids out of order
     sync: bool = True
     first_id: int = 0
     protocols: tuple[str, ...] = ("v2", "v2", "v3")
@@ -184,6 +184,12 @@ profile(
     "clocks",
     {"jump": 20, "kill": 5, "start": 8, "open": 4, "look": 4, "poll": 5, "follow": 2, "stop_link": 4, "heal": 5, "repair": 3, "slow_host": 3, "close": 1},
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2)), spares=(0, 2), writers=(1, 2), gap=0.02, modes=MODES,
+)  # fmt: skip
+profile(
+    "out of order",
+    {"open": 3, "look": 12, "poll": 6, "follow": 14, "peek": 6, "close": 1, "stop_link": 4, "heal": 6, "slow_host": 2, "kill": 3, "start": 8, "lies": 6},
+    chance_on=0.7, always=frozenset({"look", "follow"}), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2), (5, 3, 2)), spares=(0, 1), writers=(1,), gap=0.03,
+    kinds=("advanced early", "advanced early", "plain"), fault_rates=(0.0,),
 )  # fmt: skip
 
 
