@@ -698,6 +698,15 @@ class Storage:
         state = self._ledgers.get(ledger)
         return 0 if state is None else max(0, self._ledgers.hour - state.hour - 1) * HOUR_S
 
+    def take_arrived(self) -> set[int]:
+        """The ledgers that were new here since the last call."""
+        arrived, self._contents.arrived = self._contents.arrived, set()
+        return arrived
+
+    def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
+        """Does a job of somebody else beside the reactor."""
+        return self._workers.run(job, *args)
+
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
         return self._workers.run(self._stored_ledgers)

@@ -6,8 +6,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from quire.bookie.copies import AGAIN_S, Copies
-from quire.bookie.files import StorageError
+from quire.bookie.files import Files, StorageError
 from quire.bookie.service import Service
+from quire.bookie.store_guard import StoreGuard
+from quire.metadata.memory_store import MemoryCluster, MemoryStore
 from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess
 from quire.protocol.errors import NoSuchLedgerExists as NoLedger
 from tests.bookie.disk import KEY, OTHER_KEY, body_of
@@ -26,7 +28,10 @@ class Scene:
         self.clock = Clock()
         self.storage = FakeStorage()
         self.service = Service(self.clock, options(), self.storage)  # type: ignore[arg-type]
-        self.copies = Copies(self.clock, self.storage)
+        self.store = MemoryStore(self.clock, MemoryCluster("copies"))
+        self.store.init_cluster()
+        self.guard = StoreGuard(self.clock, Files(), tuple, self.storage, self.store, "here", str(self.store.shared.instance_id))
+        self.copies = Copies(self.clock, self.storage, self.guard)
         for ledger in (7, 8):
             self.storage.kept[ledger] = FakeLedger(KEY)
             self.storage.set_limbo(ledger, ledger == 7)

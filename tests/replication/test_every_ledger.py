@@ -6,10 +6,12 @@ import pytest
 from twisted.internet.defer import Deferred, fail
 
 from quire.bookie.copies import Copies
+from quire.bookie.files import Files
 from quire.bookie.restoring import Lost, suspects
 from quire.bookie.service import Service
+from quire.bookie.store_guard import StoreGuard
 from quire.client.api import Client
-from quire.metadata.memory_store import Fault
+from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.recover import decommission, recover_bookies
 from quire.replication.restore import restore
@@ -126,7 +128,9 @@ def test_an_index_that_cannot_be_read_harms_no_other() -> None:
         storage.kept[ledger] = FakeLedger(DIGEST.master_key)
         storage.set_limbo(ledger, True)
     storage.held = lambda ledger: fail(OSError(5, "a damaged block")) if ledger == ledgers[1] else asked(ledger)  # type: ignore[method-assign]
-    copies = Copies(cluster.clock, storage)
+    store = MemoryStore(cluster.clock, MemoryCluster("every ledger"))
+    store.init_cluster()
+    copies = Copies(cluster.clock, storage, StoreGuard(cluster.clock, Files(), tuple, storage, store, "b1", str(store.shared.instance_id)))
     service = Service(cluster.clock, options(), storage)  # type: ignore[arg-type]
     cluster.bookies["b1"].limbo = True
     run = cluster.succeed(restore(cluster.client(), "b1", copies))

@@ -6,6 +6,7 @@ the simulated network.  Only what touches the machine is replaced: files, RocksD
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from errno import EIO
 from random import Random
 from typing import Any, TypeVar
@@ -24,12 +25,13 @@ from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
 from quire.bookie.storage import Storage
+from quire.bookie.store_guard import StoreGuard
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
-from quire.metadata.store import Cluster, ServiceInfo, Versioned
+from quire.metadata.store import Cluster, NotRegistered, ServiceInfo, Versioned
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.restore import restore
@@ -58,7 +60,10 @@ class World:
         self.truth = Truth()
         self.shared = MemoryCluster("simulation", seed)
         self.shared.ledgers = WatchedLedgers(self.truth)
+        self.shared.went = self.truth.went
         self.trace: list[str] | None = None
+        self.hosts: dict[str, SimBookie | None] = {"b-0": None}  # for bookies, one more than there are -> who started there last
+        self.moving = False  # whether a bookie starts on any of them
         self.listing_lies = 0.0  # how often what a bookie's garbage collection lists is wrong
 
     def tell(self, text: str) -> None:
@@ -101,12 +106,23 @@ class NamedStore(MemoryStore):
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(Elsewhere(process), world.shared)
         self.world = world
-        self.owner = process.host
+        self.owner = process.name
         self._over = False  # the session is, and its process has not heard of it
 
     def expire_session(self) -> None:
         self._over = True
         super().expire_session()
+
+    def leave_late(self, bookie: str, seconds: float) -> None:
+        """The session ends, and a call of it to unregister a bookie arrives that much later."""
+        session, read_only = self._session, bookie in self.shared.read_only
+        self.expire_session()
+
+        def arrive() -> None:
+            with suppress(NotRegistered):
+                self._unregister(bookie, read_only, session)
+
+        self.world.timeline.at(seconds, arrive)
 
     def _tell_lost(self) -> None:
         self._over = False
@@ -206,7 +222,9 @@ class SimBookie:
     def __init__(self, world: World, name: str, **options: Any) -> None:
         self.world = world
         self.name = name
-        self.id = f"{name}:{PORT}"
+        self.host = f"b-{len(world.hosts)}"  # drawn anew at each start
+        world.hosts[self.host] = None
+        self.id = f"{self.host}:{PORT}"  # fixed: an address that may be another one's
         self.options = BASE.model_copy(update={**SMALL, "advertised_address": name, "bookie_id": self.id, **options})
         self.disk = SimDisk()
         self.sync_seconds = 0.0005
@@ -231,9 +249,19 @@ class SimBookie:
             return
         self.up = True
         self.lives += 1
-        self.process = Process(self.world.timeline, self.name, self.world.network.connect)
+        self._move()
+        self.process = Process(self.world.timeline, self.host, self.world.network.connect, self.name)
         starting = Deferred.fromCoroutine(self._start(self.process))
         starting.addErrback(self._could_not, self.process)
+
+    def _move(self) -> None:
+        """A start is on any host where no bookie runs, perhaps one where another was and is still looked for."""
+        if not self.world.moving:
+            return
+        hosts = self.world.hosts
+        self.host = self.world.random.choice([host for host, last in hosts.items() if last is None or not last.up or last.host != host or last is self])
+        self.world.truth.seen["bookie at an address that another one had"] += hosts[self.host] not in (None, self)
+        hosts[self.host] = self
 
     async def _start(self, process: Process) -> None:
         world, options = self.world, self.options
@@ -257,8 +285,9 @@ class SimBookie:
         self.storage = storage
         storage.failed = self._failed
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
-        self.service = Service(process, options, storage)
-        self.copies = copies = Copies(process, storage)
+        self.service = Service(process, options, storage, self.id)
+        self.guard = StoreGuard(process, self.disk, lambda: self._living(storage), storage, store, self.id, instance_id)
+        self.copies = copies = Copies(process, storage, self.guard)
 
         async def doubt(rows: Any) -> None:
             copies.add(rows)
@@ -266,9 +295,10 @@ class SimBookie:
             await storage.mark_limbo(rows)
 
         storage.reindex.doubt, storage.reindex.doubted = doubt, copies.decided
-        self.garbage = Garbage(process, options, self.disk, storage, store, instance_id)
+        self.garbage = Garbage(process, options, self.disk, storage, store, self.guard)
         self._watch(storage)
         storage.start()
+        await self.guard.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
         failed = {options.ledger_directories.index(path) for path in storage.behind}
@@ -288,12 +318,15 @@ class SimBookie:
         restoring.note_running(self.disk, options, self.disk.boot_id())
         listener = Listener(process, options, self.service)
         listener.startFactory()
-        world.network.listeners[self.name, PORT] = (process, lambda: listener.buildProtocol(None))
+        world.network.listeners[self.host, PORT] = (process, lambda: listener.buildProtocol(None))
         self.registration = Registration(store, self.id, self._failed)
-        await self.registration.start(ServiceInfo.of(self.name, PORT), False)
+        await self.registration.start(ServiceInfo.of(self.host, PORT), False)
         self.garbage.start()
         self.serving = store.lying = True
-        world.tell(f"{self.name} serves")
+        world.tell(f"{self.name} serves at {self.host}")
+
+    def _living(self, storage: Any) -> list[str]:
+        return [path for path in self.options.ledger_directories if path not in storage.lost_directories]
 
     def _could_not(self, failure: Any, process: Process) -> None:
         cause = failure.value.__cause__ or failure.value
@@ -418,6 +451,16 @@ class SimBookie:
             await storage.mark_limbo(rows)
         await storage.mark_limbo({})
 
+    def leave_late(self, seconds: float) -> None:
+        """A process of this bookie is told to stop while its session ends: what it sends to be listed no more arrives later."""
+        self.store.leave_late(self.id, seconds)
+
+    def unlist(self) -> None:
+        """Somebody removes its registration."""
+        shared = self.world.shared
+        if shared.writable.pop(self.id, None) is not None or shared.read_only.pop(self.id, None) is not None:
+            shared.changed()
+
     def read_only(self, on: bool) -> None:
         if self.up and hasattr(self, "registration"):
             self.service.read_only = on
@@ -455,9 +498,12 @@ class SimBookie:
         assert self.process is not None
         self.up = self.serving = False
         self.process.alive = False
-        self.world.network.listeners.pop((self.name, PORT), None)
+        self.world.network.listeners.pop((self.host, PORT), None)
         self.world.network.drop_process(self.process)
-        self.store.close()
+        if self.world.moving:  # nobody tells the metadata store: so long it is listed where it was, and somebody else may be there already
+            self.world.timeline.at(self.world.random.choice((0.0, 0.02, 0.2)), self.store.close)
+        else:
+            self.store.close()
         if self._client is not None:
             self._client.store.close()
             self._client = None
@@ -575,7 +621,7 @@ class SimClient:
         if kind == 0 and operation == "write_ledger":
             seen["metadata answer lost"] += 1
             return Fault(before=rng.choice([0, 0.02]), after=0.01, error=MetaStore("simulated: the answer was lost"), applied=True)
-        if kind == 1:
+        if kind == 1 and operation != "release_repair":  # that one is tried until the session is over
             seen["metadata failed"] += 1
             return Fault(error=MetaStore("simulated: the store is away"))
         seen["metadata slow"] += 1
