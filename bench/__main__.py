@@ -4,9 +4,11 @@
     python -m bench                              all rows (about six minutes)
     python -m bench --only yardstick --quick     rows whose name contains the word; short runs that say little
     python -m bench --json > figures.json        every single figure
+    python -m bench --against ../before          this checkout beside another one, and nothing else
 
 Every row is pairs of runs that stood side by side (A B, B A, A B, …), E=3 WQ=3 AQ=2, CRC32C, every acknowledgement after a sync;
-its ratio is the median over the pairs, with a 95 % bootstrap interval.  Exit status 1 when a row misses its floor.
+its ratio is the median over the pairs, with a 95 % bootstrap interval.  Exit status 1 when a row misses its floor.  Beside another
+checkout a rate or a p50 is missed only when its whole interval is on the wrong side, CPU per entry when its median is 3 % above.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from bench.ratios import Comparison
@@ -26,6 +29,8 @@ from bench.sides import Java, Load, Quire, Yardstick, resident_mb, rounds
 PAIRS = 5
 RESIDENT_MB_MAX = 80.0
 CLIENT_CPU_RATIO_MAX = 2.0
+CHECKOUT_CPU_RATIO_MAX = 1.03
+COPIES = 3
 Run = dict[str, Any]
 
 
@@ -54,7 +59,12 @@ class Bench:
 
     @cached_property
     def quire(self) -> Quire:
-        return self.stack.enter_context(Quire(self.options.dir, "zookeeper" if self.java_at_hand else "sqlite"))
+        java = self.java_at_hand and self.options.against is None
+        return self.stack.enter_context(Quire(self.options.dir, "zookeeper" if java else "sqlite"))
+
+    @cached_property
+    def before(self) -> Quire:
+        return self.stack.enter_context(Quire(self.options.dir, checkout=self.options.against))
 
     @cached_property
     def yardstick(self) -> Yardstick:
@@ -123,7 +133,7 @@ class Bench:
             return
         load = self.load(size, entries, 1000, 1)
         self.start("java")
-        uri, pids = self.quire.cluster.uri, self.quire.pids
+        uri, pids = self.quire.uri, self.quire.pids
         self.java.warm_up(uri, share=0.02 if self.options.quick else 0.2)
         sides = {"java on quire": lambda: self.java.run(load, on=uri, pids=pids), "java on java": lambda: self.java.run(load)}
         found = self.side_by_side(f"java client {size} B", sides)
@@ -135,8 +145,37 @@ class Bench:
             found = [resident_mb(pid) for pid in self.quire.pids]
             self.rows.append(Comparison(name, found, [RESIDENT_MB_MAX] * len(found), 1.0, at_most=True, unit="MB"))
 
+    def two_checkouts(self) -> None:
+        """Both clients on both kinds of bookies would mix what is compared: each checkout is measured as a whole."""
+        rows = {
+            "append 100 B": ("write", self.load(100, 300_000, 1000, 50)),
+            "append 1024 B": ("write", self.load(1024, 150_000, 1000, 50)),
+            "append 100 B, one a call": ("write", self.load(100, 100_000, 1000, 1)),
+            "one outstanding append": ("write", self.load(1024, 3000, 1, 1)),
+            "read 100 B in order": ("read", self.load(100, 300_000, 1, 1)),
+            "read 1024 B at random": ("read", self.load(1024, 10_000, 1, 1)),
+        }
+        for name, (verb, load) in rows.items():
+            if not self.wanted(name):
+                continue
+            words = [verb, *(f"--{key}={value}" for key, value in load.words().items()), *(["--random"] if "random" in name else [])]
+            self.start("before")
+            found = self.side_by_side(name, {"this": lambda words=words: self.quire.bench(*words), "before": lambda words=words: self.before.bench(*words)})
+            for run in (run for runs in found for run in runs):
+                run["cpu"] = run["client_cpu_us_per_entry"] + run["bookie_cpu_us_per_entry"] * (COPIES if verb == "write" else 1)
+            for figure, goal, most, unit in (
+                ("entries_per_second", 1.0, False, "entries/s"),
+                ("p50_ms", 1.0, True, "ms"),
+                ("cpu", CHECKOUT_CPU_RATIO_MAX, True, "us/entry"),
+            ):
+                ours, theirs = column(found, 0, figure), column(found, 1, figure)
+                self.rows.append(Comparison(f"{name}: {figure}", ours, theirs, goal, at_most=most, by_interval=figure != "cpu", unit=unit))
+
     def all(self) -> None:
         with self.stack:
+            if self.options.against is not None:
+                self.two_checkouts()
+                return
             self.resident()
             self.throughput(100, 200_000, {"yardstick": 0.45, "java": 1.5})
             self.throughput(1024, 100_000, {"yardstick": 0.45, "java": 1.0})
@@ -170,6 +209,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"rounds of each row (default {PAIRS})")
     parser.add_argument("--quick", action="store_true", help="a tenth of the entries, little warm-up: shows that it runs, not how fast")
     parser.add_argument("--only", action="append", metavar="WORD", help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="this checkout beside that one: rates, p50 and CPU per entry of appends and reads")
     parser.add_argument("--no-java", action="store_true", help="leave Apache BookKeeper out")
     parser.add_argument("--dir", help="where journals and ledgers lie (default: the temporary folder)")
     parser.add_argument("--json", action="store_true", help="one JSON document with every run on standard output")

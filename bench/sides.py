@@ -2,7 +2,7 @@
 The contenders: each can be started once, measured many times, and stopped.
 
     Yardstick      three bare bookies and a bare client in Python: the ceiling of this machine
-    Quire          quire's client on quire's bookies, through `quire bench write`
+    Quire          quire's client on quire's bookies, through `quire bench`; also those of another checkout
     Java           Apache's Java client on Apache's bookies; `on=` any metadata URI runs the same client on other bookies
 
 Knows: how to drive each, and what its bookies spent meanwhile (CPU, syncs, bytes written).  Does not know: what is compared with what.
@@ -113,37 +113,61 @@ class Yardstick:
 
 
 class Quire:
-    """Three quire bookies over SQLite or ZooKeeper, as `quire local` starts them."""
+    """
+    Three quire bookies over SQLite or ZooKeeper, and quire's client: `quire local` and `quire bench` of this checkout, or of
+    another one whose folder is given.  Both sides run with the libraries of this one.
+    """
 
     name = "quire"
 
-    def __init__(self, directory: str | None, store: str = "sqlite") -> None:
-        from quire.tools.cluster import LocalCluster
-
+    def __init__(self, directory: str | None, store: str = "sqlite", checkout: pathlib.Path | None = None) -> None:
+        if checkout is not None and not (checkout / ".types" / "quire").is_dir():
+            raise SystemExit(f"{checkout} is no checkout of quire: it has no folder .types/quire")
+        self.store = store
+        self.environment = os.environ | ({} if checkout is None else {"PYTHONPATH": str((checkout / ".types").resolve())})
         self.folder = tempfile.TemporaryDirectory(dir=directory, prefix="quire-bench-", ignore_cleanup_errors=True)
-        self.cluster = LocalCluster(pathlib.Path(self.folder.name), bookies=3, metadata=store)  # type: ignore[arg-type]
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "quire.tools", *words]
 
     def __enter__(self) -> "Quire":
-        self.cluster.__enter__()
+        started = self.command("local", "--json", "--bookies=3", f"--metadata={self.store}", f"--dir={self.folder.name}")
+        self.log = open(pathlib.Path(self.folder.name) / "local.log", "wb")
+        self.local = subprocess.Popen(started, env=self.environment, stdout=subprocess.PIPE, stderr=self.log)
+        assert self.local.stdout is not None
+        told = self.local.stdout.readline()
+        if not told:
+            text = pathlib.Path(self.log.name).read_text(encoding="utf-8")[-1000:]
+            self.__exit__()
+            raise RuntimeError(f"`quire local` did not start: {text}")
+        found = json.loads(told)
+        self.uri: str = found["metadata"]
+        self.pids: list[int] = found["pids"]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        self.cluster.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        assert self.local.stdout is not None
+        self.local.terminate()
+        self.local.wait()
+        self.local.stdout.close()
+        self.log.close()
         self.folder.cleanup()
 
-    @property
-    def pids(self) -> list[int]:
-        return [bookie.pid for bookie in self.cluster.bookies if bookie.pid is not None]
-
     def run(self, load: Load, protocol: str = "v2") -> dict[str, Any]:
-        words = [f"--{name}={value}" for name, value in load.words().items()] + ["--ensemble=3", "--write=3", "--ack=2", f"--protocol={protocol}"]
-        command = [sys.executable, "-m", "quire.tools", "bench", "write", "--json", "--metadata", self.cluster.uri, *words]
+        words = [f"--{name}={value}" for name, value in load.words().items()]
         with Spent(self.pids) as spent:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
-        if done.returncode:
-            raise RuntimeError(f"`quire bench write` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
-        found: dict[str, Any] = json.loads(done.stdout)
+            found = self.bench("write", *words, f"--protocol={protocol}")
         return found | spent.figures(load.entries)
+
+    def bench(self, *words: str) -> dict[str, Any]:
+        """What `quire bench` of that checkout reports of its own bookies."""
+        pids = ",".join(map(str, self.pids))
+        command = self.command("bench", *words, "--ensemble=3", "--write=3", "--ack=2", "--json", f"--metadata={self.uri}", f"--pids={pids}")
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
+        if done.returncode:
+            raise RuntimeError(f"`quire bench {words[0]}` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
 
 
 class Java:

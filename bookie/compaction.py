@@ -106,11 +106,10 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
             return None
     run: Run | None = None
     end = HEADER_BYTES
-    for ledger, entry, at, body in scan(read, RECORD_BYTES_MAX):
+    for ledger, entry, at, body in scan(read, RECORD_BYTES_MAX, pause):
         if ledger < 0 or entry < 0:  # a power loss tore a log that nobody had synced, and this was never a record
             return f"it can't be read on from offset {at}"
         end = at + SIZE.size + len(body)
-        pause()
         if mapped is not None and ledger not in doubtful:
             continue
         if run is not None and run.ledger == ledger and run.first <= entry <= run.last:

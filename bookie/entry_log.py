@@ -49,6 +49,7 @@ WRITE_BYTES = 1 << 20  # so much is gathered before it is written
 PREALLOCATED_BYTES = 16 << 20  # on the disk ahead of what is written, once a log is larger than `WRITE_BYTES`
 UNLIMITED = 1 << 62
 OPEN_LOGS_MAX = 64  # logs kept open for reading, unless told otherwise
+ZEROS_AT_ONCE = 4096  # as Apache pads at most; after a power loss they may be many
 UNFINISHED = ".compacting"
 
 
@@ -407,10 +408,15 @@ def read_map(read: Callable[[int, int], bytes]) -> dict[int, int] | None:
     return found if len(found) == count else None
 
 
-def scan(read: Callable[[int, int], bytes], frame_bytes_max: int) -> Iterator[tuple[int, int, int, bytes]]:
+def past_zeros(rest: bytes) -> int:
+    """How many bytes behind the start of `rest`, a size field of 0, the next size field is that may be another one: Apache looks at every byte."""
+    return len(rest) - len(rest.lstrip(b"\0")) - SIZE.size + 1
+
+
+def scan(read: Callable[[int, int], bytes], frame_bytes_max: int, pause: Callable[[], None] = lambda: None) -> Iterator[tuple[int, int, int, bytes]]:
     """
     (ledger, entry, offset of the record, body) of every entry of a log, from its start up to the first record that is cut off or
-    larger than any frame.  Records of ledger -1 (maps, fillers) are passed over, zeros byte by byte, as Apache does.
+    larger than any frame.  Records of ledger -1 (maps, fillers) are passed over, and zeros, as Apache does.  `pause` is called between any two steps.
     """
     at = HEADER_BYTES
     while True:
@@ -419,7 +425,8 @@ def scan(read: Callable[[int, int], bytes], frame_bytes_max: int) -> Iterator[tu
             return
         (size,) = SIZE.unpack_from(head)
         if size <= 0:
-            at += 1
+            at += past_zeros(read(at, ZEROS_AT_ONCE)) if size == 0 else 1
+            pause()
             continue
         ledger, entry = IDS.unpack_from(head, SIZE.size)
         if ledger != MAP_LEDGER:
@@ -430,3 +437,4 @@ def scan(read: Callable[[int, int], bytes], frame_bytes_max: int) -> Iterator[tu
                 return
             yield ledger, entry, at, body
         at += SIZE.size + size
+        pause()

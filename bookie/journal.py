@@ -2,7 +2,7 @@
 The writer of one journal directory: gathers what is queued, writes it as one group, syncs once, hands the group back once.
 
 Knows: segments, the order of groups, the queue between the reactor and the journal thread.
-Does not know: ledgers; a queued item is bytes of blocks, a token that comes back, and perhaps a fence to be told.
+Does not know: ledgers; a queued item is bytes of blocks, a token that comes back, and perhaps who else must hear of the sync.
 
 Two threads meet here.  The reactor calls `append`, `force`, `end`; the journal thread runs `_run`.  They share the queue, under one lock.
 With `threaded` false nothing runs by itself: each append asks the clock for one `step`, which does the same work (tests, simulation).
@@ -67,13 +67,13 @@ class NoRoom(Exception):
 class Group:
     """What is queued for one group."""
 
-    __slots__ = ("blocks", "bytes", "end", "fences", "sync", "tokens")
+    __slots__ = ("blocks", "bytes", "end", "sync", "tokens", "when_synced")
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
         self.bytes = 0
         self.tokens: list[object] = []
-        self.fences: list[Any] = []  # whoever must hear that their fence is durable
+        self.when_synced: list[Callable[[], None]] = []  # whoever must hear of it by themselves, and not by a token
         self.sync = False
         self.end = False
 
@@ -211,8 +211,8 @@ class Journal:
                 self._thread = None
                 raise StorageError(f"journal {self.directory}: {error}; see the limit of processes (ulimit -u)") from error
 
-    def append(self, blocks: Sequence[bytes], size: int, token: object | None = None, fence: Any = None) -> None:
-        """Queues blocks of together `size` bytes; `token` (if not None) comes back by `durable`, in order."""
+    def append(self, blocks: Sequence[bytes], size: int, token: object | None = None, when_synced: Callable[[], None] | None = None) -> None:
+        """Queues blocks of together `size` bytes; `token` (if not None) comes back by `durable`, in order.  What `when_synced` hears of is synced always."""
         self.queued_bytes += size
         with self._lock:
             group = self._open
@@ -224,8 +224,8 @@ class Journal:
             group.bytes += size
             if token is not None:
                 group.tokens.append(token)
-            if fence is not None:
-                group.fences.append(fence)
+            if when_synced is not None:
+                group.when_synced.append(when_synced)
                 group.sync = True
             if self._waiting:
                 self._waiting = False

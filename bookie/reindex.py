@@ -232,10 +232,19 @@ class Reindex:
         return {"running": self.running, "problem": self.problem, "directories": [asdict(found) for found in self.found]}
 
     async def _run(self) -> None:
+        problems = []
         for found in self.found:
             for directory in self._directories:
                 if directory.path == found.path:
-                    await self._one(directory, found)
+                    try:
+                        await self._one(directory, found)
+                    except (StorageError, OSError) as error:
+                        self._check()
+                        problems.append(f"{directory.path}: {error}")
+                        log.error("the index of {directory} could not be made anew, and is as it was: {reason}", directory=directory.path, reason=str(error))
+                        if found.limbo:
+                            self.doubted()
+        self.problem = "; ".join(problems) or None
 
     async def _one(self, directory: LedgerDirectory, found: Reindexed) -> None:
         self._check()

@@ -27,6 +27,9 @@ from quire.metadata.store import ReactorTime
 from quire.protocol import wire
 from quire.protocol.errors import OK, Status
 from quire.protocol.messages import (
+    BOOKIE_ID,
+    FREE_DISK,
+    TOTAL_DISK,
     AddRun,
     Auth,
     AuthReply,
@@ -49,7 +52,6 @@ V2_VERSION_MAX = 2
 V3_VERSION = 3
 LEDGER_ID_END = (1 << 63) - 1  # this id is refused everywhere (architecture.md 4.2)
 LAC_BODY_BYTES_MIN = 16
-TOTAL_DISK, FREE_DISK = 1, 2  # bits of a bookie info request
 AUTH_DISABLED = "AuthDisabledPlugin"
 
 Token = tuple[Peer, AddRun | Read | BatchRead | WriteLac | Force | Own]  # what the storage is handed and hands back
@@ -65,8 +67,10 @@ class Service:
 
     log = Logger()
 
-    def __init__(self, clock: ReactorTime, options: BookieOptions, storage: LedgerStorage) -> None:
+    def __init__(self, clock: ReactorTime, options: BookieOptions, storage: LedgerStorage, bookie: str | None = None) -> None:
+        """`bookie`: the id that is told to whoever asks."""
         self.storage = storage
+        self._bookie = bookie
         self.tally = Tally()
         self.read_only = False
         self.high_priority_writes = True  # whether a read-only bookie has room for what ledger recovery writes
@@ -260,7 +264,8 @@ class Service:
             return
         wanted = request.requested
         total, free = self.storage.disk_usage() if wanted & (TOTAL_DISK | FREE_DISK) else (0, 0)
-        reply = InfoReply(Status.EOK, request.txn, total if wanted & TOTAL_DISK else None, free if wanted & FREE_DISK else None)
+        total_told, free_told = total if wanted & TOTAL_DISK else None, free if wanted & FREE_DISK else None
+        reply = InfoReply(Status.EOK, request.txn, total_told, free_told, self._bookie if wanted & BOOKIE_ID else None)
         peer.send(wire.answer(request, reply))
 
     def _auth(self, peer: Peer, request: Auth) -> None:

@@ -47,3 +47,13 @@ def test_json_carries_every_figure() -> None:
     assert told["median"] == 0.75
     assert told["passed"] is True
     assert {"low", "high", "goal", "at_most", "unit", "name", "theirs"} <= set(told)
+
+
+def test_what_the_run_cannot_tell_apart_is_no_miss_where_the_interval_judges() -> None:
+    """A row by interval is missed only when the whole interval is on the wrong side."""
+    scattered, worse = [0.8, 0.9, 0.95, 1.1, 1.2], [0.8, 0.85, 0.9, 0.92, 0.95]
+    assert not Comparison("x", scattered, [1.0] * 5, goal=1.0).passed
+    assert Comparison("x", scattered, [1.0] * 5, goal=1.0, by_interval=True).passed
+    assert not Comparison("x", worse, [1.0] * 5, goal=1.0, by_interval=True).passed
+    assert Comparison("x", [1 / ratio for ratio in scattered], [1.0] * 5, goal=1.0, at_most=True, by_interval=True).passed
+    assert not Comparison("x", [1 / ratio for ratio in worse], [1.0] * 5, goal=1.0, at_most=True, by_interval=True).passed

@@ -527,15 +527,16 @@ def test_sync_off_syncs_when_asked_on_rolls_and_when_idle() -> None:
     assert story.journal.syncs == syncs
 
 
-def test_fences_come_with_their_group() -> None:
-    """Who set a fence is named by the group that made it durable."""
+def test_who_must_hear_of_a_sync_comes_with_their_group() -> None:
+    """Who set a fence is named by the group that made it durable, which is synced also with sync off."""
     story = Story()
     told: list[Any] = []
-    story.journal.durable = lambda group: told.extend(group.fences)
-    story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, None, "ledger 1")
+    story.journal.durable = lambda group: told.extend(group.when_synced)
+    fenced = told.clear
+    story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, None, fenced)
     assert told == []
     story.commit()
-    assert told == ["ledger 1"]
+    assert told == [fenced]
 
 
 @given(st.lists(st.binary(min_size=16, max_size=60), min_size=1, max_size=40), st.binary(max_size=30))

@@ -1,0 +1,34 @@
+"""The sides of the bench that are quire's: this checkout, or another one."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.sides import Load, Quire
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_checkout_is_measured_with_its_own_packages(tmp_path: Path) -> None:
+    """Client and bookies are those of the folder that is given: a copy whose bench says so in its report is told by it."""
+    other = tmp_path / "other"
+    packages = other / ".types" / "quire"
+    packages.mkdir(parents=True)
+    for package in (ROOT / ".types" / "quire").iterdir():
+        if package.name != "tools":
+            (packages / package.name).symlink_to(package.resolve())
+    tools = packages / "tools"
+    tools.mkdir()
+    for source in (ROOT / "tools").glob("*.py"):
+        text = source.read_text(encoding="utf-8")
+        (tools / source.name).write_text(text.replace('"seconds": round(seconds, 3),', '"seconds": round(seconds, 3), "other": True,'), encoding="utf-8")
+    with Quire(str(tmp_path), checkout=other) as quire:
+        assert quire.run(Load(size=100, entries=50, window=50, batch=50))["other"] is True
+        environment = Path(f"/proc/{quire.pids[0]}/environ").read_bytes()
+        assert str(other).encode() in environment
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
+    """By name, before anything is started."""
+    with pytest.raises(SystemExit, match=f"{tmp_path} is no checkout of quire"):
+        Quire(None, checkout=tmp_path)
