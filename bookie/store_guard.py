@@ -21,7 +21,7 @@ raised meanwhile, or a ZooKeeper that began a new epoch, hide from it that the s
 command knows the ids above which it has to go on, and who was not heard.
 
 Three things show that a store went back: a number is lower than it was seen; the note is older than the one that was accepted; a ledger is here that the
-store does not know, with an id that it has not given yet, and lower than those that callers are known to choose.
+store does not know, with an id that it has not given yet, lower than those that callers are known to choose, and not too far for one that was given.
 
 The cluster is the one that the bookie belongs to, or nothing is seen and nothing believed.
 
@@ -51,6 +51,7 @@ STORE = "quire.store"
 HEAD = "quire.store 1"
 LOOK_S = 10.0  # between two looks
 ARRIVED_S = 1.0  # after a ledger came that is new here there is a look, too
+GIVEN_MAX = 1 << 40  # ids that a store may have given since a backup of it was made, with the directories of long ids that were passed over
 RAISED_MAX = 100_000  # ids that a bookie makes the store pass over by itself; for more there is the command
 STRANGE_MAX = 100  # ledgers that are read by themselves in one look
 SWAPS_MAX = 20  # tries to write the note while others do
@@ -267,9 +268,11 @@ class StoreGuard:
         await self._suspect(self._never_given(deleted, found))
 
     def _never_given(self, ledgers: Iterable[int], found: Progress) -> list[int]:
-        """Those that the store has not given yet, and that were not chosen, as far as is known."""
-        chosen = self._seen.chosen
-        return sorted(ledger for ledger in ledgers if ledger >= found.next_ledger and (chosen < 0 or ledger < chosen))
+        """Those that the store has not given yet, and that were not chosen, as far as is known: no store gives so many ids as lie below a far one."""
+        first, end = found.next_ledger, found.next_ledger + GIVEN_MAX
+        if self._seen.chosen >= 0:
+            end = min(end, self._seen.chosen)
+        return sorted(ledger for ledger in ledgers if first <= ledger < end)
 
     async def _suspect(self, absent: Sequence[int]) -> None:
         """Ledgers that are here and that the store neither has nor has given yet."""

@@ -12,9 +12,9 @@ from twisted.logger import globalLogPublisher
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.garbage import Garbage
-from quire.bookie.store_guard import ARRIVED_S, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
+from quire.bookie.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
-from quire.metadata.store import Cluster, SetBack, WrongCluster
+from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
 from quire.protocol.errors import MetaStore
 from tests.bookie.disk import options_of
 from tests.bookie.fake_storage import FakeLedger, FakeStorage
@@ -342,3 +342,22 @@ def test_the_file(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=r"quire\.store at offset"):
             read_seen(Files(), names, "ours")
         data[offset] ^= 4
+
+
+@pytest.mark.parametrize("far", [5 + GIVEN_MAX, LEDGER_ID_MAX])
+def test_ids_too_far_to_have_been_given_do_not_show_it(scene: Scene, far: int) -> None:
+    """A ledger whose id its caller chose, that went before a bookie looked; and when the store is behind, an acceptance leaves ids to give."""
+    (old,) = scene.ledgers(1)
+    saved = scene.backup()
+    (new,) = scene.ledgers(1)
+    bookie = scene.bookie("b1", old, new, far)
+    bookie.storage.arrived.add(far)
+    scene.clock.advance(ARRIVED_S)
+    assert bookie.collect() == [old, new]
+    assert not bookie.guard.is_behind
+    bookie.hold(far)
+    scene.put_back(saved)
+    assert bookie.collect() == [old, new, far]
+    scene.accept()
+    assert bookie.collect() == [old]
+    assert now(scene.store.new_ledger_id()) == new + 1
