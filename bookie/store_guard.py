@@ -43,7 +43,7 @@ from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
 from quire.metadata.store import MetadataStore, Progress, ReactorTime, SetBack, Timer, WrongCluster
-from quire.protocol.errors import LedgerError, MetadataSerialization
+from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -112,10 +112,14 @@ def _path(directory: str) -> str:
 
 
 def note_of(data: bytes) -> dict[str, Any]:
-    """The note in a store as a dictionary; one that nobody wrote has the number 0 and is accepted."""
+    """The note in a store as a dictionary; one that nobody wrote has the number 0 and is accepted.  `MetaStore` for anything else."""
     if not data:
         return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}}
-    note: dict[str, Any] = json.loads(data)
+    try:
+        note: dict[str, Any] = json.loads(data)
+        note["number"], note["accepted"], note["ledgers"], note["bookies"]
+    except (ValueError, TypeError, KeyError):
+        raise MetaStore(f"what is noted in the metadata store about its being set back can't be read: {data[:100]!r}; see docs/metadata.md") from None
     return note
 
 
@@ -227,7 +231,8 @@ class StoreGuard:
             await self.look()
         except LedgerError as failure:
             self.log.debug("{store} can't be looked at: {reason}", store=self._store.uri, reason=str(failure))
-        self._later()
+        finally:
+            self._later()
 
     async def stop(self) -> None:
         """No more looks; what was seen is written down."""

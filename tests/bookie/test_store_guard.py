@@ -361,3 +361,29 @@ def test_ids_too_far_to_have_been_given_do_not_show_it(scene: Scene, far: int) -
     scene.accept()
     assert bookie.collect() == [old]
     assert now(scene.store.new_ledger_id()) == new + 1
+
+
+def test_a_note_that_cannot_be_read_ends_no_looks(scene: Scene) -> None:
+    """Nothing is believed meanwhile; once it can be read the bookie goes on, without a start."""
+    old = scene.ledgers(2)
+    bookie = scene.bookie("b1", *old, 77)
+    for foreign in (b"null", b"\xff", b'{"number": 3'):
+        scene.shared.set_back = foreign
+        scene.clock.advance(LOOK_S)
+        with pytest.raises(MetaStore, match="noted"):
+            now(Deferred.fromCoroutine(bookie.guard.trust_store()))
+    assert bookie.collect() == [*old, 77]
+    scene.shared.set_back = b""
+    scene.ledgers(1)
+    scene.clock.advance(LOOK_S)
+    assert bookie.guard.status()["ledgers_seen"] == 3
+
+
+def test_a_look_that_fails_as_it_should_not_is_not_the_last(scene: Scene) -> None:
+    bookie = scene.bookie()
+    scene.store.faults = lambda name, _: Fault(error=ValueError("odd")) if name == "progress" else None  # type: ignore[arg-type]
+    scene.clock.advance(LOOK_S)
+    scene.store.faults = None
+    scene.ledgers(1)
+    scene.clock.advance(LOOK_S)
+    assert bookie.guard.status()["ledgers_seen"] == 1
