@@ -173,6 +173,7 @@ class StoreGuard:
         self._saved: Seen | None = None  # what the files say
         self._saved_at = clock.seconds()
         self._new = True  # nothing was ever seen
+        self._begun = self._trusted = 0  # the numbers of the looks for those who ask: of the last that began, and of the last that ended well
 
     # -- what is known
 
@@ -264,13 +265,18 @@ class StoreGuard:
 
     async def trust_store(self, deleted: Sequence[int] = ()) -> None:
         """`SetBack` unless the store may be believed: what it says and, of ledgers that are here, that these were deleted."""
-        await self._lock.run(lambda: Deferred.fromCoroutine(self._trust(deleted)))
+        asked = self._begun
+        await self._lock.run(lambda: Deferred.fromCoroutine(self._trust(deleted, asked)))
         if (reason := self.behind) is not None:
             raise SetBack(reason)
 
-    async def _trust(self, deleted: Iterable[int]) -> None:
-        found = await self._look()
-        await self._suspect(self._never_given(deleted, found))
+    async def _trust(self, deleted: Sequence[int], asked: int) -> None:
+        """Those who wait at the same time share a look that begins after all of them have asked."""
+        if deleted or self._trusted <= asked:
+            self._begun += 1
+            found = await self._look()
+            await self._suspect(self._never_given(deleted, found))
+            self._trusted = self._begun
 
     def _never_given(self, ledgers: Iterable[int], found: Progress) -> list[int]:
         """Those that the store has not given yet, and that were not chosen, as far as is known: no store gives so many ids as lie below a far one."""
@@ -301,7 +307,7 @@ class StoreGuard:
     async def counted(self, unknown: "array[int]") -> None:
         """While the store is behind: these ledgers are here, and it does not know them.  Their ids were seen, too."""
         self.unknown = unknown
-        await self._lock.run(lambda: Deferred.fromCoroutine(self._trust(unknown)))
+        await self._lock.run(lambda: Deferred.fromCoroutine(self._trust(unknown, self._begun)))
 
     async def _look(self) -> Progress:
         cluster = (await self._store.cluster()).instance_id

@@ -7,7 +7,8 @@ which `tools/` joins to this one.
 
 | the metadata says | then |
 |---|---|
-| no such ledger | the bookie forgets it, unless it has seen more of the metadata store than that has now |
+| anything, and the bookie has seen more of the metadata store than that has now | nothing is forgotten and no limbo ends |
+| no such ledger | the bookie forgets it |
 | CLOSED | all that it should have is copied; limbo ends, the ledger is fenced |
 | being recovered | the recovery is brought to its end first; nobody can write it any more |
 | OPEN, the bookie is not in its last ensemble | what it should have is settled: copied; limbo ends |
@@ -154,6 +155,8 @@ class Restoration:
         fragments = fragments_naming(metadata, [self._bookie])
         for fragment in fragments:
             await self._fill(record, digest, fragment)
+        if all(fragment.settled for fragment in fragments):
+            await self._holder.trust_store()  # an older state may name the bookie less often
         if (await store.read_ledger(ledger)).version != found.version:
             return False
         if any(not fragment.settled for fragment in fragments):

@@ -323,6 +323,35 @@ def test_nothing_may_be_forgotten_and_no_limbo_ends(scene: Scene) -> None:
         now(Deferred.fromCoroutine(bookie.guard.trust_store()))
 
 
+def test_who_asks_at_the_same_time_shares_a_look(scene: Scene) -> None:
+    """One that began before somebody asked is no answer to him; one that failed is nobody else's."""
+    bookie = scene.bookie()
+    looks: list[str] = []
+    errors = [MetaStore("away"), None, None]
+
+    def faults(name: str, _: object) -> Fault | None:
+        if name != "progress":
+            return None
+        looks.append(name)
+        return Fault(before=1, error=errors.pop(0))
+
+    scene.store.faults = faults
+    outcomes: list[object] = []
+
+    def ask() -> None:
+        Deferred.fromCoroutine(bookie.guard.trust_store()).addBoth(lambda found: outcomes.append(found and found.getErrorMessage()))
+
+    for _ in range(4):
+        ask()
+    scene.clock.advance(1)
+    assert (outcomes, len(looks)) == (["away"], 2)
+    ask()
+    scene.clock.advance(1)
+    assert (outcomes, len(looks)) == (["away", None, None, None], 3)
+    scene.clock.advance(1)
+    assert (outcomes[4:], len(looks)) == ([None], 3)
+
+
 def test_the_file(tmp_path: Path) -> None:
     """The latest of several directories counts; another cluster's does not; damage is told."""
     seen = Seen("ours", 5, 6, 7, 1, 2, 3, (4, 5))

@@ -143,6 +143,17 @@ def test_a_ledger_that_a_store_which_was_set_back_does_not_know_stays() -> None:
     assert [each.reason for each in run.failed] == ["it was set back"]
 
 
+def test_no_limbo_ends_by_a_store_that_was_set_back() -> None:
+    """An older state may name the bookie in fewer of a ledger's ensembles; it is asked for after what it says was read, and the copies are kept."""
+    cluster = FakeCluster(3)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9)
+    held = Held(ledger)
+    held.doubt = MetaStore("it was set back")
+    run = restored(cluster, held)
+    assert (run.settled, run.entries, held.limbo()) == (0, 10, [ledger])
+    assert [each.reason for each in run.failed] == ["it was set back"]
+
+
 def test_a_ledger_that_is_gone_is_forgotten() -> None:
     cluster = FakeCluster(3)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9)
