@@ -246,17 +246,22 @@ class Bookie:
 
     async def _mark(self, storage: OpenableStorage, lost: restoring.Lost) -> None:
         """Puts in limbo what the bookie may have lost, durably.  Not by a store that does not know all of it."""
-        if (reason := self.guard.behind) is not None:
-            raise BookieFailed(f"{self.id} may have lost entries, and can't learn from the metadata store of which ledgers: {reason}")
+        self._check_knows_all()
         restoring.note_limbo(self._files, self._living, restoring.COPYING)
         marked = 0
         async for rows in restoring.suspects(self._store, self.id, lost):
             await storage.mark_limbo(rows)
             marked += sum(row.limbo for row in rows.values())
+        await self.guard.look()
+        self._check_knows_all()
         await storage.mark_limbo({})  # writes the marks of the directories also where there was nothing to mark
         self.log.warn(
             "{bookie}: {count} ledgers may lack entries here; it says of them what it has, and never that there is no more", bookie=self.id, count=marked
         )
+
+    def _check_knows_all(self) -> None:
+        if (reason := self.guard.behind) is not None:
+            raise BookieFailed(f"{self.id} may have lost entries, and can't learn from the metadata store of which ledgers: {reason}")
 
     async def _close_storage(self, storage: OpenableStorage) -> None:
         living = self._living

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie import given_up, restoring
-from quire.bookie.bookie import Bookie
+from quire.bookie.bookie import Bookie, BookieFailed
 from quire.bookie.checkpoint import encode_mark
 from quire.bookie.contract import Own
 from quire.bookie.files import Files, StorageError
@@ -18,6 +18,7 @@ from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.rebuild import rebuild
 from quire.bookie.restoring import Lost, suspects
 from quire.bookie.stopped import Stopped
+from quire.bookie.store_guard import bytes_of, note_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import MetadataStore
@@ -370,6 +371,41 @@ def test_a_restore_that_fails_half_way_begins_again(tmp_path: Path) -> None:
         last = Bookie(reactor, options, store, restore=True)
         await last.start()
         assert last.copies.limbo() == [0, 1]
+        await last.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_a_store_that_is_set_back_while_ledgers_are_marked_ends_the_start(tmp_path: Path) -> None:
+    """It did not list all of them.  Nothing says that they were marked: with the newer state they all are."""
+
+    async def story() -> None:
+        store = await new_store()
+        assert isinstance(store, MemoryStore)
+        await with_ledgers(store, *[await store.new_ledger_id() for _ in range(4)])
+        two = {"ledger_directories": (str(tmp_path / "one"), str(tmp_path / "two"))}
+        options = options_in(tmp_path, store.uri, **two)
+        first = Bookie(reactor, options, store)
+        await first.start()
+        await first.stop()
+        wipe(tmp_path / "two")
+        shared, newest = store.shared, dict(store.shared.ledgers)
+
+        def set_back(name: str, _: object) -> None:
+            if name == "ledger_ids":
+                shared.ledgers, shared.next_ledger = {0: newest[0]}, 1
+
+        store.faults = set_back
+        with pytest.raises(BookieFailed, match="set-back"):
+            await Bookie(reactor, options, store, restore=True).start()
+        store.faults = None
+        shared.ledgers, shared.next_ledger = newest, 4
+        note = await store.read_set_back()
+        await store.swap_set_back(note, bytes_of({**note_of(note), "accepted": True}))
+        last = Bookie(reactor, options, store, restore=True)
+        await last.start()
+        assert last.copies.limbo() == [1, 3]
         await last.stop()
         await store.close()
 
