@@ -67,8 +67,11 @@ class LedgerIds:
         if await self._session.exists(f"{self._root}/idgen-long") is None:
             used = await self._used(f"{self._root}/idgen")
             return used if used < SHORT_END else 1 << 32
-        high = await self._high()
-        return high << 32 | await self._used(self._directory(high)) if high else 1 << 32
+        while high := await self._high():
+            used = await self._used(self._directory(high))
+            if used or await self._high() == high:  # else an Apache client has just dropped that directory for a newer one
+                return high << 32 | used
+        return 1 << 32
 
     async def _used(self, path: str) -> int:
         """How many children were ever made below a znode: ZooKeeper's counter of their comings and goings says that."""

@@ -192,6 +192,23 @@ def test_the_position_is_the_next_id_and_draws_none(layout, session, wanted):
     assert now(ids.next()) == wanted
 
 
+def test_the_position_never_falls_where_a_directory_is_dropped():
+    """An Apache client makes the next one and drops the old one, between our list and the look at it."""
+    session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000001", counters={"/r/idgen-long/HOB-0000000001": END})
+    ids = LedgerIds(session, "/r", Layout.LONG)
+    assert now(ids.position()) == (1 << 32) + END
+    listed = session.children
+
+    def drop(path):
+        found = listed(path)
+        session.nodes.discard("/r/idgen-long/HOB-0000000001")
+        session.nodes.add("/r/idgen-long/HOB-0000000002")
+        return found
+
+    session.children = drop
+    assert now(ids.position()) == 2 << 32
+
+
 @pytest.mark.parametrize("layout", [Layout.HIERARCHICAL, Layout.LONG, Layout.FLAT])
 @pytest.mark.parametrize(
     ("first", "next_long"),
