@@ -212,9 +212,18 @@ class StoreGuard:
         self._saved = read_seen(self._files, self._directories(), self._cluster)
         if self._saved is not None:
             self._seen, self._new = self._saved, False
+        else:
+            await self._look_for_chosen()
         await self.look()
         await self._save()
         self._later()
+
+    async def _look_for_chosen(self) -> None:
+        """Nothing was ever seen: where a ledger exists whose id was not given, others like it that are here may have been deleted, and show nothing."""
+        listed = await self._store.ledger_ids((await self._store.progress()).next_ledger - 1)
+        given = (await self._store.progress()).next_ledger  # what was given before the listing is below
+        if listed and listed[-1] >= given:
+            self._choose(given)
 
     def _later(self) -> None:
         if not self._stopped:

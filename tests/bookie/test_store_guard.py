@@ -212,6 +212,29 @@ def test_ids_that_callers_chose_do_not_show_it(scene: Scene) -> None:
     assert bookie.guard.behind is None
 
 
+def test_the_first_start_in_a_cluster_whose_callers_choose_ids(scene: Scene) -> None:
+    """As after an upgrade: the journal and the tables name ledgers that were deleted before, with ids below those that exist.  They are deleted as ever."""
+    (given,) = scene.ledgers(1)
+    now(scene.store.create_ledger(900, metadata()))
+    scene.storages["b1"] = storage = FakeStorage()
+    storage.arrived.update({700, 800, 900})
+    bookie = scene.bookie("b1", given, 600, 700, 900)
+    assert not bookie.guard.is_behind
+    assert bookie.collect() == [given, 900]
+    scene.ledgers(2)
+    assert scene.bookie("b2").seen == Seen(str(scene.shared.instance_id), scene.shared.changes, 3, 3)
+
+
+def test_the_first_start_before_a_store_that_was_set_back(scene: Scene) -> None:
+    """Where nobody chooses ids a ledger that the store never gave shows it, also to a bookie that never looked before."""
+    old = scene.ledgers(2)
+    scene.storages["b1"] = storage = FakeStorage()
+    storage.arrived.add(7)
+    bookie = scene.bookie("b1", *old, 7)
+    assert bookie.guard.is_behind
+    assert bookie.collect() == [*old, 7]
+
+
 def test_one_bookie_that_noticed_tells_the_others(scene: Scene) -> None:
     """Ids that were raised hide it from those that look later; the note does not.  One whose numbers were never ahead stops, too."""
     old = scene.ledgers(2)
