@@ -155,7 +155,7 @@ class StoreGuard:
         cluster: str,
     ) -> None:
         """`directories`: the ledger directories that live now."""
-        self.noticed: Callable[[], None] = lambda: None  # called when the store is found behind
+        self.noticed: Callable[[], None] = lambda: None  # called when the store is found behind, and in each look in time until `counted`
         self.unknown: array[int] | None = None  # ledgers here that the store does not know, as garbage collection counted them while it is behind
         self._clock = clock
         self._files = files
@@ -239,6 +239,8 @@ class StoreGuard:
     async def _look_in_time(self) -> None:
         try:
             await self.look()
+            if self.is_behind and self.unknown is None:
+                self.noticed()  # what failed of it is tried again
         except LedgerError as failure:
             self.log.debug("{store} can't be looked at: {reason}", store=self._store.uri, reason=str(failure))
         finally:

@@ -346,6 +346,22 @@ def test_nothing_may_be_forgotten_and_no_limbo_ends(scene: Scene) -> None:
         now(Deferred.fromCoroutine(bookie.guard.trust_store()))
 
 
+def test_what_is_unknown_is_counted_also_where_the_note_could_not_be_written_at_once(scene: Scene) -> None:
+    """Else an operator would have to wait for the next round of garbage collection."""
+    old = scene.ledgers(1)
+    saved = scene.backup()
+    bookie = scene.bookie("b1", *old, *scene.ledgers(2))
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    scene.put_back(saved)
+    scene.store.faults = lambda name, _: Fault(error=MetaStore("away")) if name == "swap_set_back" else None
+    with pytest.raises(MetaStore, match="away"):
+        now(Deferred.fromCoroutine(bookie.guard.look()))
+    scene.store.faults = None
+    for _ in range(2):
+        scene.clock.advance(LOOK_S)
+    assert note_of(scene.shared.set_back)["bookies"]["b1"]["unknown"] == 2
+
+
 def test_who_asks_at_the_same_time_shares_a_look(scene: Scene) -> None:
     """One that began before somebody asked is no answer to him; one that failed is nobody else's."""
     bookie = scene.bookie()
