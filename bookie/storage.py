@@ -450,14 +450,20 @@ class Storage:
         state.wake()
         return Status.EOK
 
-    def force(self, ledger: int, token: object) -> None:
-        """`token` comes back after a sync that covers every add of the ledger that was acknowledged before; never when its directory was given up."""
+    def force(self, ledger: int, token: object) -> Status:
+        """
+        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before.  EUNKNOWNLEDGERSTATE: its directory was given
+        up.  EIO: nothing is synced any more.
+        """
+        if self.fault is not None or (not self._options.journal_write_data and self._checkpoints.failure is not None):
+            return Status.EIO
         if self._is_lost(ledger):
-            return
+            return Status.EUNKNOWNLEDGERSTATE
         if self._options.journal_write_data:
             self._journal_of(ledger).force(token)
         else:
             self._checkpoints.run().addCallbacks(lambda _: self._give_back(token), lambda failure: None)  # `_on_checkpoint` says why none comes
+        return Status.EOK
 
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
         """Turns limbo of a known ledger on or off, durably; ENOLEDGER for an unknown one."""

@@ -106,6 +106,7 @@ class FakeStorage:
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
         self.behind: list[str] = []
+        self.lost: set[int] = set()  # ledgers whose directory was given up, as far as a force cares
         self.space = FakeSpace()
         self.reindex = FakeReindex()
         self.started = self.closed = False
@@ -181,8 +182,11 @@ class FakeStorage:
         self._queue(token)
         return Status.EOK
 
-    def force(self, ledger: int, token: object) -> None:
+    def force(self, ledger: int, token: object) -> Status:
+        if ledger in self.lost:
+            return Status.EUNKNOWNLEDGERSTATE
         self._queue(token)
+        return Status.EOK
 
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
         if ledger not in self.kept:
