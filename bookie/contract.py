@@ -41,7 +41,7 @@ class Peer(Protocol):
     owed_bytes: int  # of answers, since it takes none
     held: deque[ReadRequest]  # reads that wait for their turn
     reads_under_way: int
-    answer_bytes: int  # of the last answer with a body
+    answer_bytes: int  # of the last answer with a body, or of one to come
     parked: deque[WriteRequest]  # what found no room, in order
     pending_bytes: int  # of what it sent and what waits for the journal: all that is parked, fences and forces
 

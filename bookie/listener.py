@@ -34,7 +34,6 @@ SWEEP_S = 1.0  # how often deadlines are looked at
 PAUSE_ALARM_S = 2.0  # peers give up at 5 s
 CLOSE_S = 5.0  # how long a closing connection may take to flush its last answers
 RECEIVE_BYTES = 1 << 18  # taken from the socket at once; also the answers held before reading stops
-FIRST_ANSWER_BYTES = 1 << 20  # how large a peer's answers are taken to be before one is known
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
 USER_TIMEOUT_MS = 30_000  # the kernel gives up on bytes that were not acknowledged for so long
 
@@ -91,7 +90,7 @@ class Connection(Protocol):
         self.pending_bytes = 0  # of what it sent and what waits
         self.held: deque[ReadRequest] = deque()  # reads that wait for their turn
         self.reads_under_way = 0
-        self.answer_bytes = FIRST_ANSWER_BYTES  # of the last answer with a body
+        self.answer_bytes = 0  # of the last answer with a body, or of one to come
 
     def connectionMade(self) -> None:
         self._wire = transport = cast(Transport, self.transport)

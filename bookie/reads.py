@@ -160,7 +160,10 @@ class Reads:
     def _batch(self, peer: Peer, request: BatchRead) -> Deferred[None] | None:
         self._tally.batch_reads += 1
         count_max = request.count_max if request.count_max > 0 else ENTRIES_UNLIMITED
-        found = self.storage.read_run(request.ledger, request.first, count_max, min(request.bytes_max, self._batch_bytes_max))
+        bytes_max = min(request.bytes_max, self._batch_bytes_max)
+        found = self.storage.read_run(request.ledger, request.first, count_max, bytes_max)
+        if isinstance(found, Deferred):
+            peer.answer_bytes = bytes_max  # until it is known
         return then(found, lambda bodies: self._found_batch(peer, request, bodies))
 
     def _found_batch(self, peer: Peer, request: BatchRead, found: list[bytes] | Status) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from twisted.internet.task import Clock
 
 from quire.bookie.metrics import BookieCollector, Metrics, numbers
+from quire.bookie.parking import REQUEST_BYTES
 from quire.bookie.registration import Listed, Registration
 from quire.metadata.memory_store import MemoryCluster, MemoryStore
 from tests.bookie.fake_storage import FakeCounters
