@@ -306,7 +306,8 @@ class Listener(Factory):
         most = self.options.answers_bytes_max
         while self.answers_bytes > most:
             longest = next(iter(self._owed))
-            self.complaints.tell(longest.peer, "answers not taken", f"more than {most} bytes of answers are not taken (answersSizeMB), its own for the longest time")
+            reason = f"more than {most} bytes of answers are not taken (answersSizeMB), its own for the longest time"
+            self.complaints.tell(longest.peer, "answers not taken", reason)
             self.took(longest)
             longest.abort()
 

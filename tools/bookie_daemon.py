@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--metadata", metavar="URI", help="overrides metadataServiceUri")
     made.add_argument("--daemon", action="store_true", help="detach; returns when the bookie serves")
     made.add_argument("--pidfile", metavar="F", help="the process id is kept there while it runs")
-    made.add_argument("--log", metavar="F", help=f"with --daemon, where the log goes; {LOG_NAME} in the first journal directory unless told; full ones ({LOG_BYTES_MAX >> 20} MiB) are kept as .1 to .{OLD_LOGS_MAX}")
+    made.add_argument("--log", metavar="F", help=f"with --daemon, where the log goes; {LOG_NAME} in the first journal directory unless told")
     made.add_argument("--restore", action="store_true", help="directories that are empty now were lost: copy what they held from other bookies first")
     made.add_argument("--json", action="store_true", help="the ready line is a JSON document")
     made.add_argument("--stop-with-stdin", action="store_true", help="stop when standard input closes: when the parent has gone")
