@@ -143,12 +143,12 @@ def log_file(path: str, bytes_max: int = LOG_BYTES_MAX, old_max: int = OLD_LOGS_
         return sys.stderr
     from twisted.python.logfile import LogFile
 
-    class Followed(LogFile):  # type: ignore[misc]  # Twisted's has no annotations
+    class Followed(LogFile):
         def _openFile(self) -> None:
-            super()._openFile()
+            super()._openFile()  # type: ignore[no-untyped-call]  # Twisted's has no annotations
             os.dup2(self._file.fileno(), sys.stderr.fileno())
 
-    return Followed(os.path.basename(path), os.path.dirname(path) or ".", rotateLength=bytes_max, maxRotatedFiles=old_max)
+    return Followed(os.path.basename(path), os.path.dirname(path) or ".", rotateLength=bytes_max, maxRotatedFiles=old_max)  # type: ignore[no-untyped-call]
 
 
 def begin_logging(out: Any) -> None:
