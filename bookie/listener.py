@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 
 from quire.bookie.complaints import Complaints
 from quire.bookie.contract import ReadRequest, WriteRequest
+from quire.bookie.reads import FIRST_ANSWER_BYTES
 from quire.bookie.service import Service
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import ReactorTime, Timer
@@ -90,7 +91,7 @@ class Connection(Protocol):
         self.pending_bytes = 0  # of what it sent and what waits
         self.held: deque[ReadRequest] = deque()  # reads that wait for their turn
         self.reads_under_way = 0
-        self.answer_bytes = 0  # of the last answer with a body, or of one to come
+        self.answer_bytes = FIRST_ANSWER_BYTES  # of the last answer with a body, or of one to come
 
     def connectionMade(self) -> None:
         self._wire = transport = cast(Transport, self.transport)
@@ -189,9 +190,10 @@ class Connection(Protocol):
     # IPushProducer: the transport's view of the answers
 
     def pauseProducing(self) -> None:
-        self.choked = True
-        self._listener.owes(self, RECEIVE_BYTES)
-        self._flow()
+        if not self.choked:  # told again at each write
+            self.choked = True
+            self._listener.owes(self, RECEIVE_BYTES)
+            self._flow()
 
     def resumeProducing(self) -> None:
         self.choked = False

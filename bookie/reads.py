@@ -10,7 +10,7 @@ the others wait in its line.  What recovery asks for (priority) overtakes the li
 bookie whose lines are full says ETOOMANYREQUESTS, and the reader turns to the next replica.
 
 Safety: a disk that fails is EIO, never "no such entry".  A connection that does not take its answers is owed no more than
-`ANSWERS_BYTES_AHEAD` and one answer: what was read beyond that is dropped, and read again when it takes them.
+`OWED_BYTES_MAX` and one answer: what was read beyond that is dropped, and read again when it takes them.
 """
 
 import sys
@@ -33,7 +33,9 @@ from quire.protocol.messages import LAST_ENTRY, BatchRead, BatchReply, LacReply,
 
 READS_AT_ONCE = 64  # of one connection
 READS_AT_ONCE_MIN = 2  # however large the answers
-ANSWERS_BYTES_AHEAD = 4 << 20  # read for a connection before it has taken what it was sent
+FIRST_ANSWER_BYTES = 1 << 20  # how large a connection's answers are taken to be before one is known
+ANSWERS_BYTES_AHEAD = 4 << 20  # read for one connection at once, save that `READS_AT_ONCE_MIN` answers may be larger
+OWED_BYTES_MAX = 8 << 20  # to one connection, and one answer; so what an ordinary reader asked for is not dropped
 ENTRIES_UNLIMITED = (1 << 31) - 1  # stands for "count max <= 0" in a batch read
 
 
@@ -97,7 +99,7 @@ class Reads:
 
     def answer(self, peer: Peer, request: ReadRequest, reply: Reply) -> int:
         """Sends an answer with a body and gives its length; 0: its peer is owed too much already, so the read is the next one of its line again."""
-        if peer.owed_bytes >= ANSWERS_BYTES_AHEAD:
+        if peer.owed_bytes >= OWED_BYTES_MAX:
             if peer.alive:
                 self._tally.reads_again += 1
                 self.waiting += 1
