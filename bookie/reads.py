@@ -24,7 +24,7 @@ from quire.bookie.contract import LedgerStorage, Peer, ReadRequest
 from quire.bookie.files import StorageError
 from quire.bookie.tally import Tally
 from quire.conf.bookie import BookieOptions
-from quire.protocol import availability, wire
+from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, BatchRead, BatchReply, LacReply, ListEntries, ListReply, Read, ReadLac, ReadReply
 
@@ -164,10 +164,10 @@ class Reads:
         peer.send(wire.answer(request, reply))
 
     def _list(self, peer: Peer, request: ListEntries) -> Deferred[None] | None:
-        return then(self.storage.entries(request.ledger), lambda runs: self._found_list(peer, request, runs))
+        return then(self.storage.entries(request.ledger), lambda found: self._found_list(peer, request, found))
 
-    def _found_list(self, peer: Peer, request: ListEntries, found: list[tuple[int, int]] | Status) -> None:
+    def _found_list(self, peer: Peer, request: ListEntries, found: bytes | Status) -> None:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
         else:
-            peer.send(wire.answer(request, ListReply(Status.EOK, request.ledger, request.txn, availability.encode(found))))
+            peer.send(wire.answer(request, ListReply(Status.EOK, request.ledger, request.txn, found)))

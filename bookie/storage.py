@@ -50,6 +50,7 @@ from quire.bookie.journal_format import (
 )
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.ledgers import Ledgers, LedgerState
+from quire.bookie.lists import Lists
 from quire.bookie.lookup import Lookup
 from quire.bookie.moving import Moving
 from quire.bookie.opening import Opening
@@ -115,6 +116,7 @@ class Storage:
             ahead_bytes_max=options.read_cache_bytes_max,
             batch_bytes_max=options.batch_read_bytes_max,
         )
+        self._lists = Lists(self._ledgers, self._cache, self._directories, self._workers)
         self.space = Space(
             self._files,
             self._directories,
@@ -141,7 +143,7 @@ class Storage:
         self._contents = Contents(self._cache, self._ledgers, self._deleted, self._checkpoints, self._lookup, self.counters, reactor)
         self._insert = self._contents.insert
         self.read, self.read_run = self._lookup.read, self._lookup.read_run
-        self.entries, self.lac = self._lookup.entries, self._lookup.lac
+        self.entries, self.lac = self._lists.entries, self._lookup.lac
         self._timer: Any = None
         self._parked = False
         self._ready: list[object] = []  # tokens that wait for nothing
@@ -502,9 +504,9 @@ class Storage:
         """Right after the start: whether the journal says of a ledger that it may lack something."""
         return any(state.limbo for state in self._ledgers.states.values())
 
-    def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
-        """What is stored of a ledger, as ascending (first, count), whether or not something is missing.  Fails with `StorageError` or `OSError`."""
-        return self._lookup.held(ledger)
+    def held(self, ledger: int) -> "Deferred[bytes]":
+        """What is stored of a ledger, as `availability` encodes it, whether or not something is missing.  Fails with `StorageError` or `OSError`."""
+        return self._lists.held(ledger)
 
     def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
         """
@@ -718,6 +720,7 @@ class Storage:
         if self._closing or not self._opened:
             return
         self._closing = True
+        self._lists.stop()
         if self._timer is not None:
             self._timer.cancel()
         try:

@@ -95,7 +95,7 @@ class Client:
         self.options = options or ClientOptions()
         self.store = store
         self.pool = pool or BookiePool(reactor, store, self.options)
-        self._reactor = reactor
+        self.reactor = reactor
         self._time_of_day = time_of_day
         self.random = random or SystemRandom()
         chosen = self.options
@@ -241,7 +241,7 @@ class Client:
         ledger, stored = await self._store(ledger_id, metadata)
         self._check_open()
         writer = Writer(
-            self._reactor,
+            self.reactor,
             self.pool,
             self.spares,
             LedgerRecord(self.store, ledger, stored),
@@ -288,7 +288,7 @@ class Client:
         self._check_open()
         if self.options.reorder_reads and self._bookies_watch is None:
             self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
-        reader = Reader(self._reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks)
+        reader = Reader(self.reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks)
         self.handles.add(reader)
         if not record.metadata.is_closed:
             reader.watch()
@@ -326,7 +326,7 @@ class Client:
             write_set = [ensemble[(entry + step) % now.ensemble_size] for step in range(metadata.write_quorum)]
             return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, write_set, entry))
 
-        recovery = Recovery(self._reactor, self.pool, self.spares, record, digest, limits_of(self.options), body)
+        recovery = Recovery(self.reactor, self.pool, self.spares, record, digest, limits_of(self.options), body)
         self.recoveries.add(recovery)
         try:
             return await recovery.run()

@@ -19,6 +19,7 @@ from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.rows import DictRows
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
+from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, HeldWorkers, body_of, options_of, run_of
@@ -212,7 +213,7 @@ def test_reads_look_in_every_place() -> None:
     assert bookie.read(3, 410) is Status.ENOENTRY
     assert bookie.read(3, -1) == body_of(3, 409)
     assert bookie.read(77, 0) is Status.ENOLEDGER
-    assert bookie.now(bookie.storage.entries(3)) == [(0, 410)]
+    assert decode(bookie.now(bookie.storage.entries(3))) == [(0, 410)]
     assert bookie.storage.entries(77) is Status.ENOLEDGER
 
 
@@ -323,8 +324,8 @@ def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
         assert storage.add(run_of(4, 0), "c") is Status.EOK
     assert [again.read(1, entry) for entry in (0, 3)] == [body_of(1, 0), Status.EUNKNOWNLEDGERSTATE]
     assert [again.read(ledger, 0) for ledger in (2, 3)] == [Status.EUNKNOWNLEDGERSTATE] * 2
-    assert again.now(again.storage.held(1)) == [(0, 3)]
-    assert again.now(again.storage.held(9)) == []
+    assert decode(again.now(again.storage.held(1))) == [(0, 3)]
+    assert decode(again.now(again.storage.held(9))) == []
     assert again.storage.add(run_of(2, 0, recovery=True), "r") is Status.EOK
     for ledger in (1, 2):
         again.storage.set_limbo(ledger, False)
@@ -365,7 +366,7 @@ def test_limbo_of_a_ledger_without_a_row_hides_nothing_that_is_indexed() -> None
     disk.rows = {path: rows if path.endswith("runs") else DictRows() for path, rows in disk.rows.items()}
     again = Bookie(disk)
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
-    assert again.now(again.storage.held(1)) == [(0, 3)]
+    assert decode(again.now(again.storage.held(1))) == [(0, 3)]
     assert again.read(1, 2) == body_of(1, 2)
     again.storage.set_limbo(1, False)
     again.commit()
@@ -886,7 +887,7 @@ def test_small_writes_in_any_order_against_a_model() -> None:
         entry = rng.randrange(80)
         assert bookie.read(ledger, entry) == model.get((ledger, entry), Status.ENOENTRY)
     for ledger in range(3):
-        have = bookie.now(bookie.storage.entries(ledger))
+        have = decode(bookie.now(bookie.storage.entries(ledger)))
         assert [entry for first, count in have for entry in range(first, first + count)] == sorted(entry for known, entry in model if known == ledger)
 
 

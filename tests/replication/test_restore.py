@@ -7,6 +7,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerState
+from quire.protocol import availability
 from quire.protocol.errors import Write
 from quire.replication.fragments import runs_on
 from quire.replication.restore import Restored, missing, restore
@@ -29,8 +30,8 @@ class Held:
     def limbo(self) -> list[int]:
         return sorted(self.in_limbo)
 
-    def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
-        return succeed([(entry, 1) for entry in sorted(self.ledgers[ledger])])
+    def held(self, ledger: int) -> "Deferred[bytes]":
+        return succeed(availability.encode((entry, 1) for entry in sorted(self.ledgers[ledger])))
 
     def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> "Deferred[int]":
         assert master_key == DIGEST.master_key
@@ -176,7 +177,7 @@ def test_what_is_missing_against_the_slow_way(ensemble: int, data: st.DataObject
             runs.append((entry, 1))
     found = [
         entry
-        for start, end in missing(quorums, index, first, last, runs)
+        for start, end in filter(None, missing(quorums, index, first, last, iter(runs)))
         for run, count in runs_on(quorums, index, start, end)
         for entry in range(run, run + count)
     ]
