@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import deferLater
 
 from quire.client.api import Client
 from quire.client.core.quorum import Quorums
@@ -171,7 +170,9 @@ class Restoration:
             held = availability.runs_of(await self._holder.held(record.ledger))
             for lacking in missing(quorums, index, fragment.first, last, held):
                 if lacking is None:
-                    await deferLater(self._client.reactor, 0)
+                    turn: Deferred[None] = Deferred()
+                    self._client.reactor.callLater(0, turn.callback, None)
+                    await turn
                     continue
                 first, end = lacking
                 part = HeldFragment(first, end, fragment.bookies, (index,))
