@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session")
 def long_turns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the bookies that tests start as processes tell turns of their reactor that took too long (`tests/watched/sitecustomize.py`)."""
+    """Where the bookies that tests start as processes tell turns of their reactor that took too long (`tests/watched/`)."""
     report = tmp_path_factory.mktemp("turns") / "long"
     report.touch()
     with pytest.MonkeyPatch.context() as patch:
