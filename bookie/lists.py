@@ -14,11 +14,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import chain
-from sys import maxsize
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from quire.bookie.directory import LedgerDirectory
 from quire.bookie.files import StorageError
@@ -44,7 +42,7 @@ class Lists:
         self._directories = directories
         self._workers = workers
         self._turn = DeferredLock()
-        self._waiting: dict[tuple[int, int], list[Deferred[bytes]]] = {}  # by ledger and most groups: who waits for a list that was not begun
+        self._waiting: dict[tuple[int, int | None], list[Deferred[bytes]]] = {}  # by ledger and most groups: who waits for a list that was not begun
         self._stopped = False
 
     def entries(self, ledger: int) -> "Status | Deferred[bytes | Status]":
@@ -56,7 +54,7 @@ class Lists:
 
     def held(self, ledger: int) -> "Deferred[bytes]":
         """What is stored of a ledger, in limbo or not, as `availability` encodes it, of any length.  Fails with `StorageError` or `OSError`."""
-        return self._listed(ledger, maxsize)
+        return self._listed(ledger, None)
 
     def stop(self) -> None:
         """For good; a list that is being made fails at its next step."""
@@ -76,7 +74,7 @@ class Lists:
             return Status.EIO
         return self._refusal(ledger) or made
 
-    def _listed(self, ledger: int, groups_max: int) -> "Deferred[bytes]":
+    def _listed(self, ledger: int, groups_max: int | None) -> "Deferred[bytes]":
         answer: Deferred[bytes] = Deferred()
         waiting = self._waiting.get((ledger, groups_max))
         if waiting is not None:
@@ -86,18 +84,19 @@ class Lists:
             self._turn.run(lambda: Deferred.fromCoroutine(self._make(ledger, groups_max)))
         return answer
 
-    async def _make(self, ledger: int, groups_max: int) -> None:
+    async def _make(self, ledger: int, groups_max: int | None) -> None:
         """One turn: tells all who waited for it when it began."""
         waiting = self._waiting.pop((ledger, groups_max))
-        made: bytes | Failure
         try:
             made = await self._made(ledger, groups_max)
-        except Exception:
-            made = Failure()  # type: ignore[no-untyped-call]  # Twisted's has no annotations
+        except Exception as error:
+            for answer in waiting:
+                answer.errback(error)
+            return
         for answer in waiting:
             answer.callback(made)
 
-    async def _made(self, ledger: int, groups_max: int) -> bytes:
+    async def _made(self, ledger: int, groups_max: int | None) -> bytes:
         while (state := self._ledgers.get(ledger)) is not None:
             state.watch(_stay)
             try:
@@ -109,7 +108,7 @@ class Lists:
             # It was deleted meanwhile; what has its id now is another ledger.
         return availability.encode([])
 
-    async def _looked_up(self, state: LedgerState, groups_max: int) -> bytes:
+    async def _looked_up(self, state: LedgerState, groups_max: int | None) -> bytes:
         ledger = state.id
         cached = array("q")
         start: int | None = 0
@@ -122,7 +121,7 @@ class Lists:
         directory = None if state.index_stale else self._directories[ledger % len(self._directories)]
         return await self._workers.run(self._encoded, cached, directory, ledger, groups_max)
 
-    def _encoded(self, cached: "array[int]", directory: LedgerDirectory | None, ledger: int, groups_max: int) -> bytes:
+    def _encoded(self, cached: "array[int]", directory: LedgerDirectory | None, ledger: int, groups_max: int | None) -> bytes:
         """On the storage pool."""
         flat = iter(cached)
         indexed: Iterator[tuple[int, int]] = iter(()) if directory is None else directory.ranges(ledger)

@@ -13,7 +13,6 @@ Knows: this encoding, as runs (first id, count).  Does not know: ledgers.
 Safety: what a peer sent is bounded before it is expanded: never more than `RUNS_MAX` runs.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from struct import Struct, iter_unpack
 from typing import Final
@@ -39,7 +38,7 @@ class TooManyGroups(Exception):
     """These entries need a longer list than was allowed."""
 
 
-def encode(runs: Iterable[Run], pause: Callable[[], None] = lambda: None, groups_max: int = sys.maxsize) -> bytes:
+def encode(runs: Iterable[Run], pause: Callable[[], None] = lambda: None, groups_max: int | None = None) -> bytes:
     """
     The bytes for ascending runs; touching or overlapping ones are merged.  One group per run, as Apache's encoder makes them;
     where those would not fit into a frame, runs at equal distances (a striped ledger has no others) share a group.
@@ -51,7 +50,7 @@ def encode(runs: Iterable[Run], pause: Callable[[], None] = lambda: None, groups
         first, last, _size, period = group
         count += (last - first) // period + 1 if period else 1
         packed += GROUP.pack(*group)
-        if len(packed) > groups_max * GROUP.size:
+        if groups_max is not None and len(packed) > groups_max * GROUP.size:
             raise TooManyGroups(f"a list of entries would have more than {groups_max} groups")
     if count <= PLAIN_GROUPS_MAX:
         packed = bytearray().join(GROUP.pack(first, first, size, 0) for first, size in _paused(_expanded(packed), pause))

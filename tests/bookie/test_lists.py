@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie import lists
+from quire.bookie.directory import LedgerDirectory
 from quire.bookie.files import StorageError
 from quire.protocol import availability
 from quire.protocol.availability import decode
@@ -59,12 +60,12 @@ class Striped:
             yield (2 + self.gap) * row + (row % 2 if self.gap > 1 else 0), 2
 
 
-def over(bookie: Bookie, directory: Striped) -> Striped:
+def over(bookie: Bookie, directory: Striped, patch: pytest.MonkeyPatch) -> Striped:
     """Its index seems to have these rows of each ledger; and it has two ledgers."""
     for ledger in (LEDGER, OTHER):
         bookie.storage.add(run_of(ledger, 10**9), "a")
     bookie.commit()
-    bookie.storage._directories[:] = [directory]  # type: ignore[list-item]  # all that lists ask of it
+    patch.setattr(LedgerDirectory, "ranges", lambda _directory, ledger: directory.ranges(ledger))
     return directory
 
 
@@ -97,10 +98,10 @@ def test_what_was_there_when_it_was_asked_for_is_in_the_list(seed: int, monkeypa
     assert ids(found[0]) == added
 
 
-def test_one_list_at_a_time_and_equal_ones_that_wait_are_one() -> None:
+def test_one_list_at_a_time_and_equal_ones_that_wait_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that was begun is not shared with who asks later: it may lack what came meanwhile."""
     bookie, workers = with_workers()
-    directory = over(bookie, Striped(10))
+    directory = over(bookie, Striped(10), monkeypatch)
     first = asked(bookie)
     later = [asked(bookie) for _ in range(20)]
     other = asked(bookie, OTHER)
@@ -116,7 +117,7 @@ def test_the_length_of_a_ledger_weighs_neither_on_the_reactor_nor_in_memory(monk
     """Rows are taken by the job on the pool, and what is kept of them is what is sent."""
     monkeypatch.setattr(availability, "PLAIN_GROUPS_MAX", 100)
     bookie, workers = with_workers()
-    directory = over(bookie, Striped(30_000))
+    directory = over(bookie, Striped(30_000), monkeypatch)
     found = asked(bookie)
     assert directory.taken == 0
     tracemalloc.start()
@@ -149,7 +150,7 @@ def test_a_list_that_no_frame_takes_is_not_made(monkeypatch: pytest.MonkeyPatch)
     """It ends as soon as that is clear, and is no "no"; who restores gets it all the same."""
     monkeypatch.setattr(availability, "PLAIN_GROUPS_MAX", 100)
     bookie, workers = with_workers()
-    directory = over(bookie, Striped(5000, gap=4))
+    directory = over(bookie, Striped(5000, gap=4), monkeypatch)
     found = asked(bookie)
     workers.release()
     assert (found, directory.taken) == ([Status.EIO], 204)
@@ -184,11 +185,11 @@ def test_a_ledger_that_came_to_be_in_limbo_meanwhile_has_no_list() -> None:
     assert found == [Status.EUNKNOWNLEDGERSTATE]
 
 
-def test_a_stop_does_not_wait_for_a_long_list() -> None:
+def test_a_stop_does_not_wait_for_a_long_list(monkeypatch: pytest.MonkeyPatch) -> None:
     bookie, workers = with_workers()
-    directory = over(bookie, Striped(250_000))
+    directory = over(bookie, Striped(250_000), monkeypatch)
     found = asked(bookie)
-    bookie.storage._lists.stop()
+    bookie.storage.close()
     workers.release()
     assert directory.taken < 100
     assert found[0].check(StorageError)

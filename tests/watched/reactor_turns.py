@@ -4,7 +4,7 @@ Watches the turns of a bookie's reactor: none may take more than `TURN_S` of the
 What took too long is appended to a file, with the place where it was seen.
 
 Wall time is not looked at: on a busy machine a thread waits for the processor.  Excused is the start, until the collector's heap is frozen, right before
-the bookie says that it is ready.
+the bookie says that it is ready, and a turn that was seen importing: what few bookies need, as the client for a restore, is loaded at its first use.
 """
 
 import gc
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from sys import _current_frames
 from typing import Any
 
 # SPDX-License-Identifier: Apache-2.0
@@ -20,6 +21,7 @@ from typing import Any
 TURN_S = 0.05
 SEEN_S = 0.04  # of a turn that is older the place is noted, once
 LOOK_S = 0.005
+IMPORT = "<frozen importlib._bootstrap>"
 
 
 class Turns:
@@ -39,7 +41,7 @@ class Turns:
                 return
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
             threading.Thread(target=self._look, args=(threading.get_ident(),), name="watch of turns", daemon=True).start()
-        elif now - self._began > TURN_S:
+        elif now - self._began > TURN_S and IMPORT not in self._place:
             self._tell(now - self._began)
         self._began, self._place = now, ""
 
@@ -53,7 +55,7 @@ class Turns:
             except OSError:  # the thread has ended
                 return
             if long and not self._place:
-                place = "".join(traceback.format_stack(sys._current_frames().get(thread)))
+                place = "".join(traceback.format_stack(_current_frames().get(thread)))
                 if self._began == began:
                     self._place = place
 
