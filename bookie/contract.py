@@ -13,6 +13,7 @@ from typing import Protocol, final
 
 from twisted.internet.defer import Deferred
 
+from quire.bookie.files import NotBegun
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLac, WriteLac
 
@@ -21,6 +22,11 @@ from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLa
 
 WriteRequest = AddRun | WriteLac  # what may have to wait for room
 ReadRequest = Read | BatchRead | ReadLac | ListEntries  # what may have to wait for the disk
+
+
+def status_of(error: object) -> Status:
+    """What is said of a storage's error: EIO; where nothing was begun, that others may be asked, and this one later."""
+    return Status.ETOOMANYREQUESTS if isinstance(error, NotBegun) else Status.EIO
 
 
 @final

@@ -14,7 +14,7 @@ from contextlib import closing
 from heapq import merge
 
 from quire.bookie.apache_index import ENTRY_MAX, ApacheIndex
-from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, EntryLogs, read_map
+from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, ZEROS_AT_ONCE, EntryLogs, past_zeros, read_map
 from quire.bookie.index import Run, RunIndex, Use
 from quire.bookie.rows import Rows
 
@@ -107,7 +107,7 @@ class JoinedIndex(RunIndex):
         if ledgers is None:
             if log not in self._logs.finished():
                 return False  # ours, and being written
-            ledgers = self._ledgers_of[log] = frozenset(ledgers_in(self._logs, log))
+            ledgers = self._ledgers_of[log] = frozenset(ledgers_in(self._logs, log, pause))
         for ledger in ledgers:
             at = self.apache.following(ledger, 0)
             while at is not None:
@@ -137,7 +137,7 @@ class JoinedIndex(RunIndex):
             super().close()
 
 
-def ledgers_in(logs: EntryLogs, log: int) -> set[int]:
+def ledgers_in(logs: EntryLogs, log: int, pause: Callable[[], None] = lambda: None) -> set[int]:
     """The ledgers with records in a log, from its map, else from its records."""
     mapped = read_map(lambda offset, count: logs.read(log, offset, count))
     if mapped is not None:
@@ -145,9 +145,10 @@ def ledgers_in(logs: EntryLogs, log: int) -> set[int]:
     found: set[int] = set()
     at = HEADER_BYTES
     while len(head := logs.read(log, at, SIZE.size + IDS.size)) == SIZE.size + IDS.size:
+        pause()
         size = SIZE.unpack_from(head)[0]
         if size <= 0:
-            at += 1
+            at += past_zeros(logs.read(log, at, ZEROS_AT_ONCE)) if size == 0 else 1
             continue
         ledger = IDS.unpack_from(head, SIZE.size)[0]
         if ledger != MAP_LEDGER:

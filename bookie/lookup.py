@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.catch_up import CatchUp
+from quire.bookie.contract import status_of
 from quire.bookie.counters import Counters
 from quire.bookie.directory import BATCH_ENTRY, BATCH_START, LedgerDirectory
 from quire.bookie.files import StorageError
@@ -149,13 +150,13 @@ class Lookup:
         return self._directories[ledger % len(self._directories)]
 
     async def _stored(self, job: Callable[..., T], *args: Any) -> T | Status:
-        """Runs a reading job; EIO, with a log line that names file and offset, when it fails."""
+        """Runs a reading job; EIO, with a log line that names file and offset, when it fails; ETOOMANYREQUESTS when it could not begin."""
         try:
             return await self._workers.run(job, *args)
         except (StorageError, OSError) as error:
             self._counters.read_errors += 1
             log.error("storage: {error}", error=str(error))
-            return Status.EIO
+            return status_of(error)
 
     async def _read_stored(self, state: LedgerState, entry: int) -> bytes | Status:
         ledger = state.id
@@ -216,8 +217,8 @@ class Lookup:
         return _missing(state) if state.last < 0 else self.read(state.id, state.last)
 
     async def _read_surveyed_last(self, state: LedgerState) -> bytes | Status:
-        if not await self._survey(state):
-            return Status.EIO
+        if (status := await self._survey(state)) is not Status.EOK:
+            return status
         found = self._read_last(state)
         return await found if isinstance(found, Deferred) else found
 
@@ -225,13 +226,13 @@ class Lookup:
         await self._survey(state)
         return state.lac
 
-    async def _survey(self, state: LedgerState) -> bool:
-        """Learns last entry and LAC of a ledger that was not touched since the start; false when its last entry can't be read."""
+    async def _survey(self, state: LedgerState) -> Status:
+        """Learns last entry and LAC of a ledger that was not touched since the start; why not, when its last entry can't be read."""
         directory = self._directory_of(state.id)
         index = directory.index
         found = await self._stored(directory.survey, state.id)
         if isinstance(found, Status):
-            return False
+            return found
         if directory.index is not index:  # made anew meanwhile: it may have more
             return await self._survey(state)
         last, lac = found
@@ -241,7 +242,7 @@ class Lookup:
             if lac > state.lac:
                 state.lac = lac
                 state.wake()
-        return True
+        return Status.EOK
 
 
 def _missing(state: LedgerState) -> Status:

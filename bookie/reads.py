@@ -9,7 +9,7 @@ most `READS_AT_ONCE` of them under way and none is begun while it does not take 
 What recovery asks for (priority) overtakes the line.  A bookie whose lines are full says ETOOMANYREQUESTS, and the reader
 turns to the next replica.
 
-Safety: a disk that fails is EIO, never "no such entry".
+Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.
 """
 
 import sys
@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.contract import LedgerStorage, Peer, ReadRequest
+from quire.bookie.contract import LedgerStorage, Peer, ReadRequest, status_of
 from quire.bookie.files import StorageError
 from quire.bookie.tally import Tally
 from quire.conf.bookie import BookieOptions
@@ -108,7 +108,7 @@ class Reads:
 
     def _failed(self, failure: Failure, peer: Peer, request: ReadRequest) -> None:
         self.log.failure("{operation} of ledger {ledger} failed", failure, operation=type(request).__name__, ledger=request.ledger)
-        self.refuse(peer, request, Status.EIO)
+        self.refuse(peer, request, status_of(failure.value))
 
     def _ended(self, _: object, peer: Peer) -> None:
         peer.reads_under_way -= 1

@@ -7,7 +7,7 @@ which `tools/` joins to this one.
 
 | the metadata says | then |
 |---|---|
-| no such ledger | the bookie forgets it |
+| no such ledger | the bookie forgets it, unless it has seen more of the metadata store than that has now |
 | CLOSED | all that it should have is copied; limbo ends, the ledger is fenced |
 | being recovered | the recovery is brought to its end first; nobody can write it any more |
 | OPEN, the bookie is not in its last ensemble | what it should have is settled: copied; limbo ends |
@@ -56,6 +56,10 @@ class Holder(Protocol):
     def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> Deferred[int]: ...
 
     def settle(self, ledger: int, master_key: bytes, fenced: bool) -> Deferred[int]: ...
+
+    def trust_store(self, deleted: Sequence[int] = ()) -> Deferred[None]:
+        """`MetaStore` unless the metadata store may be believed, that these are deleted, too."""
+        ...
 
     def drop(self, ledger: int) -> None: ...
 
@@ -135,6 +139,7 @@ class Restoration:
                 if await self._round():
                     return
             except NoSuchLedgerExistsOnMetadataServer:
+                await self._holder.trust_store([self._ledger])
                 self._holder.drop(self._ledger)
                 self._run.dropped += 1
                 return

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.space import DirectorySpace, Threshold
@@ -107,6 +107,7 @@ class FakeStorage:
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
         self.behind: list[str] = []
+        self.arrived: set[int] = set()
         self.space = FakeSpace()
         self.reindex = FakeReindex()
         self.started = self.closed = False
@@ -213,6 +214,13 @@ class FakeStorage:
     def held(self, ledger: int) -> Deferred[bytes]:
         found = self.kept.get(ledger)
         return succeed(availability.encode([(entry, 1) for entry in sorted(found.entries)] if found is not None else []))
+
+    def take_arrived(self) -> set[int]:
+        arrived, self.arrived = self.arrived, set()
+        return arrived
+
+    def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
+        return maybeDeferred(job, *args)
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         return succeed(array("q", sorted(self.kept)))

@@ -54,9 +54,9 @@ class DyingDisk(Disk):
         self._look(path)
         return super().exists(path)
 
-    def sync_directory(self, path: str) -> None:
+    def open_directory(self, path: str) -> int:
         self._look(path)
-        super().sync_directory(path)
+        return super().open_directory(path)
 
     def unlink(self, path: str) -> None:
         self._look(path)

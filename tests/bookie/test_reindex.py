@@ -707,6 +707,30 @@ def test_several_directories_one_after_the_other() -> None:
     assert [again.read(ledger, 9) for ledger in range(9)] == [body_of(ledger, 9) for ledger in range(9)]
 
 
+def test_a_directory_that_fails_ends_no_other_ones_index() -> None:
+    """The one after it has its new index; what went wrong is told with the directory."""
+    bookie = Bookie(ledgers=3, entry_log_bytes_max=LOG_BYTES, compaction_bytes_per_second=0)
+    for ledger in range(9):
+        store(bookie, ledger, 0, 10)
+    flushed(bookie)
+
+    def before(call: str, path: str) -> None:
+        if call == "sync rows" and path == "/disk/ledgers1/current/runs.2":
+            raise OSError(5, "Input/output error", path)
+
+    bookie.disk.before = before
+    reindexed(bookie)
+    reindex = bookie.storage.reindex
+    assert [found.done for found in reindex.found] == [True, False, True]
+    assert reindex.problem is not None
+    assert reindex.problem.startswith("/disk/ledgers1/current: ")
+    assert bookie.storage.lost_directories == []
+    assert [bookie.read(ledger, 9) for ledger in range(9)] == [body_of(ledger, 9) for ledger in range(9)]
+    bookie.disk.before = lambda call, path: None
+    assert reindexed(bookie).done
+    assert reindex.problem is None
+
+
 def test_a_damaged_note_of_the_place_stops_the_start() -> None:
     """Whichever bit flips, it is told with file and offset; the other index is not taken instead."""
     bookie = lived()

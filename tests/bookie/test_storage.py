@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
+from quire.bookie import restoring
 from quire.bookie.files import Files, StorageError
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.rows import DictRows
@@ -22,7 +23,7 @@ from quire.bookie.workers import InlineWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, HeldWorkers, body_of, options_of, run_of
+from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, HeldWorkers, Inode, body_of, options_of, run_of
 from tests.reactor import reactor, run
 
 
@@ -334,6 +335,88 @@ def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
     assert last.storage.limbo_ledgers() == [3]
     assert last.storage.add(run_of(1, 3), "d") is Status.EOK
     assert last.storage.add(run_of(2, 1), "e") is Status.EFENCED
+
+
+def test_an_end_of_limbo_that_is_on_its_way_does_not_outlive_a_doubt() -> None:
+    """A ledger is doubted while the block that ends its limbo is not synced yet: limbo is durable only behind that block."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.storage.set_limbo(1, True)
+    bookie.commit()
+    bookie.storage.set_limbo(1, False)
+    marked: list[object] = []
+    Deferred.fromCoroutine(bookie.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})).addBoth(marked.append)
+    assert bookie.read(1, 9) is Status.EUNKNOWNLEDGERSTATE, "at once"
+    bookie.commit()
+    assert marked == [None]
+    assert Bookie(bookie.disk.killed()).read(1, 9) is Status.EUNKNOWNLEDGERSTATE
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_a_directory_has_is_not_replayed_into_it(seed: int) -> None:
+    """
+    Another directory is lost and comes back empty, so a start replays all that the journals still have.  The ledgers of the others are what they are after
+    any other start, whatever stood in the journal before their marks.
+    """
+    rng = random.Random(seed)
+    shape = {"journals": rng.randint(1, 2), "ledgers": 3}
+    bookie = Bookie(**shape)
+    storage = bookie.storage
+    for step in range(60):
+        ledger = rng.randrange(9)
+        state = storage.ledger(ledger)
+        what = rng.randrange(9)
+        if what < 3:
+            storage.add(run_of(ledger, rng.randrange(20), rng.randint(1, 4), v3=rng.random() < 0.5, recovery=rng.random() < 0.5), step)
+        elif what == 3:
+            storage.fence(ledger, KEY, step)
+        elif what == 4:
+            storage.set_limbo(ledger, rng.random() < 0.5)
+        elif what == 5:
+            storage.write_lac(ledger, KEY, struct.pack(">qq", ledger, step) + bytes(20), step)
+        elif what == 6:
+            Deferred.fromCoroutine(storage.mark_limbo({ledger: LedgerRow(KEY, fenced=rng.random() < 0.5, limbo=True)}))
+        elif what == 7 and state is not None:
+            (storage.delete_ledger if rng.random() < 0.5 else storage.drop_copy)(ledger)
+        if rng.random() < 0.5:
+            bookie.commit()
+        if rng.random() < 0.2:
+            storage.flush()
+    bookie.commit()
+    plain, torn = bookie.disk.killed(), bookie.disk.killed()
+    lost = rng.randrange(3)
+    torn.inodes = {path: inode for path, inode in torn.inodes.items() if f"/ledgers{lost}/" not in path}
+    torn.rows = {path: rows for path, rows in torn.rows.items() if f"/ledgers{lost}/" not in path}
+    one, other = Bookie(plain, **shape), Bookie(torn, **shape)
+    for ledger in range(9):
+        if ledger % 3 != lost:
+            here, there = one.storage.ledger(ledger), other.storage.ledger(ledger)
+            assert (here and here.row) == (there and there.row), f"ledger {ledger}"
+            assert one.now(one.storage.held(ledger)) == other.now(other.storage.held(ledger))
+
+
+def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
+    """A crash left the directories with different marks, and the journal went: it goes on in front of one of them, and nothing of it is passed over."""
+    bookie = Bookie(ledgers=2)
+    mark = "/disk/ledgers0/current/quire.mark"
+    marks = []
+    for turn in range(2):
+        bookie.storage.add(run_of(0, turn), "a")
+        bookie.storage.add(run_of(1, turn), "b")
+        bookie.commit()
+        bookie.now(bookie.storage.flush())
+        marks.append(bytes(bookie.disk.inodes[mark].data))
+    disk = bookie.disk.killed()
+    disk.inodes[mark] = Inode(marks[0])
+    for path in [path for path in disk.inodes if path.startswith("/disk/journal0/")]:
+        del disk.inodes[path]
+    restoring.begin(disk, bookie.options, ["/disk/journal0"])
+    again = Bookie(disk, ledgers=2)
+    for ledger in (0, 1):
+        assert again.storage.add(run_of(ledger, 2), "c") is Status.EOK
+    again.commit()
+    last = Bookie(again.disk.killed(), ledgers=2)
+    assert [last.read(ledger, 2) for ledger in (0, 1)] == [body_of(0, 2), body_of(1, 2)]
 
 
 def test_a_mark_fences_without_limbo_and_takes_nothing_back() -> None:

@@ -1,14 +1,16 @@
 """A bookie gets back what it lost: what is copied, when limbo ends, and what is left alone."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerState
 from quire.protocol import availability
-from quire.protocol.errors import Write
+from quire.protocol.errors import MetaStore, Write
 from quire.replication.fragments import runs_on
 from quire.replication.restore import LOOKED_AT_ONCE, Restored, missing, restore
 from tests.client.cluster import FakeCluster
@@ -25,6 +27,7 @@ class Held:
         self.in_limbo = set(limbo)
         self.fenced: set[int] = set()
         self.refuses = 0
+        self.doubt: MetaStore | None = None
         self.stored = 0
 
     def limbo(self) -> list[int]:
@@ -45,6 +48,9 @@ class Held:
         if fenced:
             self.fenced.add(ledger)
         return succeed(0)
+
+    def trust_store(self, deleted: Sequence[int] = ()) -> "Deferred[None]":
+        return fail(self.doubt) if self.doubt is not None else succeed(None)
 
     def drop(self, ledger: int) -> None:
         self.in_limbo.remove(ledger)
@@ -126,6 +132,16 @@ def test_a_recovery_that_died_is_brought_to_its_end() -> None:
     assert metadata.is_closed
     assert metadata.last_entry == 99
     assert (run.settled, held.limbo()) == (1, [])
+
+
+def test_a_ledger_that_a_store_which_was_set_back_does_not_know_stays() -> None:
+    """In limbo, with the reason."""
+    cluster = FakeCluster(3)
+    held = Held(4711)
+    held.doubt = MetaStore("it was set back")
+    run = restored(cluster, held)
+    assert (run.dropped, held.limbo()) == (0, [4711])
+    assert [each.reason for each in run.failed] == ["it was set back"]
 
 
 def test_a_ledger_that_is_gone_is_forgotten() -> None:
