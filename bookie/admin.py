@@ -5,7 +5,7 @@ The paths that a bookie serves over HTTP.
     GET /healthz                         200 while the bookie serves, else 503; the reason in the body
     GET /api/v1/bookie/is_ready          200 OK, or 503 (BookKeeper's readiness probe)
     GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}, and our
-                                         own "ledgersInLimbo", "directoriesLost"
+                                         own "ledgersInLimbo", "directoriesLost", "metadataStore"
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
     PUT /api/v1/bookie/state/readonly    the same as a wish; only from this machine, for there is no authentication
     …   /api/v1/bookie/gc…               see `admin_gc`
@@ -16,7 +16,7 @@ Knows: paths.  Does not know: how a bookie does what they ask.
 """
 
 import json
-from typing import Protocol
+from typing import Any, Protocol
 
 from quire.bookie.http import JSON, Answer, Asked
 from quire.bookie.metrics import CONTENT_TYPE
@@ -49,6 +49,9 @@ class Administered(Protocol):
 
     @property
     def directories_lost(self) -> list[str]: ...
+
+    @property
+    def metadata_store(self) -> dict[str, Any]: ...
 
     def metrics_text(self) -> bytes: ...
 
@@ -96,6 +99,7 @@ class Admin:
                     "availableForHighPriorityWrites": bookie.high_priority_writes,
                     "ledgersInLimbo": bookie.ledgers_in_limbo,
                     "directoriesLost": bookie.directories_lost,
+                    "metadataStore": bookie.metadata_store,
                 }
             )
         if not bookie.serving:

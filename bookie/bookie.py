@@ -14,7 +14,8 @@ non-zero status.
 import socket
 from array import array
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
@@ -26,7 +27,7 @@ from quire.bookie.admin_gc import GcPaths
 from quire.bookie.admin_index import IndexPaths, Reindexing
 from quire.bookie.contract import LedgerStorage
 from quire.bookie.copies import Copies, CopyStorage
-from quire.bookie.files import Files, StorageError
+from quire.bookie.files import Files, NotBegun, StorageError
 from quire.bookie.garbage import Garbage, Reclaiming
 from quire.bookie.http import HttpServer
 from quire.bookie.ledger_table import LedgerRow
@@ -34,8 +35,12 @@ from quire.bookie.listener import Listener
 from quire.bookie.metrics import BookieCollector, Metrics
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
+from quire.bookie.store_guard import GuardedStorage, StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
+
+if TYPE_CHECKING:
+    from quire.bookie.descriptors import Descriptors
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -55,7 +60,7 @@ class DoubtingReindex(Reindexing, Protocol):
     doubted: Callable[[], None]  # set by the bookie: they can be copied now
 
 
-class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
+class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
     """A storage as the bookie opens and closes it."""
 
     counters: Any
@@ -104,11 +109,14 @@ class OpenableStorage(LedgerStorage, CopyStorage, Protocol):
 OpenStorage = Callable[[BookieOptions, Any, Files], OpenableStorage]
 
 
-def open_storage(options: BookieOptions, reactor: Any, files: Files) -> OpenableStorage:
+def open_storage(options: BookieOptions, reactor: Any, files: Files, descriptors: "Descriptors | None" = None) -> OpenableStorage:
     """The real storage."""
+    from quire.bookie.rows import RocksRows
     from quire.bookie.storage import Storage
 
-    return Storage(options, reactor, files)
+    if descriptors is None:
+        return Storage(options, reactor, files)
+    return Storage(options, reactor, files, open_rows=partial(RocksRows, files_max=descriptors.store), logs_open_max=descriptors.logs)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -205,14 +213,17 @@ class Bookie:
         storage.reindex.doubt = self._doubt
         storage.reindex.doubted = self._doubted
         storage.read_only_changed = lambda reason: self._set_read_only(STORAGE, reason)
-        self.service = Service(self._clock, options, storage)
+        self.service = Service(self._clock, options, storage, self.id)
         self.listener = Listener(self._clock, options, self.service)
-        self.copies = Copies(self._clock, storage)
+        self.guard = StoreGuard(self._clock, self._files, lambda: self._living.ledger_directories, storage, self._store, self.id, cluster.instance_id)
+        self.copies = Copies(self._clock, storage, self.guard)
         self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
-        self.garbage = Garbage(self._clock, options, self._files, storage, self._store, cluster.instance_id)
+        self._closers.append(lambda: Deferred.fromCoroutine(self.guard.stop()))
+        self.garbage = Garbage(self._clock, options, self._files, storage, self._store, self.guard)
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
         self._closers.append(lambda: Deferred.fromCoroutine(storage.stop_upkeep()))  # first, for a round of garbage collection waits for it
         storage.start(dead)
+        await self.guard.start()
         boot = self._files.boot_id()
         if restoring.unclean(self._files, self._living, boot, storage.behind):  # first, for then it is not what is on the lost disks alone
             self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
@@ -234,7 +245,9 @@ class Bookie:
         self._running_noted = True
 
     async def _mark(self, storage: OpenableStorage, lost: restoring.Lost) -> None:
-        """Puts in limbo what the bookie may have lost, durably."""
+        """Puts in limbo what the bookie may have lost, durably.  Not by a store that does not know all of it."""
+        if (reason := self.guard.behind) is not None:
+            raise BookieFailed(f"{self.id} may have lost entries, and can't learn from the metadata store of which ledgers: {reason}")
         restoring.note_limbo(self._files, self._living, restoring.COPYING)
         marked = 0
         async for rows in restoring.suspects(self._store, self.id, lost):
@@ -268,7 +281,7 @@ class Bookie:
         self.registration = Registration(self._store, self.id, self._fail)
         assert self._storage is not None
         self._metrics = Metrics(BookieCollector(self.service, self.listener, self.registration, self._storage.counters, self._gauges))
-        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._storage.reindex)).serve)
+        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._storage.reindex)).serve, self.id)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)
@@ -284,10 +297,17 @@ class Bookie:
             if waiting.active():
                 waiting.cancel()
         self.garbage.start()
+        self.guard.noticed = self._store_behind
+        if self.guard.is_behind:
+            self._store_behind()
         self._disk_watch = LoopingCall(self._look_at_disks)
         self._disk_watch.clock = self._reactor
         self._disk_watch.start(options.disk_check_interval_ms / 1000, now=False)
         self._closers.append(self._stop_disk_watch)
+
+    def _store_behind(self) -> None:
+        """What the store does not know is counted at once, for the operator."""
+        self.garbage.force(minor=False, major=False)
 
     def _say_waiting(self) -> None:
         most = self.options.session_timeout_ms / 1000
@@ -349,7 +369,7 @@ class Bookie:
     async def _doubt(self, rows: Mapping[int, LedgerRow]) -> None:
         """Ledgers may lack something here that was here before."""
         assert self._storage is not None
-        self.copies.add(rows)  # at once: `copied` must not say in between that none is left
+        self.copies.add(rows)  # at once: neither may `copied` say in between that none is left, nor may the limbo of one end
         if restoring.noted_limbo(self._files, self._living) != restoring.COPYING:
             restoring.note_limbo(self._files, self._living, restoring.COPYING)
         await self._storage.mark_limbo(rows)
@@ -383,12 +403,21 @@ class Bookie:
         return self._metrics.text()
 
     def _gauges(self) -> list[tuple[str, str, float]]:
-        return [*self.garbage.gauges(), ("ledgers_in_limbo", "ledgers that may lack entries here", self.ledgers_in_limbo)]
+        return [
+            *self.garbage.gauges(),
+            ("ledgers_in_limbo", "ledgers that may lack entries here", self.ledgers_in_limbo),
+            ("metadata_store_behind", "1 while the metadata store is behind what was seen of it, so that nothing is deleted", int(self.guard.is_behind)),
+        ]
 
     @property
     def ledgers_in_limbo(self) -> int:
         """Ledgers that may lack entries here and wait for copies; those of directories that were given up left out."""
         return self.copies.left
+
+    @property
+    def metadata_store(self) -> dict[str, Any]:
+        """How far the metadata store had come, as this bookie has seen it, and whether it is behind that."""
+        return self.guard.status()
 
     @property
     def directories_lost(self) -> list[str]:
@@ -419,7 +448,11 @@ class Bookie:
             self.registration.switch(self.read_only)
 
     def _look_at_disks(self) -> None:
-        found = disks.look(self._files, self.options)
+        try:
+            found = disks.look(self._files, self.options)
+        except NotBegun as failure:
+            self.log.warn("the disks could not be looked at: {reason}", reason=str(failure))
+            return
         nearly_full = frozenset(directory for directory, _ in found.nearly_full)
         for directory, used in found.nearly_full:
             if directory not in self._nearly_full:

@@ -14,8 +14,9 @@ Mark: file `quire.mark` in each ledger directory's `current/`, big-endian, repla
 
 Knows: that order.  Does not know: how directories store, who asks for a checkpoint.
 Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the
-half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped; a failed sync is final
-for its directory, which is given up: that is written down in the others before the journal frees what was meant for it.
+half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped, and soon where something
+was only not begun (`NotBegun`); a failed sync is final for its directory, which is given up: that is written down in the others before the
+journal frees what was meant for it.
 """
 
 import os
@@ -30,12 +31,13 @@ from twisted.python.failure import Failure
 
 from quire.bookie import given_up
 from quire.bookie.directory import LedgerDirectory, SyncFailed
-from quire.bookie.files import FULL, Files, StorageError
+from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, DESCRIPTORS, FULL, Files, NotBegun, StorageError
 from quire.bookie.journal import Journal
 from quire.bookie.journal_format import START, Place
 from quire.bookie.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.workers import Workers
 from quire.bookie.write_cache import Half, WriteCache, release
+from quire.metadata.store import pause
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -118,12 +120,13 @@ class Checkpoints:
         cache: WriteCache,
         ledgers: Ledgers,
         directories: Sequence[LedgerDirectory],
+        clock: Any,
     ) -> None:
         """`journals` and `directories` may be filled later, before the first checkpoint."""
         self.marks: list[Place] | None = None  # what the marks on disk say, where all say the same
         self.deleted: set[int] = set()  # deleted since the last checkpoint began
         self.failure: str | None = None  # final: no checkpoint can be made any more
-        self.blocked: str | None = None  # a directory is full; the next try may succeed
+        self.blocked: str | None = None  # a directory is full, or something is short; the next try may succeed
         self.running = False
         self.taken = 0  # checkpoints begun
         self.done = self.bytes_written = self.entries = 0
@@ -134,6 +137,7 @@ class Checkpoints:
         self._cache = cache
         self._ledgers = ledgers
         self._directories = directories
+        self._clock = clock
         self._work: Work | None = None  # taken and not yet durable
         self._waiters: list[Deferred[None]] = []
         self._turns: list[Deferred[None]] = []
@@ -223,9 +227,12 @@ class Checkpoints:
     async def _settle(self, work: Work) -> None:
         if not (work.empty and work.places == self.marks):
             try:
-                await self._workers.run(self._store, work)
+                await self._stored(work)
             except StorageError as error:
                 self.failure = str(error)
+                raise
+            except NotBegun as error:
+                self.blocked = f"no checkpoint could be begun: {error}"
                 raise
             except OSError as error:
                 if error.errno in FULL:
@@ -238,6 +245,19 @@ class Checkpoints:
                 raise
             self.done += 1
         self._settled(work)
+
+    async def _stored(self, work: Work) -> None:
+        tries = 0
+        while True:
+            try:
+                await self._workers.run(self._store, work)
+            except NotBegun:
+                tries += 1
+                if tries == AGAIN_TRIES:
+                    raise
+            else:
+                return
+            await pause(self._clock, AGAIN_SECONDS)
 
     def make_now(self) -> None:
         """A checkpoint in the caller, at a start, before any thread runs.  Raises `StorageError`, `OSError`; then the start fails."""
@@ -308,14 +328,16 @@ class Checkpoints:
             journal.free(place.position)
 
     def _in(self, directory: LedgerDirectory, job: Callable[..., None], *args: Any) -> None:
-        """A part of a checkpoint in one directory.  One that fails is given up while another lives; a full one is only waited for."""
+        """A part of a checkpoint in one directory.  One that fails is given up while another lives; a full one, or what was not begun, is only waited for."""
         if directory.fault is not None:
             return
         try:
             job(*args)
         except (StorageError, OSError) as error:
-            full = isinstance(error, OSError) and error.errno in FULL
-            if full or not self._give_up(directory, str(error)):
+            number = error.errno if isinstance(error, OSError) else None
+            if number in DESCRIPTORS and not isinstance(error, NotBegun):
+                raise NotBegun(number, str(error)) from error  # whoever it was: no write or sync says so
+            if isinstance(error, NotBegun) or number in FULL or not self._give_up(directory, str(error)):
                 raise
 
     def _give_up(self, directory: LedgerDirectory, reason: str) -> bool:

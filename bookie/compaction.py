@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from quire.bookie.directory import EntryDamaged, LedgerDirectory
 from quire.bookie.entry_log import HEADER_BYTES, IDS, SIZE, WRITE_BYTES, EntryLogs, log_name, read_map, scan
-from quire.bookie.files import StorageError
+from quire.bookie.files import NotBegun, StorageError
 from quire.bookie.index import MOVES_AT_ONCE, NO_USE, Move, Run, run_bytes
 
 # SPDX-License-Identifier: Apache-2.0
@@ -106,11 +106,10 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
             return None
     run: Run | None = None
     end = HEADER_BYTES
-    for ledger, entry, at, body in scan(read, RECORD_BYTES_MAX):
+    for ledger, entry, at, body in scan(read, RECORD_BYTES_MAX, pause):
         if ledger < 0 or entry < 0:  # a power loss tore a log that nobody had synced, and this was never a record
             return f"it can't be read on from offset {at}"
         end = at + SIZE.size + len(body)
-        pause()
         if mapped is not None and ledger not in doubtful:
             continue
         if run is not None and run.ledger == ledger and run.first <= entry <= run.last:
@@ -165,6 +164,8 @@ class Compaction:
         for run in self._directory.index.living(self._victims, ledgers, self._pause):
             try:
                 records = checked_records(self._directory, run)
+            except NotBegun:
+                raise  # nothing is known of the log; the next pass reads it
             except (EntryDamaged, OSError) as error:
                 self.kept[run.log] = str(error)
                 continue

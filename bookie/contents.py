@@ -35,6 +35,8 @@ from quire.bookie.write_cache import ENTRY_OVERHEAD, WriteCache
 
 # SPDX-License-Identifier: Apache-2.0
 
+ARRIVED_MAX = 10_000  # ledgers that are remembered as new
+
 lac_of = LAC_AT.unpack_from
 FRAME_EXTRA = ENTRY_OVERHEAD - FRAME_BODY  # a frame is its body and FRAME_BODY bytes
 MASTER_KEY = slice(8, 28)  # where a V2 add frame holds the key
@@ -59,6 +61,7 @@ class Contents:
         self._lookup = lookup
         self._counters = counters
         self._clock = clock
+        self.arrived: set[int] = set()  # ledgers that were new here, until somebody asks
 
     def insert(self, state: LedgerState, first: int, bodies: list[bytes], size: int) -> None:
         """Consecutive entries from `first` on; `size`: what they take in memory, roughly."""
@@ -80,6 +83,8 @@ class Contents:
     def create(self, ledger: int, key: bytes) -> LedgerState:
         """A ledger that nobody knows, and that has no entries here."""
         self._deleted.forget(ledger)
+        if len(self.arrived) < ARRIVED_MAX:
+            self.arrived.add(ledger)
         state = self._ledgers.create(ledger, key)
         state.index_stale = self._checkpoints.deleting(ledger)
         return state

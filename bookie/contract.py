@@ -13,6 +13,7 @@ from typing import Protocol, final
 
 from twisted.internet.defer import Deferred
 
+from quire.bookie.files import NotBegun
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLac, WriteLac
 
@@ -21,6 +22,11 @@ from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLa
 
 WriteRequest = AddRun | WriteLac  # what may have to wait for room
 ReadRequest = Read | BatchRead | ReadLac | ListEntries  # what may have to wait for the disk
+
+
+def status_of(error: object) -> Status:
+    """What is said of a storage's error: EIO; where nothing was begun, that others may be asked, and this one later."""
+    return Status.ETOOMANYREQUESTS if isinstance(error, NotBegun) else Status.EIO
 
 
 @final
@@ -95,7 +101,9 @@ class LedgerStorage(Protocol):
 
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes] | Status | Deferred[list[bytes] | Status]: ...
 
-    def entries(self, ledger: int) -> Status | Deferred[list[tuple[int, int]]]: ...
+    def entries(self, ledger: int) -> Status | Deferred[bytes | Status]:
+        """As `availability` encodes them."""
+        ...
 
     def lac(self, ledger: int) -> int | Deferred[int]: ...
 

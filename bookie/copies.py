@@ -5,18 +5,22 @@ a way to store copies, and the end of limbo.
 Knows: that copies go into the storage as recovery adds do, and wait for room like them.
 Does not know: other bookies, metadata; `replication/restore.py` does, and neither imports the other.
 
+While the metadata store is behind what was seen of it, nothing is forgotten here and no limbo ends.
+
 Safety: a ledger leaves limbo only by `settle`, after everything stored before it is on disk; a fence is on disk before limbo ends.
-What was said of a ledger before it was doubted is no reason to end its limbo.
+What was said of a ledger before it was doubted is no reason to end its limbo; that is looked at in the turn in which limbo ends.
 """
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 
 from quire.bookie.contract import Own
-from quire.protocol.errors import Status, code_of
+from quire.bookie.files import StorageError
+from quire.bookie.store_guard import StoreGuard
+from quire.protocol.errors import Read, Status, code_of
 from quire.protocol.messages import AddRun
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,7 +36,7 @@ class CopyStorage(Protocol):
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status: ...
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status: ...
     def limbo_ledgers(self) -> list[int]: ...
-    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]: ...
+    def held(self, ledger: int) -> Deferred[bytes]: ...
     def delete_ledger(self, ledger: int) -> None: ...
     def drop_copy(self, ledger: int) -> None: ...
     def stored_ledgers(self) -> "Deferred[array[int]]": ...
@@ -42,9 +46,10 @@ class CopyStorage(Protocol):
 class Copies:
     """All of it belongs to the reactor thread.  `clock` is the reactor."""
 
-    def __init__(self, clock: Any, storage: CopyStorage) -> None:
+    def __init__(self, clock: Any, storage: CopyStorage, guard: StoreGuard) -> None:
         self._clock = clock
         self._storage = storage
+        self._guard = guard
         self._limbo: set[int] | None = None
         self._doubted: set[int] = set()  # since `add`: what is held of them may be less soon
         self._unasked: set[int] = set()  # doubted before; nobody asked since what is held of them
@@ -76,10 +81,16 @@ class Copies:
         """How many ledgers may lack something here, as far as anybody asked for `limbo`."""
         return len(self._limbo or ())
 
-    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
-        """What is here of a ledger, as ascending (first, count).  Fails with `StorageError` or `OSError`."""
+    def held(self, ledger: int) -> Deferred[bytes]:
+        """What is here of a ledger, as `availability` encodes it.  Fails with `Read` where that can't be told, which concerns this ledger alone."""
         self._unasked.discard(ledger)
-        return self._storage.held(ledger)
+        return Deferred.fromCoroutine(self._held(ledger))
+
+    async def _held(self, ledger: int) -> bytes:
+        try:
+            return await self._storage.held(ledger)
+        except (StorageError, OSError) as error:
+            raise Read(f"ledger {ledger}: what is held of it here can't be told: {error}; `quire bookie rebuild-index` makes the index anew") from error
 
     def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> Deferred[int]:
         """Stores consecutive entries; the BookKeeper code: 0 once they are on disk, or why they are refused."""
@@ -91,14 +102,21 @@ class Copies:
         return Deferred.fromCoroutine(self._settle(ledger, master_key, fenced))
 
     async def _settle(self, ledger: int, master_key: bytes, fenced: bool) -> int:
-        if ledger in self._doubted or ledger in self._unasked:
-            return code_of(Status.EUNKNOWNLEDGERSTATE, writing=True)
         if fenced and (code := await self._taken(lambda own: self._storage.fence(ledger, master_key, own))):
             return code
+        if self._is_doubted(ledger) or self._guard.is_behind:
+            return code_of(Status.EUNKNOWNLEDGERSTATE, writing=True)
         code = await self._taken(lambda own: self._storage.set_limbo(ledger, False, own))
-        if not code and self._limbo is not None:
+        if not code and self._limbo is not None and not self._is_doubted(ledger):
             self._limbo.discard(ledger)
         return code
+
+    def _is_doubted(self, ledger: int) -> bool:
+        return ledger in self._doubted or ledger in self._unasked
+
+    def trust_store(self, deleted: Sequence[int] = ()) -> Deferred[None]:
+        """To be asked in the turn before anything is forgotten: `MetaStore` unless the metadata store may be believed, that these are deleted, too."""
+        return Deferred.fromCoroutine(self._guard.trust_store(deleted))
 
     def drop(self, ledger: int) -> None:
         """Forgets a ledger that the metadata does not know any more."""

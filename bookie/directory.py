@@ -11,14 +11,14 @@ a body that differs from its sum is never given out.
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from crc32c import crc32c
 
 from quire.bookie import index_place
-from quire.bookie.entry_log import IDS, SIZE, EntryLogs, log_name
-from quire.bookie.files import FULL, Files, StorageError
+from quire.bookie.entry_log import IDS, OPEN_LOGS_MAX, SIZE, EntryLogs, log_name
+from quire.bookie.files import FULL, Files, NotBegun, StorageError
 from quire.bookie.index import Run, RunIndex, encode_run
 from quire.bookie.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.moving import open_index
@@ -72,7 +72,15 @@ class LedgerDirectory:
     """`ledger_path` holds the entry logs, `index_path` (often the same) the index and the table; both are configured directories."""
 
     def __init__(
-        self, files: Files, open_rows: OpenRows, ledger_path: str, index_path: str, log_bytes_max: int, pause: Callable[[], None], marked: bool = False
+        self,
+        files: Files,
+        open_rows: OpenRows,
+        ledger_path: str,
+        index_path: str,
+        log_bytes_max: int,
+        pause: Callable[[], None],
+        marked: bool = False,
+        logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
         """Opens everything.  `marked`: a bookie of ours had a checkpoint here, so nothing is made that is missing.  Raises `StorageError`, `OSError`."""
         self.path = current(ledger_path)
@@ -81,7 +89,7 @@ class LedgerDirectory:
         self.fault: str | None = None  # why it was given up: nothing is written to it any more, and what it lacks is unknown
         self._files = files
         self._open_rows = open_rows
-        self.logs = EntryLogs(files, self.path, log_bytes_max)
+        self.logs = EntryLogs(files, self.path, log_bytes_max, logs_open_max)
         runs, ledgers = index_place.index_path(files, self.index_path), os.path.join(self.index_path, LEDGERS)
         for path in (runs, ledgers) if marked else ():
             if not files.exists(os.path.join(path, CURRENT_FILE)):
@@ -130,7 +138,7 @@ class LedgerDirectory:
         self.table.write(rows)
 
     def sync(self) -> None:
-        """Entry logs, then index, then table.  Raises `SyncFailed`; `OSError` for a full disk, and it may be tried again."""
+        """Entry logs, then index, then table.  Raises `SyncFailed`; `OSError` for a full disk and where nothing was begun: it may be tried again."""
         reached = self.index.sequence, self.table.sequence  # before the syncs: whatever comes meanwhile is not covered
         self._sync(self.logs)
         self._sync(self.index)
@@ -142,8 +150,8 @@ class LedgerDirectory:
         try:
             part.sync()
         except OSError as error:
-            if error.errno in FULL and part is not self.logs:
-                raise  # rows say this only when nothing was begun
+            if isinstance(error, NotBegun) or (error.errno in FULL and part is not self.logs):
+                raise  # rows say the latter only when nothing was begun
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 
     # Another index
@@ -170,7 +178,10 @@ class LedgerDirectory:
         try:
             self._sequences.forget()
             index_place.change(self._files, self.index_path)
-            self._sequences.write(made.sequence, self.table.sequence)
+            with suppress(NotBegun):  # the next checkpoint writes them
+                self._sequences.write(made.sequence, self.table.sequence)
+        except NotBegun:
+            raise  # in the first two, which leave the old one then
         except OSError as error:
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
         self.index = self.index.on(made.rows)
@@ -179,7 +190,7 @@ class LedgerDirectory:
         """The new one will not do.  Raises `OSError` afterwards: on a full disk it closes with an error, and its files must go all the more."""
         self.index.beside = None
         with ExitStack() as last:
-            last.callback(self._files.remove_tree, index_place.other_path(self._files, self.index_path))
+            last.callback(lambda: self._files.remove_tree(index_place.other_path(self._files, self.index_path)))
             made.close()
 
     def check_room(self, wanted: int) -> None:
@@ -190,11 +201,11 @@ class LedgerDirectory:
                 raise OSError(errno.ENOSPC, f"{free} bytes are free, {wanted} are wanted", path)
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
-        """See `EntryLogs.finish_whole`.  Raises `SyncFailed` when it is not known whether it is durable; `OSError` for a full disk, and the log is gone."""
+        """See `EntryLogs.finish_whole`.  Raises `SyncFailed` when it is not known whether it is durable; any other `OSError`: the log is gone."""
         try:
             self.logs.finish_whole(log, handle, at, ledgers)
         except OSError as error:
-            if error.errno in FULL:
+            if error.errno in FULL or isinstance(error, NotBegun):
                 raise
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 
@@ -323,8 +334,8 @@ class LedgerDirectory:
             return last, -1
         return last, int.from_bytes(body[16:24], "big", signed=True)
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        """(first, count) of what is indexed, ascending."""
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending; of an index that Apache left some of it perhaps twice."""
         return self.index.ranges(ledger)
 
     def close(self) -> None:

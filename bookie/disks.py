@@ -8,7 +8,7 @@ Journal directories are watched like the others: a journal that can't grow stops
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from quire.bookie.files import Files
+from quire.bookie.files import Files, NotBegun
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -38,12 +38,14 @@ class Look:
 
 
 def look(files: Files, options: BookieOptions) -> Look:
-    """Asks the file system about every directory."""
+    """Asks the file system about every directory.  Raises `NotBegun` when it could not be asked."""
     full, nearly, broken = [], [], []
     room = False
     for directory in dict.fromkeys((*options.journal_directories, *options.ledger_directories, *options.index_directories)):
         try:
             usage = files.usage(directory)
+        except NotBegun:
+            raise
         except OSError as failure:
             broken.append((directory, failure.strerror or str(failure)))
             continue

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from quire.bookie.files import FULL, Files
+from quire.bookie.files import FULL, Files, NotBegun
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -48,7 +48,8 @@ LAST_ID = "lastId"
 WRITE_BYTES = 1 << 20  # so much is gathered before it is written
 PREALLOCATED_BYTES = 16 << 20  # on the disk ahead of what is written, once a log is larger than `WRITE_BYTES`
 UNLIMITED = 1 << 62
-OPEN_LOGS_MAX = 64  # logs kept open for reading
+OPEN_LOGS_MAX = 64  # logs kept open for reading, unless told otherwise
+ZEROS_AT_ONCE = 4096  # as Apache pads at most; after a power loss they may be many
 UNFINISHED = ".compacting"
 
 
@@ -91,11 +92,12 @@ class Reader:
 class EntryLogs:
     """The entry logs of one ledger directory (`<dir>/current`).  One thread appends; any thread reads; one thread makes and removes whole logs beside it."""
 
-    def __init__(self, files: Files, directory: str, bytes_max: int) -> None:
+    def __init__(self, files: Files, directory: str, bytes_max: int, open_max: int = OPEN_LOGS_MAX) -> None:
         """Raises `OSError`."""
         self._files = files
         self._directory = directory
         self._bytes_max = bytes_max
+        self._open_max = open_max
         for name in files.names(directory):
             if name.endswith(SUFFIX + UNFINISHED):
                 files.unlink(os.path.join(directory, name))
@@ -166,9 +168,9 @@ class EntryLogs:
         try:
             self._preallocates = self._files.preallocate(self._handle, self._reserved, size)
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in FULL and not isinstance(error, NotBegun):
                 raise
-            self._reserved = UNLIMITED  # if that is true the write will say it
+            self._reserved = UNLIMITED  # if there is no room the write will say it
         else:
             self._reserved = self._reserved + size if self._preallocates else UNLIMITED
 
@@ -261,7 +263,7 @@ class EntryLogs:
         self._write(handle, records, at)
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
-        """Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return."""
+        """Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return.  With `NotBegun` it is gone."""
         try:
             self._files.write(handle, ledgers_map(ledgers), at)
             self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(ledgers))], 0)
@@ -271,12 +273,18 @@ class EntryLogs:
         self._files.sync(handle)
         self._files.close(handle)
         path = os.path.join(self._directory, log_name(log))
-        self._files.rename(path + UNFINISHED, path)
-        self._files.sync_directory(self._directory)
+        try:
+            self._files.rename_durably(path + UNFINISHED, path)
+        except NotBegun:
+            self._drop_closed(log)
+            raise
 
     def drop_whole(self, log: int, handle: int) -> None:
         """Throws an unfinished one away."""
         self._files.close(handle)
+        self._drop_closed(log)
+
+    def _drop_closed(self, log: int) -> None:
         self._files.unlink(os.path.join(self._directory, log_name(log) + UNFINISHED))
         self._ids.discard(log)
         self._making.discard(log)
@@ -327,7 +335,7 @@ class EntryLogs:
             reader = self._readers.get(log)
             if reader is None:
                 reader = self._readers[log] = Reader(self._files.open(os.path.join(self._directory, log_name(log))))
-                if len(self._readers) > OPEN_LOGS_MAX:
+                if len(self._readers) > self._open_max:
                     self._close_one()
             self._readers.move_to_end(log)
             reader.users += 1
@@ -400,10 +408,15 @@ def read_map(read: Callable[[int, int], bytes]) -> dict[int, int] | None:
     return found if len(found) == count else None
 
 
-def scan(read: Callable[[int, int], bytes], frame_bytes_max: int) -> Iterator[tuple[int, int, int, bytes]]:
+def past_zeros(rest: bytes) -> int:
+    """How many bytes behind the start of `rest`, a size field of 0, the next size field is that may be another one: Apache looks at every byte."""
+    return len(rest) - len(rest.lstrip(b"\0")) - SIZE.size + 1
+
+
+def scan(read: Callable[[int, int], bytes], frame_bytes_max: int, pause: Callable[[], None] = lambda: None) -> Iterator[tuple[int, int, int, bytes]]:
     """
     (ledger, entry, offset of the record, body) of every entry of a log, from its start up to the first record that is cut off or
-    larger than any frame.  Records of ledger -1 (maps, fillers) are passed over, zeros byte by byte, as Apache does.
+    larger than any frame.  Records of ledger -1 (maps, fillers) are passed over, and zeros, as Apache does.  `pause` is called between any two steps.
     """
     at = HEADER_BYTES
     while True:
@@ -412,7 +425,8 @@ def scan(read: Callable[[int, int], bytes], frame_bytes_max: int) -> Iterator[tu
             return
         (size,) = SIZE.unpack_from(head)
         if size <= 0:
-            at += 1
+            at += past_zeros(read(at, ZEROS_AT_ONCE)) if size == 0 else 1
+            pause()
             continue
         ledger, entry = IDS.unpack_from(head, SIZE.size)
         if ledger != MAP_LEDGER:
@@ -423,3 +437,4 @@ def scan(read: Callable[[int, int], bytes], frame_bytes_max: int) -> Iterator[tu
                 return
             yield ledger, entry, at, body
         at += SIZE.size + size
+        pause()

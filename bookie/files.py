@@ -6,7 +6,8 @@ new name is durable only once its directory was synced.
 Does not know: what the files hold.
 
 A simulated disk replaces the object by overriding the primitive calls; what stands below them is built from them alone.
-Every method raises `OSError` as the system gave it.  Safety: a failed sync is reported once and never tried again here,
+Every method raises `OSError` as the system gave it; `NotBegun` where the process or the machine was short of something and the disk was not asked: an open, a
+look, a change of names.  A write or a sync is never told so.  Safety: a failed sync is reported once and never tried again here,
 for after it nobody knows what the pages hold.
 """
 
@@ -15,7 +16,9 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 # SPDX-License-Identifier: Apache-2.0
@@ -30,6 +33,10 @@ STAT_BLOCK = 512  # the unit of st_blocks
 TRIM_BYTES_MIN = 1 << 20
 UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)
 FULL = (errno.ENOSPC, errno.EDQUOT)  # what a disk says that has no room, now
+DESCRIPTORS = (errno.EMFILE, errno.ENFILE)  # what only a call says that opens something
+SHORT = (*DESCRIPTORS, errno.ENOMEM, errno.EAGAIN, errno.EINTR)  # what says nothing of a disk: descriptors, memory, a signal
+AGAIN_SECONDS = 0.2  # between two tries of what was not begun
+AGAIN_TRIES = 10  # then it is told, and waited for as a full disk is
 DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)  # what a disk says that is of no use any more
 
 Buffer = bytes | bytearray | memoryview
@@ -62,6 +69,23 @@ class StorageError(Exception):
     """The storage can't be used; the text names the file, and the offset where there is one."""
 
 
+class NotBegun(OSError):
+    """The call has done nothing, for something was short (`SHORT`) that is no disk's: whatever was to be done may be tried again."""
+
+
+class BeginsNothing:
+    """Around a call that has no effect when it fails: tells `SHORT` as `NotBegun`."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno in SHORT and not isinstance(error, NotBegun):
+            raise NotBegun(error.errno, error.strerror, error.filename) from error
+
+
+BEGINS_NOTHING = BeginsNothing()
+
+
 def is_dead(error: OSError) -> bool:
     """Whether the disk itself has failed; RocksDB has only the words of it."""
     return error.errno in DEAD or (error.errno is None and any(os.strerror(number) in str(error) for number in DEAD))
@@ -82,37 +106,51 @@ class Files:
         """Makes the directory and its parents, and syncs the names of those that it made."""
         made = []
         at = os.path.abspath(path)
-        while not os.path.isdir(at):
-            made.append(at)
-            at = os.path.dirname(at)
-        os.makedirs(path, exist_ok=True)
+        with BEGINS_NOTHING:
+            while not self.is_directory(at):
+                made.append(at)
+                at = os.path.dirname(at)
+            os.makedirs(path, exist_ok=True)
         for directory in made:
             self.sync_directory(os.path.dirname(directory))
 
     def names(self, path: str) -> list[str]:
         """The names in a directory, sorted; empty when there is no such directory."""
         try:
-            return sorted(os.listdir(path))
+            with BEGINS_NOTHING:
+                return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
 
     def exists(self, path: str) -> bool:
         """Not of a path that can't be looked at: a disk that fails says nothing about its files."""
         try:
-            os.stat(path)
+            with BEGINS_NOTHING:
+                os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
 
+    def is_directory(self, path: str) -> bool:
+        """As `exists`; `os.path.isdir` would take any error for a no."""
+        try:
+            with BEGINS_NOTHING:
+                return stat.S_ISDIR(os.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def open(self, path: str, create: bool = False) -> int:
         """Opens for reading and writing; `create` makes the file if it is missing."""
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        with BEGINS_NOTHING:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
 
     def close(self, handle: int) -> None:
-        os.close(handle)
+        with suppress(InterruptedError):  # Linux has closed it then
+            os.close(handle)
 
     def size(self, handle: int) -> int:
-        return os.fstat(handle).st_size
+        with BEGINS_NOTHING:
+            return os.fstat(handle).st_size
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
         """One system call with at most `BUFFERS_MAX` buffers; returns how many bytes were written, perhaps fewer than given."""
@@ -129,7 +167,8 @@ class Files:
             number = ctypes.get_errno()
         if number in UNSUPPORTED:
             return False
-        raise OSError(number, os.strerror(number))
+        with BEGINS_NOTHING:
+            raise OSError(number, os.strerror(number))
 
     def begin_writing(self, handle: int, offset: int, count: int) -> None:
         """What was written there is on its way to the disk, so that a sync has less to do at once, and syncs beside it less to wait for.  Proves nothing."""
@@ -138,13 +177,15 @@ class Files:
 
     def trim(self, handle: int) -> None:
         """Gives back what was preallocated behind the file's end."""
-        found = os.fstat(handle)
-        if found.st_blocks * STAT_BLOCK > found.st_size + TRIM_BYTES_MIN:
-            os.ftruncate(handle, found.st_size)
+        with BEGINS_NOTHING:
+            found = os.fstat(handle)
+            if found.st_blocks * STAT_BLOCK > found.st_size + TRIM_BYTES_MIN:
+                os.ftruncate(handle, found.st_size)
 
     def pread(self, handle: int, count: int, offset: int) -> bytes:
         """One system call; fewer bytes at the end of the file, and perhaps elsewhere."""
-        return os.pread(handle, count, offset)
+        with BEGINS_NOTHING:
+            return os.pread(handle, count, offset)
 
     def datasync(self, handle: int) -> None:
         """The file's bytes, and its length if that changed, are on stable storage afterwards."""
@@ -153,43 +194,46 @@ class Files:
     def sync(self, handle: int) -> None:
         os.fsync(handle)
 
-    def sync_directory(self, path: str) -> None:
-        """The directory's names are on stable storage afterwards."""
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    def open_directory(self, path: str) -> int:
+        with BEGINS_NOTHING:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync_names(self, handle: int) -> None:
+        """The names in the directory are on stable storage afterwards."""
+        os.fsync(handle)
 
     def rename(self, old: str, new: str) -> None:
         """Replaces `new` if it exists."""
-        os.rename(old, new)
+        with BEGINS_NOTHING:
+            os.rename(old, new)
 
     def unlink(self, path: str) -> None:
         """Removes a name; a missing one is fine."""
         try:
-            os.unlink(path)
+            with BEGINS_NOTHING:
+                os.unlink(path)
         except FileNotFoundError:
             return
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory with all that is in it; a missing one is fine."""
-        if os.path.isdir(path):
-            shutil.rmtree(path)
+        """Removes a directory with all that is in it; a missing one is fine, and what an error left is removed by another try."""
+        if self.is_directory(path):
+            with BEGINS_NOTHING:
+                shutil.rmtree(path)
 
     def rename_aside(self, path: str, aside: str) -> None:
         """Gives a directory another name, under which an older one goes; a missing one is fine."""
-        if os.path.isdir(path):
+        if self.is_directory(path):
             self.remove_tree(aside)
-            os.rename(path, aside)
+            self.rename(path, aside)
 
     def lock(self, path: str) -> int:
         """Takes the lock file `path` until the handle is closed or the process ends; `BlockingIOError` when another process has it."""
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = self.open(path, create=True)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(handle)
+            self.close(handle)
             raise
         return handle
 
@@ -198,19 +242,24 @@ class Files:
         return int.from_bytes(os.urandom(8), "big")
 
     def usage(self, path: str) -> Usage:
-        found = os.statvfs(path)
-        return Usage(os.stat(path).st_dev, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+        with BEGINS_NOTHING:
+            found, device = os.statvfs(path), os.stat(path).st_dev
+        return Usage(device, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def boot_id(self) -> bytes:
         """The id of the machine's boot; empty where the system does not tell."""
         try:
-            handle = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
+            with BEGINS_NOTHING:
+                handle = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
+        except NotBegun:
+            raise  # it tells, but not now
         except OSError:
             return b""
         try:
-            return os.read(handle, 64)
+            with BEGINS_NOTHING:
+                return os.read(handle, 64)
         finally:
-            os.close(handle)
+            self.close(handle)
 
     # What follows is made of the calls above.
 
@@ -252,6 +301,32 @@ class Files:
             have += len(data)
         return b"".join(parts)
 
+    def sync_directory(self, path: str) -> None:
+        """The directory's names are on stable storage afterwards."""
+        handle = self.open_directory(path)
+        try:
+            self.sync_names(handle)
+        finally:
+            self.close(handle)
+
+    def rename_durably(self, old: str, new: str) -> None:
+        """A rename, on stable storage afterwards; with `NotBegun` it has the old name still, for what must be opened is opened first."""
+        handle = self.open_directory(os.path.dirname(new))
+        try:
+            self.rename(old, new)
+            self.sync_names(handle)
+        finally:
+            self.close(handle)
+
+    def unlink_durably(self, path: str) -> None:
+        """A removal, on stable storage afterwards; with `NotBegun` the name is still there."""
+        handle = self.open_directory(os.path.dirname(path))
+        try:
+            self.unlink(path)
+            self.sync_names(handle)
+        finally:
+            self.close(handle)
+
     def read_file(self, path: str) -> bytes | None:
         """A whole (small) file; None when there is none."""
         if not self.exists(path):
@@ -263,7 +338,7 @@ class Files:
             self.close(handle)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Puts a whole new file in place: after a crash there is the old one or the new one.  Durable on return."""
+        """Puts a whole new file in place: after a crash there is the old one or the new one.  Durable on return; with `NotBegun` it is the old one."""
         temporary = path + TEMPORARY
         self.unlink(temporary)
         handle = self.open(temporary, create=True)
@@ -272,5 +347,4 @@ class Files:
             self.sync(handle)
         finally:
             self.close(handle)
-        self.rename(temporary, path)
-        self.sync_directory(os.path.dirname(path))
+        self.rename_durably(temporary, path)

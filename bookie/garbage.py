@@ -6,7 +6,9 @@ A round, every `gcWaitTime` or when it is forced: ledgers that the metadata stor
 
 Evidence (architecture.md 4.3).  The local ledgers are listed first, then the metadata's ids in their range, to the end.  A listing that fails, is out of order,
 or comes from a cluster without any ledger deletes nothing.  Each candidate is read again, and goes only on the definite word that there is no such
-ledger; a candidate that exists shows that the listing lied, and ends the round.  The cluster must be the one that this bookie belongs to, before and after.
+ledger; a candidate that exists shows that the listing lied, and ends the round.  The cluster must be the one that this bookie belongs to, and not one
+that was set back (`store_guard`): before, after the listing, and after the second reads.  While the store is behind, each round counts what it does not
+know, and deletes nothing.
 
 Where the store counts deletions, a round in which there was none lists nothing, except once in `LISTING_S`.
 
@@ -24,6 +26,7 @@ from twisted.logger import Logger
 from quire.bookie.counters import Counters
 from quire.bookie.files import Files, StorageError
 from quire.bookie.space import DirectorySpace, Threshold
+from quire.bookie.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import MetadataStore, ReactorTime, Timer, pause
 from quire.protocol.errors import LedgerError
@@ -102,8 +105,7 @@ class Kind:
 class Garbage:
     """The rounds of one bookie.  `start` sets the timer; `force` makes a round at once; `stop` fires when the last one has ended."""
 
-    def __init__(self, clock: ReactorTime, options: BookieOptions, files: Files, storage: Collected, store: MetadataStore, instance_id: str) -> None:
-        """`instance_id`: of the cluster that the bookie belongs to."""
+    def __init__(self, clock: ReactorTime, options: BookieOptions, files: Files, storage: Collected, store: MetadataStore, guard: StoreGuard) -> None:
         self.minor = Kind(clock, "minor", options.minor_compaction_threshold, options.minor_compaction_interval_s, options.minor_compaction_ms_max)
         self.major = Kind(clock, "major", options.major_compaction_threshold, options.major_compaction_interval_s, options.major_compaction_ms_max)
         self.problem: str | None = None  # why the last round deleted no ledgers, or not all
@@ -112,7 +114,7 @@ class Garbage:
         self._files = files
         self._storage = storage
         self._store = store
-        self._instance_id = instance_id
+        self._guard = guard
         self._timer: Timer | None = None
         self._running: Deferred[None] | None = None
         self._forced: set[str] = set()  # kinds for the next round
@@ -266,22 +268,29 @@ class Garbage:
 
     async def _delete_ledgers(self) -> None:
         deletions = await self._store.ledger_deletions()
+        await self._guard.look()
+        if self._guard.is_behind:
+            await self._count_unknown()
+            return
         if deletions is not None and deletions == self._deletions and 0 <= self._clock.seconds() - self._listed_at < LISTING_S:
             return
         began = self._clock.seconds()
         local = await self._storage.stored_ledgers()
         if local:
-            await self._check_cluster()
             missing = await self._missing(local)
+            await self._guard.trust_store(missing)
             for start in range(0, len(missing), PAGE):
                 await self._delete_confirmed(missing[start : start + PAGE])
         self._deletions = deletions
         self._listed_at = began
 
-    async def _check_cluster(self) -> None:
-        found = (await self._store.cluster()).instance_id
-        if found != self._instance_id:
-            raise Doubt(f"{self._store.uri} holds cluster {found}, but this bookie belongs to {self._instance_id}")
+    async def _count_unknown(self) -> None:
+        """While the store is behind: what would go if that were accepted."""
+        self._deletions = None  # once it is accepted, a round has to list
+        await self._storage.flush()  # so that the newest ledgers are among those that are stored
+        local = await self._storage.stored_ledgers()
+        await self._guard.counted(array("q", await self._missing(local) if local else ()))
+        await self._guard.trust_store()
 
     async def _missing(self, local: "array[int]") -> list[int]:
         """The local ledgers that a listing of the metadata lacks.  The listing was whole and in order, or this raises."""
@@ -293,6 +302,7 @@ class Garbage:
             page = await self._store.ledger_ids(after, LISTED)
             if not page:
                 break
+            await self._guard.saw(page)
             stop = bisect_right(local, page[-1])
             held = local[at:stop].tolist()
             if held != page:  # or it is as good as what is held here
@@ -306,7 +316,7 @@ class Garbage:
         if self._stopped:
             raise Doubt("the bookie stops")
         missing += local[at:]
-        if missing and not listed and not await self._store.ledger_ids(-1, 1):
+        if missing and not listed and not self._guard.is_behind and not await self._store.ledger_ids(-1, 1):
             raise Doubt(f"{self._store.uri} lists no ledger at all, but {len(local)} are stored here")
         return missing
 
@@ -325,7 +335,7 @@ class Garbage:
             for ledger in some:
                 if ledger not in absent:
                     raise Doubt(f"{self._store.uri} did not list ledger {ledger}, yet it exists")
-            await self._check_cluster()
+            await self._guard.trust_store(some)
             self._unswept = True
             for ledger in some:
                 try:

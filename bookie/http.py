@@ -3,6 +3,7 @@ A small HTTP/1.1 server for a handful of paths: one request a connection, small 
 
 Knows: requests and answers.  Does not know: what the paths mean; a function from `Asked` to `Answer` does.
 Safety: a request is bounded in bytes and time and connections in number, so that whoever reaches the port can't hold the bookie up.
+A request that names the bookie it is meant for (`Bookie: ID`) is answered by no other one, which may have the port by now.
 """
 
 from collections.abc import Callable
@@ -21,11 +22,11 @@ from quire.metadata.store import ReactorTime, Timer
 HEAD_BYTES_MAX = 8192
 BODY_BYTES_MAX = 8192
 REQUEST_S_MAX = 10.0
-CONNECTIONS_MAX = 64
+CONNECTIONS_MAX = 32
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 413: "Content Too Large", 500: "Internal Server Error"}
-REASONS |= {409: "Conflict", 503: "Service Unavailable"}
+REASONS |= {409: "Conflict", 421: "Misdirected Request", 503: "Service Unavailable"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class Exchange(Protocol):
         length = headers.get("content-length", "0")
         if len(words) != 3 or not length.isdecimal():
             self._answer(Answer(400, b"this is not HTTP\n"))
+        elif headers.get("bookie", self._server.bookie) != self._server.bookie:
+            self._answer(Answer(421, f"this is bookie {self._server.bookie}\n".encode()))
         elif int(length) > BODY_BYTES_MAX:
             self._answer(Answer(413, b"the request is too long\n"))
         elif len(body) >= int(length):
@@ -106,12 +109,13 @@ class Exchange(Protocol):
 
 
 class HttpServer(Factory):
-    """The server; `serve` answers each request at once."""
+    """The server of one bookie; `serve` answers each request at once."""
 
     noisy = False
 
-    def __init__(self, clock: ReactorTime, serve: Callable[[Asked], Answer]) -> None:
+    def __init__(self, clock: ReactorTime, serve: Callable[[Asked], Answer], bookie: str = "") -> None:
         self.clock = clock
+        self.bookie = bookie
         self.serve = serve
         self.open: set[Exchange] = set()
 

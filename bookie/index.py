@@ -214,9 +214,9 @@ class RunIndex:
         for key, value in self._rows.scan(KEY.pack(ledger, first), KEY.pack(ledger + 1, 0)):
             yield Run(ledger, KEY.unpack(key)[1], value)
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        """(first, count) of what is indexed, ascending."""
-        return [(run.first, run.count) for run in self.runs(ledger)]
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending, as it was when the first was taken."""
+        return ((run.first, run.count) for run in self.runs(ledger))
 
     def uses(self, pause: Callable[[], None], finished: Iterable[int] = ()) -> dict[int, Use]:
         """

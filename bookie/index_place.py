@@ -35,9 +35,8 @@ def other_path(files: Files, directory: str) -> str:
 
 
 def change(files: Files, directory: str) -> None:
-    """From now on the index lies at the other place.  Durable on return; after an `OSError` nobody knows."""
+    """From now on the index lies at the other place.  Durable on return; after an `OSError` nobody knows, save `NotBegun`: it lies where it was."""
     if index_path(files, directory) == os.path.join(directory, RUNS):
         files.replace(os.path.join(directory, PLACE), TEXT)
     else:
-        files.unlink(os.path.join(directory, PLACE))
-        files.sync_directory(directory)
+        files.unlink_durably(os.path.join(directory, PLACE))

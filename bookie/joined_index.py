@@ -11,9 +11,10 @@ Safety: a log with an entry that only Apache's index names is in use; any doubt 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from heapq import merge
 
 from quire.bookie.apache_index import ENTRY_MAX, ApacheIndex
-from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, EntryLogs, read_map
+from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, ZEROS_AT_ONCE, EntryLogs, past_zeros, read_map
 from quire.bookie.index import Run, RunIndex, Use
 from quire.bookie.rows import Rows
 
@@ -78,9 +79,9 @@ class JoinedIndex(RunIndex):
         """Those of our rows only."""
         return super().runs(ledger)
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        """(first, count) of what is indexed, in no order and perhaps twice; Apache's logs are not read for it."""
-        return [(run.first, run.count) for run in super().runs(ledger)] + self.apache.ranges(ledger)
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending, some of it perhaps twice; Apache's logs are not read for it."""
+        return merge(((run.first, run.count) for run in self.own_runs(ledger)), self.apache.ranges(ledger))
 
     def delete_all(self, ledgers: Iterable[int], pause: Callable[[], None] = lambda: None) -> None:
         ledgers = list(ledgers)
@@ -106,7 +107,7 @@ class JoinedIndex(RunIndex):
         if ledgers is None:
             if log not in self._logs.finished():
                 return False  # ours, and being written
-            ledgers = self._ledgers_of[log] = frozenset(ledgers_in(self._logs, log))
+            ledgers = self._ledgers_of[log] = frozenset(ledgers_in(self._logs, log, pause))
         for ledger in ledgers:
             at = self.apache.following(ledger, 0)
             while at is not None:
@@ -136,7 +137,7 @@ class JoinedIndex(RunIndex):
             super().close()
 
 
-def ledgers_in(logs: EntryLogs, log: int) -> set[int]:
+def ledgers_in(logs: EntryLogs, log: int, pause: Callable[[], None] = lambda: None) -> set[int]:
     """The ledgers with records in a log, from its map, else from its records."""
     mapped = read_map(lambda offset, count: logs.read(log, offset, count))
     if mapped is not None:
@@ -144,9 +145,10 @@ def ledgers_in(logs: EntryLogs, log: int) -> set[int]:
     found: set[int] = set()
     at = HEADER_BYTES
     while len(head := logs.read(log, at, SIZE.size + IDS.size)) == SIZE.size + IDS.size:
+        pause()
         size = SIZE.unpack_from(head)[0]
         if size <= 0:
-            at += 1
+            at += past_zeros(logs.read(log, at, ZEROS_AT_ONCE)) if size == 0 else 1
             continue
         ledger = IDS.unpack_from(head, SIZE.size)[0]
         if ledger != MAP_LEDGER:

@@ -2,7 +2,7 @@
 The writer of one journal directory: gathers what is queued, writes it as one group, syncs once, hands the group back once.
 
 Knows: segments, the order of groups, the queue between the reactor and the journal thread.
-Does not know: ledgers; a queued item is bytes of blocks, a token that comes back, and perhaps a fence to be told.
+Does not know: ledgers; a queued item is bytes of blocks, a token that comes back, and perhaps who else must hear of the sync.
 
 Two threads meet here.  The reactor calls `append`, `force`, `end`; the journal thread runs `_run`.  They share the queue, under one lock.
 With `threaded` false nothing runs by itself: each append asks the clock for one `step`, which does the same work (tests, simulation).
@@ -11,8 +11,9 @@ Safety:
 * a group is handed back only after the sync that covers it; with `sync` off, after the write, except a forced one;
 * a group is begun only after the sync of the one before it, so at most one group is ever unsynced and a bad group with a good
   later one behind it is damage, never a torn tail.  Hence the seal: an idle journal writes one empty group and syncs it;
-* any failed write or sync is final: nothing is handed back any more, nothing is tried again.  A full disk where the next segment is to be made is none:
-  nothing was written, so the group waits.
+* any failed write or sync is final: nothing is handed back any more, nothing is tried again.  A full disk where the next segment is to be made is none, nor
+  is what was not begun there (`NotBegun`): nothing was written, so the group waits;
+* a segment has its name when it is whole, with its foot: one for a group that is larger than a segment is made larger before.
 """
 
 import os
@@ -21,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from quire.bookie.files import FULL, TEMPORARY, Files
+from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, TEMPORARY, Files, NotBegun, StorageError
 from quire.bookie.journal_format import (
     ALIGNMENT,
     BLOCK,
@@ -43,7 +44,6 @@ from quire.bookie.journal_format import (
 SEAL_SECONDS = 0.010  # an idle journal is sealed after this time
 SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs while there is traffic
 FIRST_SEGMENT_BYTES = 4 << 20  # segments double from here to the configured size, so that a small bookie starts fast
-ROOM_SECONDS = 0.2  # between two tries to have a next segment on a full disk
 RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
 SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole segments only
 SPARES_MAX = 16  # freed segments kept for reuse, about what a loaded bookie fills between two checkpoints; more are removed
@@ -61,19 +61,19 @@ class Reactor(Protocol):
 
 
 class NoRoom(Exception):
-    """There is no next segment, for the disk is full.  Nothing was written."""
+    """There is no next segment: the disk is full, or something was short.  Nothing was written."""
 
 
 class Group:
     """What is queued for one group."""
 
-    __slots__ = ("blocks", "bytes", "end", "fences", "sync", "tokens")
+    __slots__ = ("blocks", "bytes", "end", "sync", "tokens", "when_synced")
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
         self.bytes = 0
         self.tokens: list[object] = []
-        self.fences: list[Any] = []  # whoever must hear that their fence is durable
+        self.when_synced: list[Callable[[], None]] = []  # whoever must hear of it by themselves, and not by a token
         self.sync = False
         self.end = False
 
@@ -156,6 +156,7 @@ class Journal:
         self._unsynced = False
         self._synced_at = 0.0
         self._handle = -1
+        self._tries = 0  # to have a next segment, that were not begun
         self._growing = threading.Lock()  # held by whoever makes the next segment
         self._next: Segment | None = None
         self._asked_for_next = False
@@ -194,19 +195,24 @@ class Journal:
     # The reactor's side
 
     def start(self) -> None:
-        """Opens the segment at `place`, making the first one if there is none, and begins to write.  Raises `OSError`."""
+        """Opens the segment at `place`, making the first one if there is none, and begins to write.  Raises `StorageError`, `OSError`."""
         self._drop_spares()
         if not self._segments:
             self._segments.append(self._make_segment(self.place.position, min(FIRST_SEGMENT_BYTES, self._segment_bytes)))
         self._handle = self._files.open(self._segments[-1].path)
-        # What replay accepted may be in the page cache only; nothing may be built on it before it is durable.
+        # What replay accepted, a segment's name too, may be in memory only; nothing may be built on it before it is durable.
         self._files.datasync(self._handle)
+        self._files.sync_directory(self.directory)
         if self._threaded:
             self._thread = threading.Thread(target=self._run, name=f"journal {self.directory}", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                self._thread = None
+                raise StorageError(f"journal {self.directory}: {error}; see the limit of processes (ulimit -u)") from error
 
-    def append(self, blocks: Sequence[bytes], size: int, token: object | None = None, fence: Any = None) -> None:
-        """Queues blocks of together `size` bytes; `token` (if not None) comes back by `durable`, in order."""
+    def append(self, blocks: Sequence[bytes], size: int, token: object | None = None, when_synced: Callable[[], None] | None = None) -> None:
+        """Queues blocks of together `size` bytes; `token` (if not None) comes back by `durable`, in order.  What `when_synced` hears of is synced always."""
         self.queued_bytes += size
         with self._lock:
             group = self._open
@@ -218,8 +224,8 @@ class Journal:
             group.bytes += size
             if token is not None:
                 group.tokens.append(token)
-            if fence is not None:
-                group.fences.append(fence)
+            if when_synced is not None:
+                group.when_synced.append(when_synced)
                 group.sync = True
             if self._waiting:
                 self._waiting = False
@@ -270,19 +276,14 @@ class Journal:
     def free(self, position: int) -> None:
         """Gives back the segments that end at or below `position` (any thread).  Raises `OSError`."""
         with self._growing:
-            with self._lock:
-                freed = [segment for segment in self._segments[:-1] if segment.stop <= position]
-                self._segments = self._segments[len(freed) :]
-                if self._segments:  # none before the first group: a take-over makes its checkpoint then
-                    self._oldest = self._segments[0].start
-            for segment in freed:
+            for segment in [segment for segment in self.segments[:-1] if segment.stop <= position]:
                 if len(self._spares) >= SPARES_MAX or segment.size < self._segment_bytes:
                     self._files.unlink(segment.path)
-                    continue
-                # Under another name, so that a replay that lost its mark does not begin with it.
-                spare = self._spare_path()
-                self._files.rename(segment.path, spare)
-                self._spares.append(spare)
+                else:
+                    self._spares.append(self._to_spare(segment))
+                with self._lock:  # what was not begun is left to the next one
+                    self._segments = self._segments[1:]
+                    self._oldest = self._segments[0].start
 
     @property
     def segments(self) -> list[Segment]:
@@ -359,10 +360,12 @@ class Journal:
         try:
             self._commit(group)
         except NoRoom as error:
-            if self._ending:
+            short = isinstance(error.__cause__, NotBegun) and self._tries < AGAIN_TRIES
+            self._tries += 1
+            if self._ending and not short:
                 self._fail(error)
             else:
-                self._wait_for_room(group, str(error))
+                self._wait_for_room(group, None if short else str(error))
         except Exception as error:  # poisons the journal: whatever it was, nothing may be acknowledged after it
             self._fail(error)
         else:
@@ -373,16 +376,17 @@ class Journal:
         self.failure = f"journal {self.directory}: {type(error).__name__}: {error} (group {self.place.sequence} at position {self.place.position})"
         self._hop(self.failed, self.failure)
 
-    def _wait_for_room(self, group: Group, reason: str) -> None:
-        """Nothing of the group was written: it is tried again, and nobody hears of it meanwhile."""
+    def _wait_for_room(self, group: Group, reason: str | None) -> None:
+        """Nothing of the group was written: it is tried again, and nobody hears of it meanwhile.  None: it is not yet a reason to refuse anything."""
         if group.blocks or group.tokens:
             with self._lock:
                 self._full.appendleft(group)
-        self._set_crowded(reason)
+        if reason is not None:
+            self._set_crowded(reason)
         if self._threaded:
-            self._room.wait(ROOM_SECONDS)
+            (threading.Event() if self._ending else self._room).wait(AGAIN_SECONDS)
         else:
-            self._ask_step(ROOM_SECONDS)
+            self._ask_step(AGAIN_SECONDS)
 
     def _hop(self, function: Callable[..., None], *args: Any) -> None:
         if self._threaded:
@@ -444,17 +448,16 @@ class Journal:
             self._unsynced = False
         with self._growing:  # to the end: whoever prepares another one must see this one and its size, or it takes the same name
             try:
-                segment = self._next or self._make_next()
+                if self._next is not None and self._next.size < space + FOOT_BYTES:  # one group larger than a segment
+                    self._spares.appendleft(self._to_spare(self._next))
+                    self._next = None
+                segment = self._next = self._next or self._make_next(space + FOOT_BYTES)
+                handle = files.open(segment.path)
             except OSError as error:
-                if error.errno in FULL:
+                if error.errno in FULL or isinstance(error, NotBegun):
                     raise NoRoom(self._no_room(error)) from error
                 raise
             self._next = None
-            handle = files.open(segment.path)
-            if space + FOOT_BYTES > segment.size:  # one group larger than a segment: this one is made larger before its first use
-                fill(files, handle, segment.size, space)
-                segment.size = space + FOOT_BYTES
-                segment.salt = write_foot(files, handle, segment.start, segment.size)
             files.close(self._handle)
             self._handle = handle
             with self._lock:
@@ -462,6 +465,7 @@ class Journal:
                 self._current = segment.start
             self.place = self.synced = Place(self.place.sequence, segment.start)  # all before it was synced, by then or just now
             self._asked_for_next = False
+        self._tries = 0
         self._set_crowded(None)
 
     def _prepare(self) -> None:
@@ -472,6 +476,8 @@ class Journal:
                 return
             try:
                 self._next = self._make_next()
+            except NotBegun:
+                return  # the roll tries again
             except OSError as error:
                 # Not yet a fault: there is room in the current segment.  When that is used up the roll tries again.
                 if error.errno in FULL:
@@ -491,35 +497,39 @@ class Journal:
         if self.crowded is not None and self.failure is None and self._spawn is not None:
             self._spawn(self._prepare)
 
-    def _make_next(self) -> Segment:
+    def _make_next(self, size_min: int = 0) -> Segment:
         last = self._segments[-1]
-        return self._make_segment(last.stop, min(max(last.size * 2, FIRST_SEGMENT_BYTES), self._segment_bytes))
+        return self._make_segment(last.stop, max(min(max(last.size * 2, FIRST_SEGMENT_BYTES), self._segment_bytes), size_min), size_min)
 
-    def _make_segment(self, start: int, size: int) -> Segment:
-        """A zero-filled or used-again file under its new name, durable, so that its first group needs nothing but a data sync."""
+    def _make_segment(self, start: int, size: int, size_min: int = 0) -> Segment:
+        """A zero-filled or used-again file under its new name, durable, so that its first group needs nothing but a data sync.  `size`: of a new one."""
         files = self._files
         path = os.path.join(self.directory, segment_name(start))
-        if self._spares:
-            old = self._spares.popleft()
-            files.sync_directory(self.directory)  # it is a spare for good: a foot that is torn under a segment's name would be damage to the next start
-            handle = files.open(old)
-            try:
-                size = files.size(handle) // ALIGNMENT * ALIGNMENT
-                segment = Segment(path, start, size, write_foot(files, handle, start, size))
-            finally:
-                files.close(handle)
-        else:
-            old = path + TEMPORARY
-            files.unlink(old)
-            try:
+        old = self._spares.popleft() if self._spares else path + TEMPORARY
+        spare = old != path + TEMPORARY
+        try:
+            if spare:
+                files.sync_directory(self.directory)  # it is a spare for good: a foot that is torn under a segment's name would be damage to the next start
+                segment = used_again(files, old, start, size_min)
+            else:
+                files.unlink(old)
                 segment = empty_segment(files, old, start, size)
-            except OSError:
-                files.unlink(old)  # on a full disk half a segment takes what others could use
-                raise
-            segment.path = path
-        files.rename(old, path)
-        files.sync_directory(self.directory)
+            files.rename_durably(old, path)
+        except NotBegun:
+            if spare:
+                self._spares.appendleft(old)
+            raise
+        except OSError:
+            files.unlink(old)  # on a full disk half a segment takes what others could use
+            raise
+        segment.path = path
         return segment
+
+    def _to_spare(self, segment: Segment) -> str:
+        """Under another name, so that a replay that lost its mark does not begin with it."""
+        spare = self._spare_path()
+        self._files.rename(segment.path, spare)
+        return spare
 
     def _drop_spares(self) -> None:
         """
@@ -559,6 +569,19 @@ def write_foot(files: Files, handle: int, start: int, size: int) -> int:
     files.write(handle, [segment_foot(start, salt)], size - FOOT_BYTES)
     files.sync(handle)
     return salt
+
+
+def used_again(files: Files, path: str, start: int, size_min: int) -> Segment:
+    """The same of a file that was one before, made larger if it is smaller than `size_min`."""
+    handle = files.open(path)
+    try:
+        size = padded(files.size(handle))  # a crash may have cut it off while it was made larger
+        if size < size_min:
+            fill(files, handle, size - FOOT_BYTES, size_min - FOOT_BYTES)
+            size = size_min
+        return Segment(path, start, size, write_foot(files, handle, start, size))
+    finally:
+        files.close(handle)
 
 
 def empty_segment(files: Files, path: str, start: int, size: int) -> Segment:

@@ -73,6 +73,9 @@ class LedgerState:
             (state.lac,) = LAC_AT.unpack_from(row.explicit_lac, 8)
         return state
 
+    def fence_synced(self) -> None:
+        self.fence_durable = True
+
     @property
     def row(self) -> LedgerRow:
         return LedgerRow(self.key, self.fenced, self.explicit_lac, self.limbo)

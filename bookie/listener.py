@@ -233,7 +233,6 @@ class Listener(Factory):
         self.malformed = 0
         self.pauses = 0
         self.partial_bytes = 0  # of unfinished frames
-        self.answers_bytes = 0  # that are not taken
         self.complaints = Complaints(clock, self.log)
         self._owed: dict[Connection, None] = {}  # who does not take its answers, longest first
         self._partial_bytes_max = max(options.partial_bytes_max, 2 * options.frame_bytes_max)
@@ -292,21 +291,21 @@ class Listener(Factory):
     def owes(self, connection: Connection, size: int) -> None:
         """So much more is not taken.  Who has taken nothing for the longest time goes when it is too much altogether, but not inside what is being done."""
         connection.owed_bytes += size
-        self.answers_bytes += size
+        self.service.reads.owed_bytes += size
         self._owed.setdefault(connection)
-        if self.answers_bytes > self.options.answers_bytes_max and self._too_much is None:
+        if self.service.reads.owed_bytes > self.options.answers_bytes_max and self._too_much is None:
             self._too_much = self.clock.callLater(0, self._end_owed)
 
     def took(self, connection: Connection) -> None:
         """A connection has taken its answers, or has ended."""
-        self.answers_bytes -= connection.owed_bytes
+        self.service.reads.owed_bytes -= connection.owed_bytes
         connection.owed_bytes = 0
         self._owed.pop(connection, None)
 
     def _end_owed(self) -> None:
         self._too_much = None
         most = self.options.answers_bytes_max
-        while self.answers_bytes > most:
+        while self.service.reads.owed_bytes > most:
             longest = next(iter(self._owed))
             reason = f"more than {most} bytes of answers are not taken (answersSizeMB), its own for the longest time"
             self.complaints.tell(longest.peer, "answers not taken", reason)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
-from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE
+from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, ZEROS_AT_ONCE, past_zeros
 from quire.bookie.index import Run, encode_run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,7 +17,6 @@ from quire.bookie.index import Run, encode_run
 RUN_ENTRIES_MAX = 256
 RUN_BYTES_MAX = 1 << 20
 BLOCK_BYTES = 1 << 20
-ZEROS_AT_ONCE = 4096  # as Apache pads at most; after a power loss they may be many
 
 
 class LogWalk:
@@ -42,8 +41,7 @@ class LogWalk:
 
     def _zeros(self, at: int) -> int:
         """How many bytes behind `at`, where a size of 0 was just read, the next size is that may be another one."""
-        rest = self._block[at - self._at : at - self._at + ZEROS_AT_ONCE]
-        return len(rest) - len(rest.lstrip(b"\0")) - SIZE.size + 1
+        return past_zeros(self._block[at - self._at : at - self._at + ZEROS_AT_ONCE])
 
     def records(self) -> Iterator[tuple[int, int, int, bytes]]:
         """(ledger, entry, offset of the record, body).  Zeros are passed over, as Apache does.  Raises `OSError`."""

@@ -11,10 +11,11 @@ Safety: what is missing is "no such entry" only for a ledger that is not in limb
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.catch_up import CatchUp
+from quire.bookie.contract import status_of
 from quire.bookie.counters import Counters
 from quire.bookie.directory import BATCH_ENTRY, BATCH_START, LedgerDirectory
 from quire.bookie.files import StorageError
@@ -109,20 +110,6 @@ class Lookup:
             return _missing(state)
         return Deferred.fromCoroutine(self._read_run_stored(state, first, count_max, room))
 
-    def entries(self, ledger: int) -> "Status | Deferred[list[tuple[int, int]]]":
-        """All stored entries as ascending, disjoint (first, count); ENOLEDGER, EUNKNOWNLEDGERSTATE.  Fails with `StorageError` or `OSError`."""
-        state = self._ledgers.get(ledger)
-        if state is None:
-            return Status.ENOLEDGER
-        if state.limbo:
-            return Status.EUNKNOWNLEDGERSTATE
-        return Deferred.fromCoroutine(self._entries(state))
-
-    def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
-        """What is stored of a ledger, in limbo or not, as ascending, disjoint (first, count)."""
-        state = self._ledgers.get(ledger)
-        return succeed([]) if state is None else Deferred.fromCoroutine(self._entries(state))
-
     def lac(self, ledger: int) -> "int | Deferred[int]":
         """The highest LAC that this bookie knows of the ledger; -1 for none or an unknown ledger."""
         state = self._ledgers.get(ledger)
@@ -163,13 +150,13 @@ class Lookup:
         return self._directories[ledger % len(self._directories)]
 
     async def _stored(self, job: Callable[..., T], *args: Any) -> T | Status:
-        """Runs a reading job; EIO, with a log line that names file and offset, when it fails."""
+        """Runs a reading job; EIO, with a log line that names file and offset, when it fails; ETOOMANYREQUESTS when it could not begin."""
         try:
             return await self._workers.run(job, *args)
         except (StorageError, OSError) as error:
             self._counters.read_errors += 1
             log.error("storage: {error}", error=str(error))
-            return Status.EIO
+            return status_of(error)
 
     async def _read_stored(self, state: LedgerState, entry: int) -> bytes | Status:
         ledger = state.id
@@ -222,11 +209,6 @@ class Lookup:
             self._take_cached(state.id, first, count_max, room, bodies)  # it may go on in memory
         return bodies or _missing(state)
 
-    async def _entries(self, state: LedgerState) -> list[tuple[int, int]]:
-        cached = self._cache.ranges(state.id)  # before the index: what is flushed meanwhile is then in both
-        indexed = [] if state.index_stale else await self._workers.run(self._directory_of(state.id).ranges, state.id)
-        return merge(cached + indexed)
-
     def _read_last(self, state: LedgerState) -> "bytes | Status | Deferred[bytes | Status]":
         if state.limbo:
             return Status.EUNKNOWNLEDGERSTATE  # a higher one may be lost
@@ -235,8 +217,8 @@ class Lookup:
         return _missing(state) if state.last < 0 else self.read(state.id, state.last)
 
     async def _read_surveyed_last(self, state: LedgerState) -> bytes | Status:
-        if not await self._survey(state):
-            return Status.EIO
+        if (status := await self._survey(state)) is not Status.EOK:
+            return status
         found = self._read_last(state)
         return await found if isinstance(found, Deferred) else found
 
@@ -244,13 +226,13 @@ class Lookup:
         await self._survey(state)
         return state.lac
 
-    async def _survey(self, state: LedgerState) -> bool:
-        """Learns last entry and LAC of a ledger that was not touched since the start; false when its last entry can't be read."""
+    async def _survey(self, state: LedgerState) -> Status:
+        """Learns last entry and LAC of a ledger that was not touched since the start; why not, when its last entry can't be read."""
         directory = self._directory_of(state.id)
         index = directory.index
         found = await self._stored(directory.survey, state.id)
         if isinstance(found, Status):
-            return False
+            return found
         if directory.index is not index:  # made anew meanwhile: it may have more
             return await self._survey(state)
         last, lac = found
@@ -260,20 +242,8 @@ class Lookup:
             if lac > state.lac:
                 state.lac = lac
                 state.wake()
-        return True
+        return Status.EOK
 
 
 def _missing(state: LedgerState) -> Status:
     return Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY
-
-
-def merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending, disjoint, as few as possible."""
-    merged: list[tuple[int, int]] = []
-    for first, count in sorted(ranges):
-        if merged and first <= merged[-1][0] + merged[-1][1]:
-            start, have = merged[-1]
-            merged[-1] = (start, max(have, first + count - start))
-        else:
-            merged.append((first, count))
-    return merged

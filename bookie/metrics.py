@@ -73,7 +73,7 @@ class BookieCollector:
             ("connections", "open now", len(listener.connections)),
             ("pending_bytes", "bytes of adds that wait for room, and of fences and forces that wait for the journal", service.parking.bytes),
             ("partial_bytes", "bytes of frames that are not whole yet", listener.partial_bytes),
-            ("answers_bytes", "bytes of answers that their peers do not take", listener.answers_bytes),
+            ("answers_bytes", "bytes of answers that their peers do not take", service.reads.owed_bytes),
             ("parked_runs", "runs of adds that wait for room", service.parking.runs),
             ("reads_waiting", "reads that wait for the disk or for their turn", service.reads.waiting),
             ("long_polls_waiting", "long polls that wait", service.long_polls.waiting),

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from quire.bookie.dead_directory import DeadDirectory
 from quire.bookie.directory import LedgerDirectory, current
+from quire.bookie.entry_log import OPEN_LOGS_MAX
 from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.journal_format import Place
 from quire.bookie.moving import Moving
@@ -92,12 +93,20 @@ class Opening:
     def _moving_of(self, paths: list[str]) -> Moving:
         return Moving(self._files, self._options.model_copy(update={"ledger_directories": tuple(paths)}), tuple(self._indexes[path] for path in paths))
 
-    def open(self, open_rows: OpenRows, marks: Mapping[str, list[Place] | None], pause: Callable[[], None], opened: list[LedgerDirectory]) -> None:
+    def open(
+        self,
+        open_rows: OpenRows,
+        marks: Mapping[str, list[Place] | None],
+        pause: Callable[[], None],
+        opened: list[LedgerDirectory],
+        logs_open_max: int = OPEN_LOGS_MAX,
+    ) -> None:
         """Every ledger directory comes to `opened`, in order: a dead one as a `DeadDirectory`.  `marks`: of each living one its mark, if it has one."""
 
         def one(path: str) -> None:
             index = self._indexes[path]
-            opened.append(LedgerDirectory(self._files, open_rows, path, index, self._options.entry_log_bytes_max, pause, marked=marks[path] is not None))
+            log_bytes_max, marked = self._options.entry_log_bytes_max, marks[path] is not None
+            opened.append(LedgerDirectory(self._files, open_rows, path, index, log_bytes_max, pause, marked, logs_open_max))
 
         for path, index in self._indexes.items():
             self.each(one, [path])

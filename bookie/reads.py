@@ -9,8 +9,9 @@ most `READS_AT_ONCE` of them under way, fewer if its answers are large, and none
 the others wait in its line.  What recovery asks for (priority) overtakes the line, and twice as many may be under way.  A
 bookie whose lines are full says ETOOMANYREQUESTS, and the reader turns to the next replica.
 
-Safety: a disk that fails is EIO, never "no such entry".  A connection that does not take its answers is owed no more than
-`OWED_BYTES_MAX` and one answer: what was read beyond that is dropped, and read again when it takes them.
+Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A connection
+that does not take its answers is owed no more than `OWED_BYTES_MAX` and one answer, and one answer where all together are owed
+`answers_bytes_max`: what was read beyond that is dropped, and read again when it takes them.
 """
 
 import sys
@@ -21,11 +22,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.contract import LedgerStorage, Peer, ReadRequest
+from quire.bookie.contract import LedgerStorage, Peer, ReadRequest, status_of
 from quire.bookie.files import StorageError
 from quire.bookie.tally import Tally
 from quire.conf.bookie import BookieOptions
-from quire.protocol import availability, wire
+from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, BatchRead, BatchReply, LacReply, ListEntries, ListReply, Read, ReadLac, ReadReply, Reply
 
@@ -54,9 +55,11 @@ class Reads:
     def __init__(self, options: BookieOptions, storage: LedgerStorage, tally: Tally) -> None:
         self.storage = storage
         self.waiting = 0  # under way or in line, all connections
+        self.owed_bytes = 0  # of answers that are not taken, all connections; the listener counts them
         self._tally = tally
         self._waiting_max = options.reads_pending_max or sys.maxsize
         self._batch_bytes_max = options.batch_read_bytes_max
+        self._owed_bytes_max = options.answers_bytes_max
         self._start: dict[type, Callable[[Any, Any], Deferred[None] | None]] = {
             Read: self._read,
             BatchRead: self._batch,
@@ -98,8 +101,8 @@ class Reads:
         peer.held.clear()
 
     def answer(self, peer: Peer, request: ReadRequest, reply: Reply) -> int:
-        """Sends an answer with a body and gives its length; 0: its peer is owed too much already, so the read is the next one of its line again."""
-        if peer.owed_bytes >= OWED_BYTES_MAX:
+        """Sends an answer with a body and gives its length; 0: too much is not taken already, so the read is the next one of its line again."""
+        if peer.owed_bytes >= OWED_BYTES_MAX or (peer.choked and self.owed_bytes >= self._owed_bytes_max):
             if peer.alive:
                 self._tally.reads_again += 1
                 self.waiting += 1
@@ -133,7 +136,7 @@ class Reads:
 
     def _failed(self, failure: Failure, peer: Peer, request: ReadRequest) -> None:
         self.log.failure("{operation} of ledger {ledger} failed", failure, operation=type(request).__name__, ledger=request.ledger)
-        self.refuse(peer, request, Status.EIO)
+        self.refuse(peer, request, status_of(failure.value))
 
     def _ended(self, _: object, peer: Peer) -> None:
         peer.reads_under_way -= 1
@@ -192,10 +195,10 @@ class Reads:
         self.answer(peer, request, reply)
 
     def _list(self, peer: Peer, request: ListEntries) -> Deferred[None] | None:
-        return then(self.storage.entries(request.ledger), lambda runs: self._found_list(peer, request, runs))
+        return then(self.storage.entries(request.ledger), lambda found: self._found_list(peer, request, found))
 
-    def _found_list(self, peer: Peer, request: ListEntries, found: list[tuple[int, int]] | Status) -> None:
+    def _found_list(self, peer: Peer, request: ListEntries, found: bytes | Status) -> None:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
         else:
-            peer.send(wire.answer(request, ListReply(Status.EOK, request.ledger, request.txn, availability.encode(found))))
+            self.answer(peer, request, ListReply(Status.EOK, request.ledger, request.txn, found))

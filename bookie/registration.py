@@ -1,5 +1,5 @@
 """
-Being listed: a bookie registers as writable or read-only, and does so again after its metadata session was lost.
+Being listed: a bookie registers as writable or read-only, and does so again after its metadata session was lost, or its registration alone.
 
 Knows: the order of steps (spec metadata-layout.md 5.1, bookie-storage.md 4.9) and that only the last wish counts.
 Does not know: why a bookie is read-only, how a store lists it.
@@ -42,13 +42,13 @@ class Registration:
         self._info: ServiceInfo | None = None
         self._working: Deferred[None] | None = None
         self._started = False
-        self._losses = 0  # of sessions; a registration that a loss overtook is void
+        self._losses = 0  # of registrations, with their session or alone; one that a loss overtook is void
 
     async def start(self, info: ServiceInfo, read_only: bool) -> None:
         """Registers for the first time; fails as the store says (`BookieRegistered` when another process has the id)."""
         self._info = info
         self._wanted = Listed.READ_ONLY if read_only else Listed.WRITABLE
-        self._store.on_session_lost(self._session_lost)
+        self._store.on_session_lost(self._lost)
         while self.listed is Listed.NOT:
             losses = self._losses
             await self._store.register_bookie(self.bookie, info, read_only)
@@ -91,10 +91,11 @@ class Registration:
         self._working.addBoth(ended)
         return waiting
 
-    def _session_lost(self) -> None:
+    def _lost(self) -> None:
+        """Who has the id by now is waited for as at the start; one that stays ends this bookie, so two never take turns."""
         if self._wanted is Listed.NOT:
             return
-        self.log.warn("the metadata session was lost; registering {bookie} again", bookie=self.bookie)
+        self.log.warn("{bookie} is listed no more; registering it again", bookie=self.bookie)
         self.listed = Listed.NOT
         self._losses += 1
         self._work()

@@ -29,7 +29,7 @@ from quire.bookie.checkpoint import Checkpoints
 from quire.bookie.compaction import Slice
 from quire.bookie.directory import LedgerDirectory
 from quire.bookie.entry_log import log_name
-from quire.bookie.files import StorageError
+from quire.bookie.files import NotBegun, StorageError
 from quire.bookie.index import Run, RunIndex
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.ledgers import Ledgers
@@ -108,6 +108,8 @@ class Making:
         def indexed(ledger: int, entry: int, at: int) -> tuple[Run | None, int]:
             try:
                 run = next(RunIndex.runs(self._old, ledger, entry), None)  # of our rows: Apache's have no sums
+            except NotBegun:
+                raise
             except (StorageError, OSError):
                 return None, RUN_ENTRIES_MAX
             if run is None:
@@ -149,6 +151,8 @@ class Making:
                             yield Piece(rows, -1, 0)
                             rows = []
                     self._pause()
+            except NotBegun:
+                raise  # it is no reason to doubt anything
             except (StorageError, OSError) as error:
                 self._found.note(f"the old index can't tell what it has of ledger {ledger}, which is in limbo now: {error}")
                 self.doubtful.append(ledger)
@@ -228,10 +232,19 @@ class Reindex:
         return {"running": self.running, "problem": self.problem, "directories": [asdict(found) for found in self.found]}
 
     async def _run(self) -> None:
+        problems = []
         for found in self.found:
             for directory in self._directories:
                 if directory.path == found.path:
-                    await self._one(directory, found)
+                    try:
+                        await self._one(directory, found)
+                    except (StorageError, OSError) as error:
+                        self._check()
+                        problems.append(f"{directory.path}: {error}")
+                        log.error("the index of {directory} could not be made anew, and is as it was: {reason}", directory=directory.path, reason=str(error))
+                        if found.limbo:
+                            self.doubted()
+        self.problem = "; ".join(problems) or None
 
     async def _one(self, directory: LedgerDirectory, found: Reindexed) -> None:
         self._check()

@@ -20,8 +20,6 @@ import os
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import NamedTuple
 
-from twisted.internet.defer import Deferred, gatherResults
-
 from quire.bookie import given_up
 from quire.bookie.checkpoint import read_mark
 from quire.bookie.directory import current
@@ -31,9 +29,9 @@ from quire.bookie.journal_format import Place, segment_name
 from quire.bookie.ledger_table import LedgerRow
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.metadata.store import MetadataStore
+from quire.metadata.store import MetadataStore, at_once
 from quire.protocol.digest import Digest
-from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -82,9 +80,11 @@ async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterat
     """
     Every ledger that lay on what is lost, in pages, as it has to be marked.  Fails as the store does.
 
-    One that the metadata gives the bookie is in limbo, which refuses plain adds.  One that is not open is fenced, for its fence may have been here: a recovery
-    says so in the metadata before it fences.  That goes for ledgers that do without the bookie, too: it may have been replaced after it was fenced, by a
-    repair, of which a writer that sleeps has not heard.
+    One that the metadata gives the bookie is in limbo, which refuses plain adds.  So is one that is being recovered: the recovery may count on entries that
+    it wrote here, though the metadata names its bookies only when it closes the ledger.  (A writer has the metadata name a bookie before it sends it any
+    entry, and a repair looks again at whom it has named.)  One that is not open is fenced, for its fence may have been here: a recovery says so in the
+    metadata before it fences.  That goes for ledgers that do without the bookie, too: it may have been replaced after it was fenced, by a repair, of which
+    a writer that sleeps has not heard.  Of one whose metadata can't be decoded all of this may be true.
     """
     after = -1
     while page := await store.ledger_ids(after, LEDGERS_PER_PAGE):
@@ -92,21 +92,22 @@ async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterat
         rows: dict[int, LedgerRow] = {}
         for start in range(0, len(concerned), READS_AT_ONCE):
             some = concerned[start : start + READS_AT_ONCE]
-            found = await gatherResults([Deferred.fromCoroutine(_metadata(store, ledger)) for ledger in some], consumeErrors=True)
-            for ledger, metadata in zip(some, found, strict=True):
-                if metadata is not None:
-                    row = LedgerRow(master_key(metadata), fenced=metadata.state is not LedgerState.OPEN, limbo=bookie in metadata.bookies())
-                    if row.fenced or row.limbo:
-                        rows[ledger] = row
+            found = await at_once([_row(store, bookie, ledger) for ledger in some])
+            rows.update({ledger: row for ledger, row in zip(some, found, strict=True) if row is not None and (row.fenced or row.limbo)})
         yield rows
         after = page[-1]
 
 
-async def _metadata(store: MetadataStore, ledger: int) -> LedgerMetadata | None:
+async def _row(store: MetadataStore, bookie: str, ledger: int) -> LedgerRow | None:
+    """None: there is no such ledger any more."""
     try:
-        return (await store.read_ledger(ledger)).value
+        metadata = (await store.read_ledger(ledger)).value
     except NoSuchLedgerExistsOnMetadataServer:
         return None
+    except MetadataSerialization:
+        return LedgerRow(b"", fenced=True, limbo=True)
+    being_recovered = metadata.state is LedgerState.IN_RECOVERY
+    return LedgerRow(master_key(metadata), fenced=metadata.state is not LedgerState.OPEN, limbo=being_recovered or bookie in metadata.bookies())
 
 
 def master_key(metadata: LedgerMetadata) -> bytes:

@@ -16,7 +16,7 @@ import errno
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from threading import Lock
@@ -26,13 +26,16 @@ from weakref import WeakSet
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, RdictIter, WriteBatch
 
 from quire.bookie import rocks_files
-from quire.bookie.files import FULL, Files
+from quire.bookie.files import DESCRIPTORS, FULL, SHORT, Files, NotBegun, is_dead
 
 # SPDX-License-Identifier: Apache-2.0
 
 BATCH_BYTES_MAX = 64 << 10
 REOPEN_BYTES = 16 << 20  # what RocksDB may write when it opens: both write buffers as tables
 FULL_WORDS = {os.strerror(number): number for number in FULL}  # how its errors tell them
+SHORT_WORDS = {os.strerror(number): number for number in SHORT}
+OPEN_WORDS = {os.strerror(number): number for number in DESCRIPTORS}
+FILES_MAX = 256  # that it keeps open, unless told otherwise
 Row = tuple[bytes, bytes]
 
 
@@ -88,6 +91,17 @@ def open_read_only(path: str) -> Rows:
     return RocksRows(path, read_only=True)
 
 
+def told(text: str, words: Mapping[str, int]) -> OSError:
+    """RocksDB's error, with the number that one of the words stands for."""
+    number = next((number for word, number in words.items() if word in text), None)
+    return OSError(text) if number is None else NotBegun(number, text) if number in SHORT else OSError(number, text)
+
+
+def again(stuck: OSError, text: str) -> OSError:
+    """An error of the same kind."""
+    return NotBegun(stuck.errno, text) if isinstance(stuck, NotBegun) else OSError(stuck.errno, text)
+
+
 class Scan(Iterator[Row]):
     """Rows of RocksDB that are being read.  It keeps the store open until its last row was taken, or `end`."""
 
@@ -102,7 +116,7 @@ class Scan(Iterator[Row]):
         if self._at is None:
             if self._over:
                 raise StopIteration
-            raise OSError(f"RocksDB {self._path} was closed in the midst of a scan")
+            raise NotBegun(errno.EAGAIN, f"RocksDB {self._path} was closed in the midst of a scan")
         try:
             if self._at.valid():
                 key = self._at.key()
@@ -113,7 +127,7 @@ class Scan(Iterator[Row]):
             self._at.status()
         except Exception as error:
             self._at = None
-            raise OSError(f"RocksDB {self._path}: {error}") from error
+            raise told(f"RocksDB {self._path}: {error}", SHORT_WORDS) from error
         self._at, self._over = None, True
         raise StopIteration
 
@@ -125,19 +139,21 @@ class RocksRows(Rows):
     """
     RocksDB in a directory, made if it is missing.
 
-    A write for which the disk had no room is `OSError` with ENOSPC and may be tried again.  RocksDB itself may refuse every write from then on, so the
-    store is opened anew before the next one, as soon as there is room for that; what was written before is in its log.  `sync` knows ENOSPC
-    only in that state, when nothing was begun.
+    A write for which the disk had no room is `OSError` with ENOSPC, one for which a file could not be opened `NotBegun`; they may be tried again.  RocksDB
+    itself may refuse every write from then on, so the store is opened anew before the next one, as soon as that can be done; what was written
+    before is in its log.  `sync` knows these two only in that state, when nothing was begun.
     """
 
-    def __init__(self, path: str, write_buffer_bytes: int = 8 << 20, cache_bytes: int = 8 << 20, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: str, write_buffer_bytes: int = 8 << 20, cache_bytes: int = 8 << 20, *, files_max: int = FILES_MAX, read_only: bool = False
+    ) -> None:
         """`read_only`: it must be there, and nothing of it is changed.  Raises `StorageError` that names a damaged file, `OSError`."""
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(write_buffer_bytes)
         options.set_max_write_buffer_number(2)
         options.set_max_background_jobs(2)
-        options.set_max_open_files(256)
+        options.set_max_open_files(files_max)
         options.set_keep_log_file_num(2)
         options.set_stats_dump_period_sec(0)
         options.set_compression_type(DBCompressionType.lz4())
@@ -152,7 +168,7 @@ class RocksRows(Rows):
         self._scans: WeakSet[Scan] = WeakSet()
         self._scans_change = Lock()
         self._reopening = Lock()
-        self._full = False  # a write found no room: RocksDB may be stuck
+        self._stuck: OSError | None = None  # a write found no room, or no descriptor: RocksDB may refuse all others
         self._db = self._opened()
 
     def _opened(self) -> Rdict:
@@ -160,10 +176,10 @@ class RocksRows(Rows):
         try:
             return Rdict(self.path, self._options, access_type=AccessType.read_only(False)) if self._read_only else Rdict(self.path, self._options)
         except Exception as error:  # rocksdict raises bare Exception
-            raise OSError(f"RocksDB {self.path} can't be opened: {error}") from error
+            raise told(f"RocksDB {self.path} can't be opened: {error}", SHORT_WORDS) from error
 
     def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
-        if self._full:
+        if self._stuck is not None:
             self._open_again()
         batch = WriteBatch(raw_mode=True)
         for key in deletes:
@@ -177,7 +193,7 @@ class RocksRows(Rows):
             raise self._not_written(error) from error
 
     def delete_range(self, low: bytes, high: bytes) -> None:
-        if self._full:
+        if self._stuck is not None:
             self._open_again()
         try:
             self._db.delete_range(low, high)
@@ -186,16 +202,18 @@ class RocksRows(Rows):
 
     def _not_written(self, error: Exception) -> OSError:
         text = f"RocksDB {self.path}: {error}"
-        number = next((number for words, number in FULL_WORDS.items() if words in text), errno.ENOSPC if self._full else None)
-        if number is None:
-            return OSError(text)
-        self._full = True  # other writers get other texts from now on
-        return OSError(number, text)
+        found = told(text, OPEN_WORDS | FULL_WORDS)
+        if found.errno is None and self._stuck is not None:
+            found = again(self._stuck, text)  # other writers get other texts from then on
+        if found.errno is not None:
+            self._stuck = self._stuck or found
+        return found
 
     def _open_again(self) -> None:
-        """After a full disk.  Raises `OSError` with ENOSPC while it can't be done: too little room, or a reader that still holds the store."""
+        """After a write that was refused.  Raises as that did while it can't be done: too little room, or a reader that still holds the store."""
         with self._reopening:
-            if not self._full:
+            stuck = self._stuck
+            if stuck is None:
                 return  # another thread did it
             if (free := Files().usage(self.path).free) < REOPEN_BYTES:
                 raise OSError(errno.ENOSPC, f"RocksDB {self.path}: {free} bytes are free, {REOPEN_BYTES} are wanted after a write that failed")
@@ -204,14 +222,20 @@ class RocksRows(Rows):
             try:
                 self._db = self._opened()
             except OSError as error:
-                raise OSError(errno.ENOSPC, f"after a full disk: {error}") from error
-            self._full = False
+                if isinstance(error, NotBegun) or is_dead(error):
+                    raise
+                raise again(stuck, f"after a write that was refused ({os.strerror(stuck.errno or 0)}): {error}") from error
+            self._stuck = None
+
+    def _not_read(self, error: Exception) -> OSError:
+        found = told(f"RocksDB {self.path}: {error}", SHORT_WORDS)
+        return found if self._stuck is None or is_dead(found) else again(self._stuck, str(found))  # it may just be closed, to be opened again
 
     def get(self, key: bytes) -> bytes | None:
         try:
             found = self._db.get(key)
         except Exception as error:
-            raise OSError(f"RocksDB {self.path}: {error}") from error
+            raise self._not_read(error) from error
         return found if found is None else bytes(found)
 
     def floor(self, key: bytes) -> Row | None:
@@ -222,7 +246,7 @@ class RocksRows(Rows):
                 return at.key(), at.value()
             at.status()
         except Exception as error:
-            raise OSError(f"RocksDB {self.path}: {error}") from error
+            raise self._not_read(error) from error
         finally:
             del at  # whoever keeps the error must not keep the store open
         return None
@@ -233,7 +257,7 @@ class RocksRows(Rows):
             at.seek(low)
             found = Scan(at, high, self.path)
         except Exception as error:
-            raise OSError(f"RocksDB {self.path}: {error}") from error
+            raise self._not_read(error) from error
         finally:
             del at
         with self._scans_change:
@@ -244,7 +268,7 @@ class RocksRows(Rows):
         try:
             return self._db.iter()
         except Exception as error:
-            raise OSError(f"RocksDB {self.path}: {error}") from error
+            raise self._not_read(error) from error
 
     def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
         found: list[Row | None] = []
@@ -258,7 +282,7 @@ class RocksRows(Rows):
                     at.status()
                     found.append(None)
         except Exception as error:
-            raise OSError(f"RocksDB {self.path}: {error}") from error
+            raise self._not_read(error) from error
         finally:
             del at
         return found
@@ -267,7 +291,7 @@ class RocksRows(Rows):
         try:
             found: list[Row] = list(islice(cast(Iterator[Row], self._db.items(from_key=low)), most))  # all are bytes in raw mode
         except Exception as error:
-            raise OSError(f"RocksDB {self.path}: {error}") from error
+            raise self._not_read(error) from error
         if len(found) < most:  # the end, or an error, which these iterators don't tell
             found += islice(self.scan(found[-1][0] + b"\0" if found else low, high), most - len(found))
         while found and found[-1][0] >= high:
@@ -275,7 +299,7 @@ class RocksRows(Rows):
         return found
 
     def sync(self) -> None:
-        if self._full:
+        if self._stuck is not None:
             self._open_again()
         try:
             self._db.flush_wal(True)

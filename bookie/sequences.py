@@ -74,11 +74,10 @@ class Sequences:
 
     def forget(self) -> None:
         """A store is about to be another one, whose numbers begin again.  Raises `OSError`."""
+        self._known = (0, 0)  # before: whatever comes of it, they are written again
         forget(self._files, os.path.dirname(self.path))
-        self._known = (0, 0)
 
 
 def forget(files: Files, directory: str) -> None:
     """A store in `<dir>/current` is about to be made anew, so its numbers begin again.  Raises `OSError`."""
-    files.unlink(os.path.join(directory, NAME))
-    files.sync_directory(directory)
+    files.unlink_durably(os.path.join(directory, NAME))

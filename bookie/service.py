@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from twisted.logger import Logger
 
-from quire.bookie.contract import LedgerStorage, Own, Peer, WriteRequest
+from quire.bookie.contract import LedgerStorage, Own, Peer, WriteRequest, status_of
 from quire.bookie.files import StorageError
 from quire.bookie.long_poll import LongPolls
 from quire.bookie.parking import REQUEST_BYTES, Parking
@@ -27,6 +27,9 @@ from quire.metadata.store import ReactorTime
 from quire.protocol import wire
 from quire.protocol.errors import OK, Status
 from quire.protocol.messages import (
+    BOOKIE_ID,
+    FREE_DISK,
+    TOTAL_DISK,
     AddRun,
     Auth,
     AuthReply,
@@ -50,7 +53,6 @@ V3_VERSION = 3
 LEDGER_ID_END = (1 << 63) - 1  # this id is refused everywhere (architecture.md 4.2)
 KEY_BYTES_MAX = 64  # of a master key; every known client's has 20
 LAC_BODY_BYTES_MIN, LAC_BODY_BYTES_MAX = 16, 64  # known clients': 16 and a digest of 20 at most
-TOTAL_DISK, FREE_DISK = 1, 2  # bits of a bookie info request
 AUTH_DISABLED = "AuthDisabledPlugin"
 
 Token = tuple[Peer, AddRun | Read | BatchRead | WriteLac | Force | Own]  # what the storage is handed and hands back
@@ -66,8 +68,10 @@ class Service:
 
     log = Logger()
 
-    def __init__(self, clock: ReactorTime, options: BookieOptions, storage: LedgerStorage) -> None:
+    def __init__(self, clock: ReactorTime, options: BookieOptions, storage: LedgerStorage, bookie: str | None = None) -> None:
+        """`bookie`: the id that is told to whoever asks."""
         self.storage = storage
+        self._bookie = bookie
         self.tally = Tally()
         self.read_only = False
         self.high_priority_writes = True  # whether a read-only bookie has room for what ledger recovery writes
@@ -98,7 +102,7 @@ class Service:
                 operations[type(request)](peer, request)
             except (StorageError, OSError) as error:
                 self.log.error("{operation}: {error}", operation=type(request).__name__, error=str(error))
-                self.refuse(peer, request, Status.EIO)
+                self.refuse(peer, request, status_of(error))
 
     def unchoked(self, peer: Peer) -> None:
         """A connection takes its answers again."""
@@ -144,7 +148,7 @@ class Service:
                 status = self.storage.add(run, (peer, run))
             except (StorageError, OSError) as error:
                 self.log.error("add to ledger {ledger}: {error}", ledger=run.ledger, error=str(error))
-                status = Status.EIO
+                status = status_of(error)
             if status is Status.EOK:
                 return True
             if status is None:
@@ -205,7 +209,7 @@ class Service:
                 status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
             except (StorageError, OSError) as error:
                 self.log.error("explicit LAC of ledger {ledger}: {error}", ledger=ledger, error=str(error))
-                status = Status.EIO
+                status = status_of(error)
             if status is Status.EOK:
                 return True
             if status is None:
@@ -283,7 +287,8 @@ class Service:
             return
         wanted = request.requested
         total, free = self.storage.disk_usage() if wanted & (TOTAL_DISK | FREE_DISK) else (0, 0)
-        reply = InfoReply(Status.EOK, request.txn, total if wanted & TOTAL_DISK else None, free if wanted & FREE_DISK else None)
+        total_told, free_told = total if wanted & TOTAL_DISK else None, free if wanted & FREE_DISK else None
+        reply = InfoReply(Status.EOK, request.txn, total_told, free_told, self._bookie if wanted & BOOKIE_ID else None)
         peer.send(wire.answer(request, reply))
 
     def _auth(self, peer: Peer, request: Auth) -> None:

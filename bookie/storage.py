@@ -12,11 +12,12 @@ Safety:
 * a token comes back only after the sync that covers what it stands for; after a journal fault none comes back;
 * a fence is durable before its token comes back, also when somebody else set it a moment ago;
 * a ledger that was deleted is not made again by a writer who has not heard of it;
+* what a directory's mark covers is not replayed into it, however far back a replay goes for other directories;
 * "no such entry" is said only by a ledger that is not in limbo; an entry that can't be read or fails its checksum is EIO, never a "no".
 """
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from heapq import merge
 from itertools import chain, islice
@@ -32,6 +33,7 @@ from quire.bookie.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.counters import Counters
 from quire.bookie.deleted import DeletedLedgers
 from quire.bookie.directory import LAC_END, LedgerDirectory, current
+from quire.bookie.entry_log import OPEN_LOGS_MAX
 from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.journal import Group, Journal
 from quire.bookie.journal_format import (
@@ -47,9 +49,11 @@ from quire.bookie.journal_format import (
     Place,
     blocks,
     join_bodies,
+    sequence_at,
 )
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.ledgers import Ledgers, LedgerState
+from quire.bookie.lists import Lists
 from quire.bookie.lookup import Lookup
 from quire.bookie.moving import Moving
 from quire.bookie.opening import Opening
@@ -80,6 +84,7 @@ class Storage:
         *,
         open_rows: OpenRows = RocksRows,
         workers: Workers | None = None,
+        logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
         self.durable: Callable[[list[object]], None] = lambda tokens: None
         self.relieved: Callable[[], None] = lambda: None
@@ -93,6 +98,7 @@ class Storage:
         self._reactor = reactor
         self._files = files if files is not None else Files()
         self._open_rows = open_rows
+        self._logs_open_max = logs_open_max
         self._workers: Workers = workers if workers is not None else PoolWorkers(reactor)
         self._locks: list[int] = []
         self._directories: list[LedgerDirectory] = []
@@ -100,7 +106,7 @@ class Storage:
         self._cache = WriteCache(options.write_cache_bytes_max)
         self._ledgers = Ledgers(self._load_row)
         self._deleted = DeletedLedgers()
-        self._checkpoints = Checkpoints(self._files, self._workers, self._journals, self._cache, self._ledgers, self._directories)
+        self._checkpoints = Checkpoints(self._files, self._workers, self._journals, self._cache, self._ledgers, self._directories, reactor)
         self._checkpoints.finished = self._on_checkpoint
         self._checkpoints.gave_up = self._on_given_up
         self.behind: list[str] = []  # ledger directories that were given up in an earlier run, until `caught_up`
@@ -115,6 +121,7 @@ class Storage:
             ahead_bytes_max=options.read_cache_bytes_max,
             batch_bytes_max=options.batch_read_bytes_max,
         )
+        self._lists = Lists(self._ledgers, self._cache, self._directories, self._workers)
         self.space = Space(
             self._files,
             self._directories,
@@ -141,11 +148,12 @@ class Storage:
         self._contents = Contents(self._cache, self._ledgers, self._deleted, self._checkpoints, self._lookup, self.counters, reactor)
         self._insert = self._contents.insert
         self.read, self.read_run = self._lookup.read, self._lookup.read_run
-        self.entries, self.lac = self._lookup.entries, self._lookup.lac
+        self.entries, self.lac = self._lists.entries, self._lookup.lac
         self._timer: Any = None
         self._parked = False
         self._ready: list[object] = []  # tokens that wait for nothing
         self._ends: list[Deferred[None]] = []
+        self._limbo_ends: dict[int, Deferred[None]] = {}  # by ledger: its limbo ends by a block that is on its way to the journal
         self._closing = False
         self._opened = False
         self._started = 0.0
@@ -171,7 +179,7 @@ class Storage:
         opening.make(self._locks)
         moving = opening.moving(Moving.check)
         marks = opening.each(lambda path: read_mark(self._files, current(path)))
-        opening.open(self._open_rows, marks, self._workers.pause, self._directories)
+        opening.open(self._open_rows, marks, self._workers.pause, self._directories, self._logs_open_max)
         # Which failed in an earlier run: of these, those that are back have their ledgers put in limbo after the start.
         named = set().union(*opening.each(lambda path: given_up.named(self._files, path)).values())
         self._leave_out(opening.dead)
@@ -179,11 +187,18 @@ class Storage:
         if opening.dead and moving.arriving:
             raise StorageError(f"{'; '.join(opening.dead.values())}: what an Apache bookie left is taken over as a whole or not at all")
         moving.begin([directory for directory in self._directories if directory.fault is None])
-        begins = lowest([(current(path), marks[path]) for path in opening.living if path not in self.behind], len(self._options.journal_directories))
-        self._checkpoints.marks = None if self.behind else begins  # those that are behind have an older one, which the first checkpoint mends
+        whole = {path: marks[path] for path in opening.living if path not in self.behind}
+        begins = lowest([(current(path), mark) for path, mark in whole.items()], len(self._options.journal_directories))
+        same = not self.behind and all(mark == begins for mark in whole.values())
+        self._checkpoints.marks = begins if same else None  # the first checkpoint mends those that differ
+        ahead = False
         for number, path in enumerate(self._options.journal_directories):
-            self._open_journal(path, None if begins is None else begins[number])
+            stored = [None if mark is None or number >= len(mark) else mark[number] for mark in map(whole.get, self._options.ledger_directories)]
+            self._open_journal(path, None if begins is None else begins[number], stored)
+            ahead = ahead or any(place is not None and self._journals[number].place < place for place in stored)
         self._move_in(moving)
+        if ahead:
+            self._checkpoints.make_now()  # what is written from now on would stand before a mark, though it is in no directory
         opening.moving(Moving.finish)
         self._leave_out(opening.dead)
         for journal in self._journals:
@@ -255,14 +270,22 @@ class Storage:
                 restoring.note_limbo(self._files, self._options, restoring.COPYING)  # as Apache's integrity check left them
             self._checkpoints.make_now()
 
-    def _open_journal(self, path: str, mark: Place | None) -> None:
+    def _open_journal(self, path: str, mark: Place | None, stored: Sequence[Place | None]) -> None:
+        """
+        Replays and opens a journal.  `stored`: up to where each ledger directory has what the journal holds of its ledgers; None: it may lack any of it.
+        What stands before that is no news to it: since then rows may have come to say what was never in the journal.
+        """
         options = self._options
+        count = len(stored)
         replay = Replay(self._files, current(path), mark, synced=options.journal_sync_data)
         for data, offset, length in replay.groups():
             self.counters.replayed_groups += 1
+            sequence = sequence_at(data, offset)
+            old = {number for number, place in enumerate(stored) if place is not None and sequence < place.sequence}
             try:
                 for block in blocks(data, offset, length):
-                    self._contents.apply(data, *block)
+                    if block[2] % count not in old:
+                        self._contents.apply(data, *block)
             except ValueError as error:
                 raise StorageError(f"journal {current(path)}: {error}") from error
             if self._cache.full:
@@ -417,7 +440,7 @@ class Storage:
             state.fenced = True
             self._ledgers.dirty[ledger] = state
             self.counters.fences += 1
-            journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state)
+            journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)
             state.wake()
         elif state.fence_durable:
             self._give_back(token)
@@ -476,7 +499,17 @@ class Storage:
             self._log_key(state, self._journal_of(ledger))
         state.limbo = limbo
         self._ledgers.dirty[ledger] = state
-        self._journal_of(ledger).append((pack_block(LIMBO, 0, ledger, 1), b"\1" if limbo else b"\0"), BLOCK.size + 1, token)
+        over: Deferred[None] = Deferred()
+
+        def ended() -> None:
+            if self._limbo_ends.get(ledger) is over:
+                del self._limbo_ends[ledger]
+            over.callback(None)
+
+        if not limbo:
+            self._limbo_ends[ledger] = over
+        block = pack_block(LIMBO, 0, ledger, 1), b"\1" if limbo else b"\0"
+        self._journal_of(ledger).append(block, BLOCK.size + 1, token, None if limbo else ended)
         return Status.EOK
 
     async def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> None:
@@ -492,6 +525,10 @@ class Storage:
             state.fenced = state.fenced or row.fenced
             self._ledgers.dirty[ledger] = state
             states.append(state)
+        for ending in [self._limbo_ends[ledger] for ledger in rows if ledger in self._limbo_ends]:
+            await ending  # a block that is synced after the checkpoint began would be replayed over it
+        if self.fault is not None:
+            raise StorageError(self.fault)
         await self.flush()
         for state in states:
             state.fence_durable = state.fenced
@@ -508,9 +545,9 @@ class Storage:
         """Right after the start: whether the journal says of a ledger that it may lack something."""
         return any(state.limbo for state in self._ledgers.states.values())
 
-    def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
-        """What is stored of a ledger, as ascending (first, count), whether or not something is missing.  Fails with `StorageError` or `OSError`."""
-        return self._lookup.held(ledger)
+    def held(self, ledger: int) -> "Deferred[bytes]":
+        """What is stored of a ledger, as `availability` encodes it, whether or not something is missing.  Fails with `StorageError` or `OSError`."""
+        return self._lists.held(ledger)
 
     def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
         """
@@ -541,7 +578,7 @@ class Storage:
             *(pack_block(KEY, 0, ledger, len(state.key)), state.key),
             pack_block(FENCE, 0, ledger, 0),
         )
-        self._journal_of(ledger).append(blocks, sum(map(len, blocks)), None, left)  # of one group: all or nothing
+        self._journal_of(ledger).append(blocks, sum(map(len, blocks)), None, left.fence_synced)  # of one group: all or nothing
         state.wake()
 
     # What comes back
@@ -559,8 +596,8 @@ class Storage:
     def _on_group(self, group: Group) -> None:
         if self.fault is not None:
             return
-        for state in group.fences:
-            state.fence_durable = True
+        for hear in group.when_synced:
+            hear()
         self._count_journals()
         if group.tokens:
             self.durable(group.tokens)
@@ -594,6 +631,9 @@ class Storage:
         if self.fault is None:
             self.fault = reason
             log.critical("storage: {reason}; nothing is acknowledged any more", reason=reason)
+            endings, self._limbo_ends = self._limbo_ends, {}
+            for ending in endings.values():
+                ending.callback(None)
             ends, self._ends = self._ends, []
             for end in ends:
                 end.errback(StorageError(reason))
@@ -669,6 +709,15 @@ class Storage:
         state = self._ledgers.get(ledger)
         return 0 if state is None else max(0, self._ledgers.hour - state.hour - 1) * HOUR_S
 
+    def take_arrived(self) -> set[int]:
+        """The ledgers that were new here since the last call."""
+        arrived, self._contents.arrived = self._contents.arrived, set()
+        return arrived
+
+    def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
+        """Does a job of somebody else beside the reactor."""
+        return self._workers.run(job, *args)
+
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
         return self._workers.run(self._stored_ledgers)
@@ -724,6 +773,7 @@ class Storage:
         if self._closing or not self._opened:
             return
         self._closing = True
+        self._lists.stop()
         if self._timer is not None:
             self._timer.cancel()
         try:

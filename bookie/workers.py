@@ -13,6 +13,8 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
+from quire.bookie.files import StorageError
+
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
@@ -38,9 +40,14 @@ class PoolWorkers:
     threaded = True
 
     def __init__(self, reactor: Any) -> None:
+        """Raises `StorageError`."""
         self._reactor = reactor
-        self._pool = ThreadPool(0, THREADS_MAX, name="storage")
-        self._pool.start()
+        self._pool = ThreadPool(THREADS_MAX, THREADS_MAX, name="storage")  # all at once: none that is wanted later may be refused
+        try:
+            self._pool.start()
+        except RuntimeError as error:
+            self._pool.stop()
+            raise StorageError(f"the threads of the storage can't be started ({error}); see the limit of processes (ulimit -u)") from error
         self._rested = threading.local()
         self._never = threading.Event()
 

@@ -10,7 +10,7 @@ The asyncio face: the same names as the blocking one with `async with`, `await` 
 Knows: how to carry results from the reactor's thread to an asyncio loop, once per batch.
 Does not know: the protocol; every decision is the core's (`api`).
 
-Cancelling a task cancels the operation it waits for; an append that was sent stays sent.
+Cancelling a task cancels the operation it waits for, and what came of it all the same is ended; an append that was sent stays sent.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
+from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
 
 from quire.client.api import Client as LedgerClient
@@ -60,10 +61,15 @@ def _hand(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", value: T
     _soon(loop, _settle, future, value)
 
 
-async def _wait(thread: ReactorThread, story: Callable[[], Awaitable[T]]) -> T:
+def _nothing(_result: object) -> None:
+    """For results that nobody has to put away."""
+
+
+async def _wait(thread: ReactorThread, story: Callable[[], Awaitable[T]], unwanted: Callable[[T], object] = _nothing) -> T:
+    """`unwanted` ends on the reactor's thread what came of the story though this task was cancelled."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
-    running = thread.begin(story, lambda value: _hand(loop, future, value))
+    running = thread.begin(story, lambda value: _hand(loop, future, value), unwanted)
     try:
         return await future
     except asyncio.CancelledError:
@@ -71,12 +77,17 @@ async def _wait(thread: ReactorThread, story: Callable[[], Awaitable[T]]) -> T:
         raise
 
 
-async def _told(ask: Callable[[Callable[[], object]], None]) -> None:
+async def _told(ask: Callable[[Callable[[], object]], None], forget: Callable[[Callable[[], object]], None]) -> None:
     """Waits until what was asked for calls back."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
-    ask(lambda: _hand(loop, future, None))
-    await future
+    tell = partial(_hand, loop, future, None)
+    ask(tell)
+    try:
+        await future
+    except asyncio.CancelledError:
+        forget(tell)
+        raise
 
 
 class Connecting:
@@ -100,7 +111,8 @@ class Connecting:
 
     async def _connect(self) -> "Client":
         thread = reactor_thread()
-        return Client(thread, await _wait(thread, lambda: open_cluster(thread.reactor, self._uri, self._options)), self._options)
+        client = await _wait(thread, lambda: open_cluster(thread.reactor, self._uri, self._options), LedgerClient.close)
+        return Client(thread, client, self._options)
 
 
 def connect(uri: str, options: ClientOptions | None = None) -> Connecting:
@@ -120,7 +132,7 @@ class Handle:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             await self.close()
-        except LedgerError:
+        except (LedgerError, RuntimeError):
             if error is None:
                 raise
 
@@ -160,11 +172,12 @@ class Client(Handle):
                 write_flags=write_flags,
                 advanced=advanced,
             ),
+            LedgerWriter.shut_down,
         )
         return Writer(self._thread, writer, self._options)
 
     async def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> "Reader":
-        return Reader(self._thread, await _wait(self._thread, lambda: self._client.open_ledger(ledger_id, password, recover)))
+        return Reader(self._thread, await _wait(self._thread, lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close))
 
     async def delete_ledger(self, ledger_id: int) -> None:
         await _wait(self._thread, lambda: self._client.delete_ledger(ledger_id))
@@ -197,7 +210,7 @@ class Client(Handle):
         async def begin() -> Watch:
             return self._client.watch_ledger(ledger_id, lambda metadata: _soon(loop, news.put_nowait, (metadata,)))
 
-        watch = await _wait(self._thread, begin)
+        watch = await _wait(self._thread, begin, Watch.cancel)
         self._watches.add(news)
         try:
             while (told := await news.get()) is not None:
@@ -205,7 +218,7 @@ class Client(Handle):
             raise ClientClosed("this client was closed")
         finally:
             self._watches.discard(news)
-            self._thread.call(watch.cancel)
+            self._thread.let_go(partial(maybeDeferred, watch.cancel))
 
     async def disable_ensemble_change(self, on: bool = True) -> None:
         async def switch() -> None:
@@ -252,7 +265,7 @@ class Writer(Handle):
     async def append(self, data: bytes) -> int:
         """The entry's id, once it is durable.  Appends of tasks that run at the same time travel as one batch."""
         if not self._gathering.has_room():
-            await _told(self._gathering.when_room)
+            await _told(self._gathering.when_room, self._gathering.forget)
         return await self.append_async(data)
 
     def append_async(self, data: bytes) -> "asyncio.Future[int]":
@@ -280,7 +293,7 @@ class Writer(Handle):
         await _wait(self._thread, self._writer.write_lac)
 
     async def close(self) -> None:
-        await _told(self._gathering.when_idle)
+        await _told(self._gathering.when_idle, self._gathering.forget)
         await _wait(self._thread, self._writer.close)
 
 
@@ -338,4 +351,4 @@ class Reader(Handle):
                 for entry in batch:
                     yield entry
         finally:
-            self._thread.future(batches.end)
+            self._thread.let_go(batches.end)

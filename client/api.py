@@ -5,13 +5,17 @@ Knows: how a ledger comes into being, how it is opened with and without recovery
 Does not know: appending, reading, recovering; the handles do.
 
 Every method returns a Deferred.  Errors are `quire.protocol.errors.LedgerError` and, for wrong arguments, `ValueError`.
+
+Safety: who cancels a Deferred ends the operation: no reader, watch or recovery stays behind.  What was sent to a bookie or to the store may
+still be done there.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from random import Random, SystemRandom
 from typing import TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 
 from quire.client.core.quorum import Quorums
 from quire.client.health import Health, HealthLimits
@@ -95,7 +99,7 @@ class Client:
         self.options = options or ClientOptions()
         self.store = store
         self.pool = pool or BookiePool(reactor, store, self.options)
-        self._reactor = reactor
+        self.reactor = reactor
         self._time_of_day = time_of_day
         self.random = random or SystemRandom()
         chosen = self.options
@@ -110,7 +114,7 @@ class Client:
         self._bookies_watch: Watch | None = None
         self.handles: set[Writer | Reader] = set()
         self.recoveries: set[Recovery] = set()
-        self._closed = False
+        self._closing: Deferred[None] | None = None
 
     def create_ledger(
         self,
@@ -127,7 +131,8 @@ class Client:
     ) -> Deferred[Writer]:
         """
         A new ledger and its writer.  No bookie is contacted yet.  `NotEnoughBookies` with the numbers; `LedgerExist` when `ledger_id` is
-        taken; `ValueError` for quorums, digests or flags that make no sense.
+        taken; `ValueError` for quorums, digests or flags that make no sense.  Cancelled, it may leave an empty ledger, as a failure may whose
+        answer was lost: whoever opens that closes it.
         """
         return Deferred.fromCoroutine(
             self._create(ensemble_size, write_quorum, ack_quorum, password, digest, custom_metadata, ledger_id, write_flags, advanced)
@@ -185,16 +190,23 @@ class Client:
                 handle.keep_ensemble(on)
 
     def close(self) -> Deferred[None]:
-        """Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger is closed."""
-        if self._closed:
-            return succeed(None)
-        self._closed = True
-        return Deferred.fromCoroutine(self._close())
+        """
+        Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger is closed.  It goes on to
+        its end, also when nobody waits for that any more.
+        """
+        told: Deferred[None] = Deferred()
+        if self._closing is not None:
+            self._closing.addCallback(lambda _ended: told.callback(None))
+            return told
+        self._closing = Deferred()
+        self._closing.addCallback(lambda _ended: told.callback(None))
+        Deferred.fromCoroutine(self._close()).chainDeferred(self._closing)
+        return told
 
     # How.
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closing is not None:
             raise ClientClosed("this client was closed")
 
     async def _create(
@@ -216,6 +228,7 @@ class Client:
             raise ValueError(f"no write flag is named {', '.join(sorted(flags - {DEFERRED_SYNC}))}: there is {DEFERRED_SYNC}")
         if not isinstance(password, bytes):
             raise TypeError(f"a password must be bytes, not {type(password).__name__}")
+        ensemble_size, write_quorum, ack_quorum = map(operator.index, (ensemble_size, write_quorum, ack_quorum))
         if not 1 <= ack_quorum <= write_quorum <= ensemble_size:
             raise ValueError(f"quorums must be 1 <= ack_quorum ({ack_quorum}) <= write_quorum ({write_quorum}) <= ensemble_size ({ensemble_size})")
         if ledger_id is not None:
@@ -241,7 +254,7 @@ class Client:
         ledger, stored = await self._store(ledger_id, metadata)
         self._check_open()
         writer = Writer(
-            self._reactor,
+            self.reactor,
             self.pool,
             self.spares,
             LedgerRecord(self.store, ledger, stored),
@@ -288,15 +301,15 @@ class Client:
         self._check_open()
         if self.options.reorder_reads and self._bookies_watch is None:
             self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
-        reader = Reader(self._reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks)
+        reader = Reader(self.reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks)
         self.handles.add(reader)
         if not record.metadata.is_closed:
             reader.watch()
             try:
                 await reader.read_last_confirmed()
-            except LedgerError as error:
+            except BaseException as error:  # or it was cancelled
                 reader.end("it could not be opened")
-                if isinstance(error, Timeout | UnauthorizedAccess | ClientClosed):
+                if not isinstance(error, LedgerError) or isinstance(error, Timeout | UnauthorizedAccess | ClientClosed):
                     raise
                 raise Read(f"ledger {ledger} can't be opened: {error}") from error
         return reader
@@ -326,12 +339,13 @@ class Client:
             write_set = [ensemble[(entry + step) % now.ensemble_size] for step in range(metadata.write_quorum)]
             return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, write_set, entry))
 
-        recovery = Recovery(self._reactor, self.pool, self.spares, record, digest, limits_of(self.options), body)
+        recovery = Recovery(self.reactor, self.pool, self.spares, record, digest, limits_of(self.options), body)
         self.recoveries.add(recovery)
         try:
             return await recovery.run()
         finally:
             self.recoveries.discard(recovery)
+            recovery.stop()  # nothing, unless it was cancelled
 
     async def _recover_as_stored(self, ledger: int) -> LedgerMetadata:
         self._check_open()

@@ -1,7 +1,7 @@
 """
 The reactor for programs that run none: one daemon thread runs Twisted's global reactor while the program does its own work.
 
-Knows: how to start it, once per process, and how to wait for its results from other threads.
+Knows: how to start it, once per process, how to wait for its results from other threads, and that it does not survive a fork.
 Does not know: ledgers.
 
 A reactor that runs already, in whichever thread, is used as it is.  The reactor's own thread must never wait for itself, so a
@@ -13,7 +13,8 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
+from weakref import WeakSet
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python import threadable
@@ -35,50 +36,118 @@ _lock = threading.Lock()
 _thread: threading.Thread | None = None
 _process: int | None = None  # the one whose reactor runs; threads do not survive a fork
 
+FORKED = (
+    "this process was forked from one whose reactor ran, and neither a reactor nor its clients survive a fork: "
+    "connect only after forking, parent and children each for themselves, or use multiprocessing's spawn method"
+)
+
+
+class Forked:
+    """Stands in a forked child where the parent's reactor, or a lock that its threads may hold for ever, was: who uses it is told so."""
+
+    def __enter__(self) -> NoReturn:
+        raise RuntimeError(FORKED)
+
+    def __exit__(self, *_error: object) -> None: ...
+
+    def callFromThread(self, _fn: Callable[..., object], *_args: object) -> NoReturn:
+        raise RuntimeError(FORKED)
+
+
+class Inherited(Protocol):
+    """What a forked child must not use."""
+
+    def forked(self) -> None:
+        """Called in the child."""
+
+
+_inherited: WeakSet[Inherited] = WeakSet()
+
+
+def _in_child() -> None:
+    global _lock  # noqa: PLW0603  # another thread may have held it
+    _lock = threading.Lock()
+    for one in list(_inherited):
+        one.forked()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def _forget(_result: Any) -> None:
+    """For results that nobody has to put away."""
+
 
 class Running(Generic[T]):
     """A story on its way on the reactor's thread."""
 
-    def __init__(self, reactor: Reactor, story: Story[T], done: Done[T]) -> None:
+    def __init__(self, reactor: Reactor, story: Story[T], done: Done[T], unwanted: Callable[[T], object]) -> None:
         self._reactor = reactor
         self._story = story
         self._done = done
+        self._unwanted = unwanted
         self._deferred: Deferred[Any] | None = None
+        self._result: list[T] = []
         self._cancelled = False
         reactor.callFromThread(self._start)
 
     def cancel(self) -> None:
-        """Ends it early, from any thread; `done` then gets a failure unless the result was on its way."""
+        """
+        Ends it early, from any thread, for nobody takes its result: `done` gets a failure, or, if the result was on its way, `unwanted`
+        gets that too.
+        """
         self._reactor.callFromThread(self._cancel)
 
     def _start(self) -> None:
         self._deferred = maybeDeferred(cast(Any, self._story))
         if self._cancelled:
             self._deferred.cancel()
-        self._deferred.addBoth(self._done)
+        self._deferred.addBoth(self._end)
+
+    def _end(self, value: T | Failure) -> None:
+        if not isinstance(value, Failure):
+            self._result.append(value)
+        self._done(value)
+        if self._cancelled:
+            self._drop()
 
     def _cancel(self) -> None:
+        if self._cancelled:
+            return
         self._cancelled = True
         if self._deferred is not None:
             self._deferred.cancel()
+            self._drop()
+
+    def _drop(self) -> None:
+        while self._result:
+            self._unwanted(self._result.pop())
 
 
 class ReactorThread:
-    """The running reactor as other threads see it."""
+    """The running reactor as other threads see it.  In a forked child everything that needs it raises `RuntimeError` at once."""
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
+        self.tell_of_forks(self)
+
+    def tell_of_forks(self, one: Inherited) -> None:
+        """Whoever waits for this reactor, or holds a lock that it takes, must not do so in a forked child."""
+        _inherited.add(one)
+
+    def forked(self) -> None:
+        self.reactor = cast(Any, Forked())
 
     def call(self, fn: Callable[..., object], *args: object) -> None:
         """Runs `fn` on the reactor's thread, soon, in the order of the calls."""
         self.reactor.callFromThread(fn, *args)
 
-    def begin(self, story: Story[T], done: Done[T]) -> Running[T]:
+    def begin(self, story: Story[T], done: Done[T], unwanted: Callable[[T], object] = _forget) -> Running[T]:
         """
         Runs an async function (or one that returns a Deferred) on the reactor's thread and hands its result, or its failure, to
-        `done` there.
+        `done` there.  `unwanted` gets there what came of it though it was cancelled, and must be ended.
         """
-        return Running(self.reactor, story, done)
+        return Running(self.reactor, story, done, unwanted)
 
     def future(self, story: Story[T]) -> "Future[T]":
         """The same, with the result in a future."""
@@ -86,22 +155,29 @@ class ReactorThread:
         self.begin(story, lambda value: settle(result, value))
         return result
 
-    def wait(self, story: Story[T]) -> T:
+    def let_go(self, story: Story[T]) -> None:
+        """The same for what only ends something: nobody waits for it, and in a forked child there is nothing to end."""
+        if not isinstance(self.reactor, Forked):
+            self.begin(story, _forget)
+
+    def wait(self, story: Story[T], unwanted: Callable[[T], object] = _forget) -> T:
         """
-        The same, but this thread waits for the result.  `RuntimeError` on the reactor's own thread.  An interrupt cancels the
-        story.
+        The same, but this thread waits for the result.  `RuntimeError` on the reactor's own thread.  An interrupt (whatever a signal's
+        handler raises) cancels the story.
         """
         self.check_may_wait()
         result: Future[T] = Future()
-        running = self.begin(story, lambda value: settle(result, value))
+        running = self.begin(story, lambda value: settle(result, value), unwanted)
         try:
             return result.result()
-        except KeyboardInterrupt:
+        except BaseException:  # or the story failed: then there is nothing left to cancel
             running.cancel()
             raise
 
     def check_may_wait(self) -> None:
-        """`RuntimeError` on the reactor's own thread."""
+        """`RuntimeError` on the reactor's own thread, and in a forked child."""
+        if isinstance(self.reactor, Forked):
+            raise RuntimeError(FORKED)
         if threadable.ioThread == threading.get_ident():
             raise RuntimeError("a blocking call of quire.client on the reactor's own thread would wait for itself: use quire.client.api there")
 
@@ -121,10 +197,7 @@ def reactor_thread() -> ReactorThread:
     global _thread, _process  # noqa: PLW0603  # one reactor per process, as Twisted has it
     with _lock:
         if _process is not None and _process != os.getpid():
-            raise RuntimeError(
-                "this process was forked from one whose reactor ran, and a reactor does not survive a fork: "
-                "connect only after forking, or use multiprocessing's spawn method"
-            )
+            raise RuntimeError(FORKED)
         from twisted.internet import reactor as found  # installs the platform's default
 
         reactor: Any = found

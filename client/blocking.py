@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from twisted.internet.defer import DeferredLock
+from twisted.internet.defer import Deferred, DeferredLock
 
 from quire.client.api import Client as LedgerClient
 from quire.client.api import Entry
@@ -46,7 +46,7 @@ def connect(uri: str, options: ClientOptions | None = None) -> "Client":
     """
     thread = reactor_thread()
     chosen = options or ClientOptions()
-    return Client(thread, thread.wait(lambda: open_cluster(thread.reactor, uri, chosen)), chosen)
+    return Client(thread, thread.wait(lambda: open_cluster(thread.reactor, uri, chosen), LedgerClient.close), chosen)
 
 
 def payload_of(data: bytes | bytearray | memoryview) -> bytes:
@@ -75,7 +75,7 @@ class Handle:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self.close()
-        except LedgerError:
+        except (LedgerError, RuntimeError):
             if error is None:
                 raise
 
@@ -116,7 +116,8 @@ class Client(Handle):
                 ledger_id=ledger_id,
                 write_flags=write_flags,
                 advanced=advanced,
-            )
+            ),
+            LedgerWriter.shut_down,
         )
         return Writer(self._thread, writer, self._options)
 
@@ -125,7 +126,7 @@ class Client(Handle):
         A ledger, open for reading.  With `recover` (the default) an unclosed one is fenced, recovered and closed first: its writer
         loses it.  Without, it is only looked at and may be followed with `tail`.  `NoSuchLedger`, `UnauthorizedAccess`.
         """
-        return Reader(self._thread, self._thread.wait(lambda: self._client.open_ledger(ledger_id, password, recover)))
+        return Reader(self._thread, self._thread.wait(lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close))
 
     def delete_ledger(self, ledger_id: int) -> None:
         """Removes a ledger; bookies free its space later.  A missing one is success."""
@@ -158,7 +159,7 @@ class Client(Handle):
         async def begin() -> Watch:
             return self._client.watch_ledger(ledger_id, fn)
 
-        return LedgerWatch(self._thread, self._thread.wait(begin))
+        return LedgerWatch(self._thread, self._thread.wait(begin, Watch.cancel))
 
     def disable_ensemble_change(self, on: bool = True) -> None:
         """
@@ -338,8 +339,9 @@ class Reader(Handle):
             while (batch := coming.result()) is not None:
                 coming = thread.future(batches.following)
                 yield from batch
+                thread.check_may_wait()
         finally:
-            thread.future(batches.end)
+            thread.let_go(batches.end)
 
 
 class Batches:
@@ -349,6 +351,7 @@ class Batches:
         self._begin = begin
         self._batches: AsyncIterator[list[Entry]] | None = None
         self._asked = DeferredLock()
+        self._question: Deferred[list[Entry] | None] | None = None
         self._ended = False
 
     async def following(self) -> list[Entry] | None:
@@ -359,16 +362,23 @@ class Batches:
                 return None
             if self._batches is None:
                 self._batches = self._begin()
-            return await anext(self._batches)
-        except StopAsyncIteration:
-            return None
+            self._question = Deferred.fromCoroutine(self._next(self._batches))
+            return await self._question
         finally:
             self._asked.release()
 
+    async def _next(self, batches: AsyncIterator[list[Entry]]) -> list[Entry] | None:
+        try:
+            return await anext(batches)
+        except StopAsyncIteration:
+            return None
+
     async def end(self) -> None:
-        """Asks no more.  A question under way is answered first."""
-        await self._asked.acquire()
+        """Asks no more.  A question under way is cancelled: a tail may wait long for its answer."""
         self._ended = True
+        if self._question is not None:
+            self._question.cancel()
+        await self._asked.acquire()
         close = getattr(self._batches, "aclose", None)  # generators have one, other iterators need not
         if close is not None:
             await close()

@@ -5,7 +5,7 @@ Knows: which adds are queued until the connection stands, which are sent and not
 answers still make progress.
 Does not know: frames and transactions (`link_v2`, `link_v3`), quorums, which bookie should come next (the writer's core).
 
-Safety: an id is reported as acknowledged only when this bookie answered for it on this channel's own connection; a channel
+Safety: an id is reported as acknowledged only when this bookie answered for it on this channel's own connections; a channel
 that failed reports nothing more, so a writer never mixes answers from before and after a reconnect.
 """
 
@@ -55,6 +55,7 @@ class AddChannel:
         self._clock = clock
         self._sink: AddSink | None = sink
         self._link: Carrier | None = None
+        self._beside: Carrier | None = None  # for adds that the connection itself can't carry
         self._queued: list[tuple[AddBatch, Sequence[int], bool]] = []  # (batch, ids, all of it)
         self._queued_bytes = 0
         self.unanswered = Unanswered()
@@ -99,9 +100,11 @@ class AddChannel:
         self._sink = None
         self._queued.clear()
         self._queued_bytes = 0
-        link, self._link = self._link, None
-        if link is not None:
-            link.leave(self)
+        links = (self._link, self._beside)
+        self._link = self._beside = None
+        for link in links:
+            if link is not None:
+                link.leave(self)
 
     # from here on: called by the pool and the link
 
@@ -115,6 +118,13 @@ class AddChannel:
         self._queued_bytes = 0
         for batch, ids, whole in queued:
             self._pass(link, batch, ids, whole)
+
+    def send_beside(self, link: Carrier, batch: AddBatch, entry: int) -> None:
+        """Sends one add over another connection to the same bookie; the end of either is the channel's."""
+        if self._beside is None:
+            self._beside = link
+            link.join(self)
+        self._pass(link, batch, [entry], False)
 
     def took(self, ids: Sequence[int], size: int) -> Sent:
         """The link is about to send these ids."""

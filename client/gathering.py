@@ -15,7 +15,7 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from quire.client.background import ReactorThread
+from quire.client.background import Forked, ReactorThread
 from quire.protocol.errors import TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
@@ -55,7 +55,7 @@ class Gathering:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self._payload_bytes_max = payload_bytes_max
-        self._lock = threading.Lock()
+        self._lock: threading.Lock | Forked = threading.Lock()
         self._payloads: list[bytes] = []
         self._waiters: list[Done] = []
         self._entries = 0  # under way, those of `_payloads` included
@@ -63,6 +63,11 @@ class Gathering:
         self._flushing = False
         self._wants_room: list[Callable[[], object]] = []
         self._wants_idle: list[Callable[[], object]] = []
+        thread.tell_of_forks(self)
+
+    def forked(self) -> None:
+        """In a forked child: no answer will come here, and the lock may be held for ever."""
+        self._lock = Forked()
 
     def put(self, payload: bytes, done: Done) -> None:
         """Appends soon; `done` gets the entry's id or the failure.  Never waits: whoever can wait uses `when_room` first."""
@@ -97,6 +102,12 @@ class Gathering:
                 self._wants_idle.append(fn)
                 return
         fn()
+
+    def forget(self, fn: Callable[[], object]) -> None:
+        """Who waited for room or for the end waits no more."""
+        with self._lock:
+            self._wants_room = [each for each in self._wants_room if each is not fn]
+            self._wants_idle = [each for each in self._wants_idle if each is not fn]
 
     async def _flush(self) -> None:
         while True:

@@ -1,9 +1,13 @@
 """
 The way to one bookie in one generation: at most one connection, made when somebody needs it.
 
-Knows: the bookie's address as the metadata store gives it, whether the connection stands or is being made, and how long to
-leave a bookie alone that refused.
+Knows: where the metadata store says that the bookie is, asked anew for each connection, whether the connection stands or is
+being made, and how long to leave a bookie alone that refused.
 Does not know: what travels over it.
+
+Safety: addresses are used again by other bookies, and the protocol names none: an add, a fence or a read at the wrong one looks
+like one at the right one, and is worth nothing.  So no address is kept, and a connection at whose other end a bookie says that it
+is another one is not used.
 
 A lost connection is not made again until the next request (spec wire-protocol.md 10.1.7).  After a refusal the next attempt
 waits, doubling up to a second; meanwhile an impatient request (a plain read, which has other replicas to ask) fails at once
@@ -13,8 +17,7 @@ and a patient one waits for the attempt.
 from collections.abc import Callable
 from typing import cast
 
-from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress, IConnector, IReactorTime
 from twisted.internet.protocol import ClientFactory, Protocol
 from twisted.logger import Logger
@@ -23,7 +26,8 @@ from twisted.python.failure import Failure
 from quire.client.link import CLOSED, LOST, Down, Link, Up
 from quire.client.network import Reactor, Timer
 from quire.conf.client import ClientOptions
-from quire.metadata.store import MetadataStore
+from quire.metadata.store import BOOKIE_PROTOCOL, MetadataStore, ServiceInfo
+from quire.protocol.errors import BookieHandleNotAvailable
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -71,11 +75,12 @@ class Lane:
         self._make_link = make_link
         self._waiting: list[tuple[Use, Refuse]] = []
         self._connecting = False
-        self._address: tuple[str, int] | None = None
+        self._attempt: Deferred[None] | None = None  # the last one
+        self._step = ""  # what an attempt is at, and has not done if it ends now
         self._wait_ms = 0  # before the next attempt; 0 after a connection that worked
         self._not_before = 0.0
         self._retry: Timer | None = None
-        self._closed: Deferred[None] | None = None
+        self._closed = False
         self._log = Logger()
 
     def use(self, use: Use, refuse: Refuse, patient: bool) -> None:
@@ -83,7 +88,7 @@ class Lane:
         Calls one of the two: `use(link)`, at once when the connection stands, or `refuse(code, reason)`, never before this
         call returned.
         """
-        if self._closed is not None:
+        if self._closed:
             self._reactor.callLater(0, refuse, CLOSED, "this client was closed")
         elif self.link is not None:
             use(self.link)
@@ -94,18 +99,18 @@ class Lane:
             self._connect_when_due()
 
     def close(self) -> Deferred[None]:
-        """Ends the connection; everything on it and everything that waits for it fails with -19."""
-        if self._closed is None:
-            self._closed = Deferred()
+        """Ends the connection, or the attempt to make one; everything on it and everything that waits for it fails with -19."""
+        if not self._closed:
+            self._closed = True
             if self._retry is not None:
                 self._retry.cancel()
                 self._retry = None
             self._refuse_all(CLOSED, "this client was closed")
             if self.link is not None:
                 self.link.end(CLOSED, "this client was closed")
-            if not self._connecting:
-                self._closed.callback(None)
-        return self._closed
+            if self._attempt is not None:
+                self._attempt.cancel()
+        return succeed(None)
 
     @property
     def _left_alone_for(self) -> float:
@@ -125,45 +130,61 @@ class Lane:
     def _connect(self) -> None:
         self._retry = None
         self._connecting = True
-        if self._address is not None:
-            self._open(self._address)
-            return
-        seconds = self._options.connect_timeout_ms / 1000
-        asked = Deferred.fromCoroutine(self._resolve()).addTimeout(seconds, cast(IReactorTime, self._reactor))
-        asked.addCallbacks(self._resolved, self._unresolved)
+        attempt = Deferred.fromCoroutine(self._reach())
+        attempt.addTimeout(self._options.connect_timeout_ms / 1000, cast(IReactorTime, self._reactor), self._too_late)
+        self._attempt = attempt.addCallbacks(self._up, self._failed)
 
-    async def _resolve(self) -> tuple[str, int] | None:
+    def _too_late(self, _failure: object, _seconds: float) -> Failure:
+        late = BookieHandleNotAvailable(f"{self._step} within {self._options.connect_timeout_ms} ms")
+        return Failure(late)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
+
+    async def _reach(self) -> Link:
+        """Resolves, connects, hears who is there."""
+        self._step = "its address is unknown: the metadata store did not tell it"
+        host, port = await self._resolve()
+        place = f"{host}:{port}"
+        self._step = f"{place} took no connection, or did not say who it is,"
+        answered: Deferred[Link] = Deferred(lambda _answered: connector.disconnect() if link.transport is None else link.end(CLOSED, "given up"))
+
+        def failed(reason: str) -> None:
+            if not answered.called:
+                answered.errback(BookieHandleNotAvailable(reason))
+
+        def down(link: Link, code: int, reason: str) -> None:
+            failed(reason)
+            self._down(link)
+
+        link = self._make_link(f"bookie {self.bookie}" if self.bookie == place else f"bookie {self.bookie} ({place})", answered.callback, down)
+        connector = self._reactor.connectTCP(host, port, LinkFactory(link, failed), timeout=self._options.connect_timeout_ms / 1000)
+        await answered
+        if link.bookie is not None and link.bookie != self.bookie:
+            reason = f"it is registered at {place}, and there bookie {link.bookie} answers"
+            self._log.warn("bookie {bookie} can't be reached: {reason}", bookie=self.bookie, reason=reason)
+            link.end(LOST, reason)
+            raise BookieHandleNotAvailable(reason)
+        return link
+
+    async def _resolve(self) -> tuple[str, int]:
+        """
+        Where the bookie is registered.  One that is not may still answer at the address in its id (spec client-protocol.md), unless
+        that is somebody else's by now.  `BookieHandleNotAvailable`, and what the store says.
+        """
         info = await self._store.service_info(self.bookie)
-        return info.bookie_address() if info is not None else address_in(self.bookie)
-
-    def _unresolved(self, failure: Failure) -> None:
-        late = isinstance(failure.value, DeferredTimeout)
-        why = f"the metadata store did not tell it within {self._options.connect_timeout_ms} ms" if late else failure.getErrorMessage()
-        self._failed(f"its address is unknown: {why}")
-
-    def _resolved(self, address: tuple[str, int] | None) -> None:
+        address = address_in(self.bookie)
+        if info is None and address is not None:
+            listed = await self._store.bookies()
+            info = listed.find(self.bookie)  # it may just have come
+            for bookie, other in (*listed.writable.items(), *listed.read_only.items()):
+                if info is None and serves_at(other, address):
+                    raise BookieHandleNotAvailable(f"it is not registered, and its address is that of bookie {bookie} now")
+        if info is not None:
+            return info.bookie_address()
         if address is None:
-            self._failed("it is not registered, so its address is unknown")
-        else:
-            self._address = address
-            self._open(address)
-
-    def _open(self, address: tuple[str, int]) -> None:
-        if self._closed is not None:
-            self._connecting = False
-            self._closed.callback(None)
-            return
-        host, port = address
-        name = f"bookie {self.bookie}" if self.bookie == f"{host}:{port}" else f"bookie {self.bookie} ({host}:{port})"
-        link = self._make_link(name, self._up, self._down)
-        self._reactor.connectTCP(host, port, LinkFactory(link, self._failed), timeout=self._options.connect_timeout_ms / 1000)
+            raise BookieHandleNotAvailable("it is not registered, so its address is unknown")
+        return address
 
     def _up(self, link: Link) -> None:
         self._connecting = False
-        if self._closed is not None:
-            link.end(CLOSED, "this client was closed")
-            self._closed.callback(None)
-            return
         self.link = link
         waiting, self._waiting = self._waiting, []
         for use, refuse in waiting:
@@ -172,25 +193,26 @@ class Lane:
             else:  # the one before ended it
                 self._reactor.callLater(0, refuse, LOST, f"the connection to {link.name} was lost")
 
-    def _down(self, link: Link, code: int, reason: str) -> None:
-        if self.link is link:
-            self.link = None
+    def _down(self, link: Link) -> None:
+        if self.link is not link:  # it was not up yet: the attempt has failed
+            return
+        self.link = None
         if link.heard:
             self._wait_ms = 0
-        else:  # a starting or stopping bookie accepts and closes at once (spec wire-protocol.md 10.2.10)
+        else:
             self._leave_alone()
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, failure: Failure) -> None:
+        """Among others: a starting or stopping bookie accepts and closes at once (spec wire-protocol.md 10.2.10)."""
         self._connecting = False
-        if self._closed is not None:
-            self._closed.callback(None)
+        if self._closed:
             return
+        reason = failure.getErrorMessage()
         self._leave_alone()
         self._log.info("bookie {bookie} can't be reached: {reason}", bookie=self.bookie, reason=reason)
         self._refuse_all(LOST, f"bookie {self.bookie} can't be reached: {reason}")
 
     def _leave_alone(self) -> None:
-        self._address = None  # it may have moved
         options = self._options
         self._wait_ms = min(max(self._wait_ms * 2, options.reconnect_wait_ms_min), options.reconnect_wait_ms_max)
         self._not_before = self._reactor.seconds() + self._wait_ms / 1000
@@ -207,3 +229,8 @@ def address_in(bookie: str) -> tuple[str, int] | None:
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         return None
     return host, int(port)
+
+
+def serves_at(info: ServiceInfo, address: tuple[str, int]) -> bool:
+    """Whether a bookie announces that address."""
+    return any((each.host, each.port) == address for each in info.endpoints if each.protocol == BOOKIE_PROTOCOL)

@@ -1,8 +1,11 @@
 """
 One TCP connection to a bookie: bytes in and out, time-outs, and the end of everything that waits when it ends.
 
-Knows: how a connection of either generation lives and dies.  `link_v2` and `link_v3` add how answers find their requests.
-Does not know: which bookies exist, when to connect again (`lane`), what an answer means.
+Knows: how a connection of either generation lives and dies, and how it begins: the other side is asked who it is, over V3 also
+where V2 follows (spec wire-protocol.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
+Does not know: which bookies exist, who was meant and when to connect again (`lane`), what an answer means.
+
+Safety: nobody is given a connection, so nothing is asked of it, before that first answer.
 
 Rules (spec wire-protocol.md 10.2 and 13 "Client"): an answer that does not decode closes the connection; a connection that
 ends fails everything outstanding with -8; an answer to nothing that waits is ignored; every request has a time-out.  One sweep
@@ -22,9 +25,10 @@ from twisted.python.failure import Failure
 from quire.client.channel import AddChannel
 from quire.client.network import Clock, Timer, Transport
 from quire.conf.client import ClientOptions
+from quire.protocol import v3
 from quire.protocol.batch import AddBatch
-from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, Timeout, WireError
-from quire.protocol.messages import Reply
+from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, MalformedFrame, Timeout, WireError
+from quire.protocol.messages import BOOKIE_ID, BookieInfo, InfoReply, Reply
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,6 +37,9 @@ TIMED_OUT = Timeout.code
 CLOSED = ClientClosed.code
 SWEEPS_PER_TIMEOUT = 8
 SILENCE_FACTOR = 3  # a connection that brought no byte for this many time-outs, while requests expired on it, is given up
+ANSWER_BYTES_MORE = 1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
+WHO_TXN = 0  # transactions of requests begin at 1
+WHO = v3.pack_request(BookieInfo(BOOKIE_ID, WHO_TXN))
 
 Up = Callable[["Link"], None]
 Down = Callable[["Link", int, str], None]
@@ -56,8 +63,8 @@ class Waiting(Generic[A]):
 
 class Link(Protocol, ABC):
     """
-    A connection of one generation.  `up` is called once when it stands, `down(link, code, reason)` once when it ended after
-    that.  `name` is for the log: bookie, address, generation.
+    A connection of one generation.  `up` is called once, when the other side has said who it is; `down(link, code, reason)` once
+    when the connection ended, before that or after.  `name` is for the log: bookie, address, generation.
     """
 
     generation = 0
@@ -66,11 +73,14 @@ class Link(Protocol, ABC):
         self.clock = clock
         self.name = name
         self.serial = serial  # no two connections of a process share one
-        self.heard = 0  # bytes received
+        self.bookie: str | None = None  # who answers; None: it did not tell, as Apache's bookies do not
+        self.heard = 0  # bytes received since it is up
         self.writable = False  # False while the socket's buffer is full
         self._options = options
         self._up = up
         self._down = down
+        self._answer_bytes_max = options.frame_bytes_max + ANSWER_BYTES_MORE
+        self._asking: v3.Replies | None = v3.Replies(self._answer_bytes_max)  # until the other side has said who it is
         self._ended = False
         self._end: tuple[int, str] | None = None
         self._quiet_since = clock.seconds()  # no byte came since then, though something was, or should have been, answered
@@ -126,11 +136,13 @@ class Link(Protocol, ABC):
         handle = getattr(transport, "socket", None)  # none under a test's transport
         if handle is not None and self._options.tcp_user_timeout_ms and hasattr(socket, "TCP_USER_TIMEOUT"):
             handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._options.tcp_user_timeout_ms)
-        self.writable = True
         transport.registerProducer(self, True)
-        self._up(self)
+        transport.write(WHO)
 
     def dataReceived(self, data: bytes) -> None:
+        if self._asking is not None:
+            self._told(self._asking, data)
+            return
         self.heard += len(data)
         self._quiet_since = self.clock.seconds()
         self._doubted = False
@@ -138,8 +150,23 @@ class Link(Protocol, ABC):
         for reply in replies:
             self.take(reply)
         if failure is not None:
-            self._log.warn("closing the connection to {name}: its answer does not decode: {failure}", name=self.name, failure=failure)
-            self.end(LOST, f"{self.name} sent what does not decode: {failure}")
+            self._end_as_malformed(failure)
+
+    def _told(self, asking: v3.Replies, data: bytes) -> None:
+        """The first answer, with any status.  Nothing else was asked, so nothing else is listened to, and nothing can be half there."""
+        answers = [reply for reply in asking.feed(data) if isinstance(reply, InfoReply) and reply.txn == WHO_TXN]
+        if asking.failure is not None or (answers and asking.held):
+            self._end_as_malformed(asking.failure or MalformedFrame("more than was asked for"))
+        elif answers:
+            self.bookie = answers[0].bookie
+            self._asking = None
+            self._quiet_since = self.clock.seconds()
+            self.writable = True
+            self._up(self)
+
+    def _end_as_malformed(self, failure: WireError) -> None:
+        self._log.warn("closing the connection to {name}: its answer does not decode: {failure}", name=self.name, failure=failure)
+        self.end(LOST, f"{self.name} sent what does not decode: {failure}")
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.writable = False

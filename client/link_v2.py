@@ -4,7 +4,7 @@ A V2 connection: adds, reads and batch reads at the least cost per entry.
 Knows: that a V2 answer carries only (ledger, entry, operation), or a request id for batch reads (spec wire-protocol.md 2.6).  So
 on one connection at most one handle has a given key outstanding: `admits_adds` and `admits_read` say whether a key is free,
 and who finds it taken goes over V3, where every request has a number of its own.
-Does not know: fencing reads and recovery adds.  They never come here (architecture.md 2).
+Does not know: fencing reads, which never come here, and recovery adds, of which only those come that fit no V3 frame (`pool`).
 
 Safety: a key stays taken after its request expired, until the late answer came or the connection ended; so a late answer is
 never given to somebody else.
@@ -39,7 +39,7 @@ class LinkV2(Link):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._decoder = v2.Replies(self._options.frame_bytes_max)
+        self._decoder = v2.Replies(self._answer_bytes_max)
         self._channels: dict[int, AddChannel] = {}  # by ledger
         self._left: dict[int, Unanswered] = {}  # ledgers whose channel left before everything was answered
         self._reads: dict[tuple[int, int], Waiting[Answer]] = {}
@@ -47,8 +47,9 @@ class LinkV2(Link):
         self._batches: dict[int, Waiting[BatchAnswer]] = {}
         self._request_id = 0
 
-    def admits_adds(self, ledger: int) -> bool:
-        return ledger not in self._channels and ledger not in self._left
+    def admits_adds(self, ledger: int, channel: AddChannel | None = None) -> bool:
+        """Whether a new channel may send adds of the ledger, or `channel`, which may be the one that does already."""
+        return self._channels.get(ledger, channel) is channel and ledger not in self._left
 
     def admits_read(self, ledger: int, entry: int) -> bool:
         return (ledger, entry) not in self._reads and (ledger, entry) not in self._late

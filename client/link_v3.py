@@ -44,7 +44,9 @@ WRITE_LAC = 6  # operation numbers, which StatusReply carries
 FORCE = 10
 RUN_ENTRIES_MAX = 500  # reads in one emulated batch read
 ASSUMED_ENTRY_BYTES = 8192  # until a connection has seen an entry
+ADD_ENVELOPE_BYTES = 128  # more than an add's frame has around the entry body
 
+SendLarge = Callable[[AddChannel, AddBatch, int], None]
 Numbered = Read | ReadLac | WriteLac | Force | ListEntries | BookieInfo
 
 A = TypeVar("A")
@@ -195,12 +197,16 @@ class AddsRun:
 
 
 class LinkV3(Link):
+    """`send_large` takes an add whose frame would be above the limit that bookies have too."""
+
     generation = 3
 
-    def __init__(self, packing: Packing, *args: Any) -> None:
+    def __init__(self, packing: Packing, send_large: SendLarge, *args: Any) -> None:
         super().__init__(*args)
-        self._decoder = v3.Replies(self._options.frame_bytes_max)
+        self._decoder = v3.Replies(self._answer_bytes_max)
         self._packing = packing
+        self._send_large = send_large
+        self._body_bytes_max = self._options.frame_bytes_max - ADD_ENVELOPE_BYTES
         self._last_txn = 0
         self._table: RunTable[One | ReadRun | AddsRun] = RunTable()
         self._channels: list[AddChannel] = []  # several may serve one ledger
@@ -281,6 +287,10 @@ class LinkV3(Link):
         self._channels = [each for each in self._channels if each is not channel]
 
     def send_adds(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
+        if size + batch.digest.overhead > self._body_bytes_max:
+            ids, whole, size = self._without_large(channel, batch, ids, whole, size)
+            if not ids:
+                return
         run = AddsRun(channel, channel.took(ids, size))
         if whole:
             txn, frames = self._packing.whole(batch, self._last_txn)
@@ -288,6 +298,14 @@ class LinkV3(Link):
             self.write(frames)
         else:
             self.write(v3.pack_adds(batch, self._number(len(ids), run), ids))
+
+    def _without_large(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> tuple[Sequence[int], bool, int]:
+        """What is left of such a call when the adds that fit no frame have been given away."""
+        payload_bytes_max = self._body_bytes_max - batch.digest.overhead
+        large = {entry: len(batch.payloads[entry - batch.first]) for entry in ids if len(batch.payloads[entry - batch.first]) > payload_bytes_max}
+        for entry in large:
+            self._send_large(channel, batch, entry)
+        return [entry for entry in ids if entry not in large], whole and not large, size - sum(large.values())
 
     def channels(self) -> list[AddChannel]:
         return list(self._channels)

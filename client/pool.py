@@ -7,7 +7,8 @@ Does not know: ledgers' metadata, quorums, digests.
 
 Nothing here fails a Deferred: an answer carries a code (`answers`).
 
-Safety: a fencing read and a recovery add never travel over V2, whose answers can't tell them from plain ones.
+Safety: a fencing read and a recovery add never travel over V2, whose answers can't tell them from plain ones; but for a recovery
+add of an entry that filled a V2 frame and fits no V3 one, and then only while nobody else sends adds of its ledger there.
 """
 
 from collections import Counter
@@ -20,12 +21,13 @@ from twisted.internet.defer import Deferred, DeferredList
 from quire.client.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
 from quire.client.channel import AddChannel, AddSink
 from quire.client.lane import Lane
-from quire.client.link import Down, Link, Up
+from quire.client.link import LOST, Down, Link, Up
 from quire.client.link_v2 import LinkV2
 from quire.client.link_v3 import INFO, LAC, LIST, POLL, READ, SET_LAC, SYNC, Kind, LinkV3, Numbered, Packing
 from quire.client.network import Reactor
 from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
+from quire.protocol.batch import AddBatch
 from quire.protocol.messages import LAST_ENTRY, BookieInfo, Force, ListEntries, Read, ReadLac, WriteLac
 
 # SPDX-License-Identifier: Apache-2.0
@@ -68,6 +70,20 @@ class BookiePool:
 
         self._lane(bookie, 2).use(attach, channel.fail, patient=True)
         return channel
+
+    def _send_large(self, channel: AddChannel, batch: AddBatch, entry: int) -> None:
+        """One add of a V3 connection whose frame would be too large there: V2's is as large as the one that the entry came by."""
+
+        def send(link: Link) -> None:
+            if not channel.is_open:
+                return
+            if isinstance(link, LinkV2) and link.admits_adds(channel.ledger, channel):
+                channel.send_beside(link, batch, entry)
+            else:
+                reason = f"entry {entry} is too large for V3, and other adds of ledger {channel.ledger} are under way over V2"
+                self._reactor.callLater(0, channel.fail, LOST, reason)
+
+        self._lane(channel.bookie, 2).use(send, channel.fail, patient=True)
 
     def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]:
         """
@@ -172,7 +188,7 @@ class BookiePool:
 
             def make(name: str, up: Up, down: Down) -> Link:
                 arguments = (self._reactor, self._options, f"{name}, V{generation}", next(self._serials), up, down)
-                return LinkV2(*arguments) if generation == 2 else LinkV3(self._packing, *arguments)
+                return LinkV2(*arguments) if generation == 2 else LinkV3(self._packing, self._send_large, *arguments)
 
             lane = self._lanes[bookie, generation] = Lane(self._reactor, self._store, self._options, bookie, make)
             if self._closed:

@@ -88,6 +88,11 @@ class RangeReader:
         """The ensemble index that served best, to begin the next range with."""
         return self._machine.prefer
 
+    @property
+    def lac(self) -> int:
+        """A last add confirmed that what was read vouches for; -1: none."""
+        return self._machine.lac
+
     def following(self) -> Deferred[Run | None]:
         """One call at a time.  Fails when an entry can't be had from any replica."""
         if not self._begun:

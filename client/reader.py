@@ -9,6 +9,7 @@ Safety: nothing here fences.  The end that a reader shows never shrinks, and it 
 metadata; a bookie's unsigned hint only makes it ask again (D14).
 """
 
+import operator
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -27,13 +28,16 @@ from quire.client.spares import SUSPECT_SECONDS_MAX
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
-from quire.protocol.digest import Digest
+from quire.protocol.digest import ENTRY_ID_MAX, Digest
 from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, LedgerRecovery, NoSuchEntry, Read, Timeout, UnauthorizedAccess
 
 # SPDX-License-Identifier: Apache-2.0
 
 DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
+REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
+REST_SECONDS_MAX = 1.0
+READ_ON = ReadLimits(bytes_max=16 << 10, entries_max=4, pieces=1, batch=False)  # so much at a time of what is not confirmed, only to see what it carries
 
 
 class ReaderPool(ReadPool, Protocol):
@@ -116,6 +120,7 @@ class Reader:
         self._watch: Watch | None = None
         self._ended = ""
         self._gone = False  # the ledger was deleted
+        self._rest = 0.0  # seconds that lie between two questions of a tail, for the last answer brought nothing
         self._reads: set[RangeReader] = set()
         self._waiting: set[Deferred[None]] = set()  # those who wait for news of the metadata
         self._log = Logger()
@@ -148,7 +153,7 @@ class Reader:
         return self._length
 
     def read(self, first: int, last: int) -> Deferred[list[Entry]]:
-        """Entries first..last, both included.  `ValueError` unless 0 <= first <= last; `Read` (-1) past `last_entry_id`."""
+        """Entries first..last, both included.  `ValueError` unless 0 <= first <= last < 2^63; `Read` (-1) past `last_entry_id`."""
         return Deferred.fromCoroutine(self._read(first, last, False))
 
     def read_unconfirmed(self, first: int, last: int) -> Deferred[list[Entry]]:
@@ -255,9 +260,14 @@ class Reader:
             done.callback(None)
 
     def _confirmed(self, coverage: Coverage) -> None:
+        self._confirm(coverage.lac)
         if not self.closed:
-            self._lac = max(self._lac, coverage.lac)
             self._length = max(self._length, coverage.length)
+
+    def _confirm(self, lac: int) -> None:
+        """Bytes whose digest is right say so."""
+        if not self.closed:
+            self._lac = max(self._lac, lac)
 
     async def _read_last_confirmed(self) -> int:
         self._check_open()
@@ -316,22 +326,25 @@ class Reader:
     async def _await_news(self, seconds: float) -> None:
         """
         Waits at a bookie of the last ensemble, and the longer it lasts at further ones, until one has news, or the metadata has, or
-        `seconds` are over.
+        `seconds` are over.  After an answer that came early and brought nothing that could be verified the next round begins later and later.
         """
         bookies = self._record.metadata.last_fragment.bookies
-        known = self._lac
+        known, asked_at = self._lac, self._clock.seconds()
         polled = self._poll(bookies, known, seconds)
-        found = await self._first_of(polled, seconds)
-        if not polled.called:
-            polled.callback(None)  # asks nobody else
+        try:
+            found = await self._first_of(polled, seconds)
+        finally:
+            if not polled.called:
+                polled.callback(None)  # asks nobody else
         if self._ended:
             raise ClientClosed(f"ledger {self.id}: {self._ended}")
         if found is None or self.closed or self._gone:
             return
         index, answer = found
         self._prefer = index
+        hint = -1 if answer.lac is None else answer.lac
         failed = answer.code != OK and answer.code not in NEGATIVE
-        if failed or answer.lac is None or answer.lac <= known:
+        if failed or hint <= known:
             # Nothing there: another bookie may know more (this one may be behind, or out of the ensemble by now).
             self._prefer = (index + 1) % len(bookies)
             if answer.code != OK:
@@ -341,6 +354,39 @@ class Reader:
         except LedgerError as error:
             self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
             await self._pause(min(seconds, POLL_PAUSE_SECONDS))
+        if hint > known == self._lac:
+            # The highest entries carry an old LAC where ids are out of order.  Or the hint is wrong.
+            self._prefer = (index + 1) % len(bookies)
+            for first in (hint + 1, known + 1):
+                if first <= ENTRY_ID_MAX and await self._read_on(first, first, known):
+                    await self._read_on(first + 1, ENTRY_ID_MAX, known)
+        most = min(REST_SECONDS_MAX, self._options.long_poll_ms / 1000)
+        waited = self._clock.seconds() - asked_at
+        if self._lac > known:
+            self._rest = 0.0
+        elif answer.code == OK and (hint > known or waited < most) and not self._ended:
+            self._rest = min(2 * self._rest or REST_SECONDS_MIN, most)
+            await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
+
+    async def _read_on(self, first: int, last: int, known: int) -> bool:
+        """
+        Looks at entries that are not known to be confirmed, from `first` to the first that is missing or to `last`, until one carries a higher LAC than
+        `known`; whether none did and none is missing.
+        """
+        if self._lac > known or self.closed or self._ended or first > last:
+            return False
+        reading = self._begin_reading(first, last, READ_ON)
+        try:
+            while await reading.following() is not None:
+                self._confirm(reading.lac)
+                if self._lac > known:
+                    return False
+            return True
+        except LedgerError as error:
+            self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
+            return False
+        finally:
+            self._end_reading(reading)
 
     def _poll(self, bookies: Sequence[str], known: int, seconds: float) -> Deferred[tuple[int, Answer] | None]:
         """The first answer of any bookie, and whose it is: one is asked now, another one after each wait that the options name."""
@@ -373,16 +419,19 @@ class Reader:
 
     def _first_of(self, polled: Deferred[Any], seconds: float) -> Deferred[Any]:
         """The poll's answer, or None at the first news of the metadata or after `seconds`."""
-        first: Deferred[Any] = Deferred()
+        first: Deferred[Any] = Deferred(lambda _first: forget())
         changed: Deferred[None] = Deferred()
         self._waiting.add(changed)
         timer = self._clock.callLater(seconds, lambda: settle(None))
 
+        def forget() -> None:
+            if timer.active():
+                timer.cancel()
+            self._waiting.discard(changed)
+
         def settle(result: Any) -> None:
             if not first.called:
-                if timer.active():
-                    timer.cancel()
-                self._waiting.discard(changed)
+                forget()
                 first.callback(result)
 
         changed.addCallback(settle)
@@ -403,8 +452,9 @@ class Reader:
         return Read(f"ledger {self.id}: entry {entry} lies past {self._lac}, {end}")
 
     async def _read(self, first: int, last: int, unconfirmed: bool) -> list[Entry]:
-        if not 0 <= first <= last:
-            raise ValueError(f"a range of entries must be 0 <= first <= last, not {first} to {last}")
+        first, last = operator.index(first), operator.index(last)
+        if not 0 <= first <= last <= ENTRY_ID_MAX:
+            raise ValueError(f"a range of entries must be 0 <= first <= last <= 2^63 - 1, not {first} to {last}")
         self._check_open()
         if unconfirmed and self.closed:
             last = min(last, self._lac)
@@ -447,18 +497,25 @@ class Reader:
         return self._record.current.version != version and not self._ended
 
     async def _runs_as_known(self, first: int, last: int) -> AsyncGenerator[Run, None]:
-        fragments = self._record.metadata.fragment_ranges()
-        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
-            self._suspects_since = self._clock.seconds()
-            self._suspects.clear()
-        ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
-        machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, self._limits, self._prefer, self._suspects, ranks)
-        reading = RangeReader(self._clock, self._pool, self.id, machine, self._speculation, self._notes)
-        self._reads.add(reading)
+        reading = self._begin_reading(first, last, self._limits)
         try:
             while (run := await reading.following()) is not None:
                 yield run
         finally:
             self._prefer = reading.prefer
-            self._reads.discard(reading)
-            reading.stop()
+            self._end_reading(reading)
+
+    def _begin_reading(self, first: int, last: int, limits: ReadLimits) -> RangeReader:
+        fragments = self._record.metadata.fragment_ranges()
+        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
+            self._suspects_since = self._clock.seconds()
+            self._suspects.clear()
+        ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
+        machine = RangeRead(self.id, self._quorums, self._digest, fragments, first, last, limits, self._prefer, self._suspects, ranks)
+        reading = RangeReader(self._clock, self._pool, self.id, machine, self._speculation, self._notes)
+        self._reads.add(reading)
+        return reading
+
+    def _end_reading(self, reading: RangeReader) -> None:
+        self._reads.discard(reading)
+        reading.stop()

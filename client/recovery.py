@@ -64,6 +64,7 @@ class Recovery:
         quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._machine = r.RecoveryMachine(record.ledger, quorums, digest, limits)
         self._done: Deferred[LedgerMetadata] = Deferred()
+        self._under_way: set[Deferred[Any]] = set()
         self._ended = False
         self._log = Logger()
         perform: dict[type, Callable[[Any], None]] = {
@@ -84,12 +85,17 @@ class Recovery:
         return self._done
 
     def stop(self) -> None:
-        """The client is closed."""
+        """The client is closed, or nobody waits for the end any more: nothing further is asked, and no edit is tried again."""
         self._shell.feed(a.Shutdown())
 
     def _later(self, made: Any, feed: Callable[[Any], Any]) -> None:
         """Feeds what a Deferred brings; a failure that is nobody's answer ends the attempt."""
-        made.addCallback(feed).addErrback(lambda failure: self._give_up(failure.getErrorMessage()))
+        self._under_way.add(made)
+        made.addBoth(self._came, made).addCallback(feed).addErrback(lambda failure: self._give_up(failure.getErrorMessage()))
+
+    def _came(self, result: Any, made: Any) -> Any:
+        self._under_way.discard(made)
+        return result
 
     def _mark(self, effect: r.MarkInRecovery) -> None:
         self._later(Deferred.fromCoroutine(self._marking()), self._shell.feed)
@@ -164,4 +170,6 @@ class Recovery:
     def _end(self, tell: Callable[[], None]) -> None:
         if not self._ended:
             self._ended = True
+            for made in list(self._under_way):
+                made.cancel()
             tell()

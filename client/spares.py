@@ -4,6 +4,8 @@ Picking bookies: ensembles for new ledgers, replacements for failed ones.
 Knows: which bookies are registered (from the store), which of them failed for this client lately (`health`), and that a policy has to
 be told of places and weights before it chooses.
 Does not know: how to choose among equals (`placement`), what a ledger does with the answer.
+
+It chooses among whom the store's handle has heard of, and asks anew only where these are too few: one who has just left is tried and fails.
 """
 
 from collections.abc import Collection
@@ -62,9 +64,9 @@ class Spares:
         """Who failed lately and has been registered ever since; one that left and came back has a clean slate.  And the quarantine."""
         return self._health.suspects(registered)
 
-    async def available(self) -> list[str]:
-        """The writable bookies, of whom the policy now knows what it may have to.  `MetaStore`."""
-        bookies: BookieList = await self._store.bookies()
+    async def available(self, ask: bool = False) -> list[str]:
+        """The writable bookies, as far as was heard or as they are now, of whom the policy now knows what it may have to.  `MetaStore`."""
+        bookies: BookieList = await (self._store.bookies() if ask else self._store.known_bookies())
         self._health.registered = bookies
         if self._topology is not None:
             await self._topology.learn(bookies.writable)
@@ -74,7 +76,12 @@ class Spares:
 
     async def ensemble(self, size: int, wish: Wish = Wish()) -> list[str]:
         """Bookies for a new ledger.  `NotEnoughBookies` with the numbers; `MetaStore`."""
-        available = await self.available()
+        try:
+            return self._ensemble_of(await self.available(), size, wish)
+        except NotEnoughBookies:
+            return self._ensemble_of(await self.available(ask=True), size, wish)
+
+    def _ensemble_of(self, available: list[str], size: int, wish: Wish) -> list[str]:
         suspects = self.suspects(available)
         try:
             return self.placement.new_ensemble(available, size, suspects, wish=wish)
@@ -86,9 +93,12 @@ class Spares:
     async def replace(self, wanted: StoreEnsemble, wish: Wish = Wish()) -> Picked:
         """Replacements for the failed bookies of an ensemble.  A store that can't be asked means that there is none."""
         try:
-            available = await self.available()
+            picked = self._replace_from(await self.available(), wanted, wish)
+            return picked if not picked.shortage else self._replace_from(await self.available(ask=True), wanted, wish)
         except MetaStore as error:
             return Picked(wanted.bookies, f"no spare could be looked up: {error}", frozenset())
+
+    def _replace_from(self, available: list[str], wanted: StoreEnsemble, wish: Wish) -> Picked:
         bookies, failed = list(wanted.bookies), [bookie for _index, bookie in wanted.failed]
         suspects = self.suspects(available)
         shortage = ""

@@ -184,3 +184,7 @@ class Topology:
             self._places.update(await self._source(hosts))
         except (OSError, ValueError, LedgerError) as error:
             self._log.error("the places of {bookies} are not known: {why}", bookies=", ".join(hosts), why=str(error))
+        except BaseException:  # cancelled: the next who wants to know asks again
+            for bookie in hosts:
+                self._asked.pop(bookie, None)
+            raise

@@ -8,7 +8,7 @@ Does not know: who is chosen.
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 
 from quire.client.answers import InfoAnswer
 from quire.protocol.errors import OK
@@ -43,7 +43,9 @@ class Weights:
         """Asks those of whom nothing is known, or nothing new; one that does not answer is asked again at the next choice."""
         now = self._seconds()
         stale = [bookie for bookie in sorted(bookies) if self._asked.get(bookie, -self._interval) <= now - self._interval]
-        for bookie, answer in zip(stale, await gatherResults([self._info(bookie) for bookie in stale]), strict=True):
+        asked = [self._info(bookie) for bookie in stale]
+        for bookie, one in zip(stale, asked, strict=True):
+            answer = await one
             if answer.code == OK:
                 self._free[bookie] = answer.free_bytes or 0
                 self._asked[bookie] = now

@@ -8,12 +8,13 @@ One Deferred per append_many.  Appends that come while others are under way are 
 leave as one batch.
 """
 
+import operator
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
-from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -206,8 +207,8 @@ class Writer:
         return done
 
     def append_at(self, entry_id: int, data: bytes) -> Deferred[int]:
-        """Appends under an id of the caller's choice (advanced writers): acknowledged once every lower id is."""
-        data = _as_bytes(data)
+        """Appends under an id of the caller's choice, 0 to 2^63 - 1 (advanced writers): acknowledged once every lower id is."""
+        entry_id, data = operator.index(entry_id), _as_bytes(data)
         if len(data) > self._payload_bytes_max:
             return fail(self._too_large(len(data)))
         done: Deferred[int] = Deferred()
@@ -220,9 +221,13 @@ class Writer:
         """Fires when an append would be sent at once instead of waiting for the window."""
         if self._shell.dead or (not self._machine.crowded and not self._gathered):
             return succeed(None)
-        done: Deferred[None] = Deferred()
+        done: Deferred[None] = Deferred(self._not_waiting)
         self._ready.append(done)
         return done
+
+    def _not_waiting(self, done: Deferred[None]) -> None:
+        if done in self._ready:
+            self._ready.remove(done)
 
     def force(self) -> Deferred[None]:
         """
@@ -455,7 +460,8 @@ class Writer:
         self._check_none_is_out(head)
         # A channel that loses its connection ends this handle, so one without a connection is only being connected to for the first time.
         before = [self._pool.connection_of(bookie) if carrying else None for bookie, carrying in zip(bookies, machine.carrying, strict=True)]
-        codes = await gatherResults([self._pool.force(bookie, self.id) for bookie in bookies])
+        asked = [self._pool.force(bookie, self.id) for bookie in bookies]
+        codes = [await one for one in asked]
         after = [self._pool.connection_of(bookie) for bookie in bookies]
         failed = [describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK]
         if (
@@ -510,7 +516,8 @@ class Writer:
             return
         body = digest.lac_body(self.id, lac)
         bookies = [self._machine.bookies[index] for index in self._quorums.write_set(lac)]
-        codes = cast("list[int]", await gatherResults([self._pool.write_lac(bookie, self.id, digest.master_key, body, lac) for bookie in bookies]))
+        asked = [self._pool.write_lac(bookie, self.id, digest.master_key, body, lac) for bookie in bookies]
+        codes = [await one for one in asked]
         taken = codes.count(OK)
         if taken < self._quorums.ack:
             failed = "; ".join(describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK)

@@ -39,7 +39,9 @@ class ClientOptions(BaseModel):
     )
 
     # connections
-    connect_timeout_ms: int = option(10_000, ge=1, key="clientConnectTimeoutMillis", unit="ms", description="how long a TCP connect may take")
+    connect_timeout_ms: int = option(
+        10_000, ge=1, key="clientConnectTimeoutMillis", unit="ms", description="how long it may take to look a bookie up, connect and hear who it is"
+    )
     reconnect_wait_ms_min: int = option(
         20, ge=0, key="reconnectWaitMillisMin", unit="ms", description="a bookie that refused is left alone for this long, twice as long at each failure"
     )
@@ -48,7 +50,7 @@ class ClientOptions(BaseModel):
         20_000, ge=0, key="clientTcpUserTimeoutMillis", unit="ms", description="the kernel gives up unacknowledged bytes after this; 0: its own default"
     )
     frame_bytes_max: int = option(
-        5_242_880, ge=4096, key="nettyMaxFrameSizeBytes", unit="bytes", description="largest frame sent or taken, its length field included"
+        5_242_880, ge=4096, key="nettyMaxFrameSizeBytes", unit="bytes", description="largest frame sent, its length field included; answers may be 1 KiB larger"
     )
 
     # requests

@@ -37,6 +37,7 @@ from quire.metadata.store import (
     LedgerWatcher,
     MetadataStore,
     NotRegistered,
+    Progress,
     ReactorTime,
     ServiceInfo,
     Versioned,
@@ -100,9 +101,13 @@ class MemoryCluster:
     read_only: dict[str, Registration] = field(default_factory=dict)
     next_ledger: int = 0
     deletions: int = 0
+    changes: int = 0
+    set_back: bytes = b""  # what is noted about that
     repairs: dict[int, int] = field(default_factory=dict)  # ledger -> session that repairs it
     next_session: int = 0
     listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
+    # Told of each registration and lock that is removed by a call: what, of which bookie or ledger, whose session made it, and in whose it was removed.
+    went: Callable[[str, object, int, int], None] = field(default=lambda *_: None)
     random: Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +130,7 @@ class MemoryCluster:
         self.changed()
 
     def changed(self) -> None:
+        self.changes += 1
         for listener in list(self.listeners):
             listener()
 
@@ -152,6 +158,7 @@ class MemoryStore(MetadataStore):
         self._looking = False
         self._looks: list[Callable[[], None]] = []  # one per watch and waiting registration: look whether something is new
         self._lost: list[Callable[[], None]] = []
+        self._own: dict[str, tuple[int, bool]] = {}  # bookies that are registered here: the session, and whether read-only
         cluster.listeners.append(self._look_soon)
         self._session = self._new_session()
 
@@ -203,8 +210,19 @@ class MemoryStore(MetadataStore):
     def _look(self) -> None:
         self._looking = False
         if not self._closed:
+            self._look_at_own()
             for look in list(self._looks):
                 look()
+
+    def _look_at_own(self) -> None:
+        """Tells of registrations that somebody else has removed."""
+        for bookie, (session, read_only) in list(self._own.items()):
+            held = self.shared.lists(read_only).get(bookie)
+            if session != self._session:
+                del self._own[bookie]  # it went with its session
+            elif held is None or held.session != session:
+                del self._own[bookie]
+                self._tell_lost()
 
     def close(self) -> Deferred[None]:
         if not self._closed:
@@ -262,6 +280,7 @@ class MemoryStore(MetadataStore):
         self.shared.instance_id = None
         self.shared.ledgers.clear()
         self.shared.cookie_of.clear()
+        self.shared.set_back = b""
         self.shared.changed()
 
     # -- ledgers ---------------------------------------------------------------------------------------------------
@@ -278,6 +297,32 @@ class MemoryStore(MetadataStore):
             raise LedgerIdOverflow(f"{self.uri} has no ledger ids left")
         self.shared.next_ledger = ledger + 1
         return ledger
+
+    def progress(self) -> Deferred[Progress]:
+        return self._run("progress", self._progress)
+
+    def _progress(self) -> Progress:
+        self._cluster()
+        return Progress(self.shared.changes, self.shared.next_ledger)
+
+    def raise_ledger_ids(self, first: int) -> Deferred[None]:
+        return self._run("raise_ledger_ids", self._raise_ledger_ids, first)
+
+    def _raise_ledger_ids(self, first: int) -> None:
+        self._cluster()
+        self.shared.next_ledger = max(self.shared.next_ledger, first)
+
+    def read_set_back(self) -> Deferred[bytes]:
+        return self._run("read_set_back", lambda: self.shared.set_back)
+
+    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
+        return self._run("swap_set_back", self._swap_set_back, old, new)
+
+    def _swap_set_back(self, old: bytes, new: bytes) -> bool:
+        if self.shared.set_back != old:
+            return False
+        self.shared.set_back = new
+        return True
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         return self._run("create_ledger", self._create_ledger, ledger, metadata)
@@ -336,12 +381,13 @@ class MemoryStore(MetadataStore):
             return None
         owner = self.shared.repairs[ledger] = self._session
 
-        def release() -> Deferred[None]:
-            if self.shared.repairs.get(ledger) == owner:
-                del self.shared.repairs[ledger]
-            return succeed(None)
+        return lambda: self._run("release_repair", lambda ledger: self._release_repair(ledger, owner), ledger)
 
-        return release
+    def _release_repair(self, ledger: int, session: int) -> None:
+        held = self.shared.repairs.get(ledger)
+        if held == session:
+            del self.shared.repairs[ledger]
+            self.shared.went("repair lock", ledger, held, session)
 
     def ledger_deletions(self) -> Deferred[int | None]:
         return self._run("ledger_deletions", lambda: self.shared.deletions)
@@ -406,6 +452,7 @@ class MemoryStore(MetadataStore):
         if any(held[bookie].session != self._session for held in (mine, other) if bookie in held):
             return False
         mine[bookie] = Registration(self._session, info)
+        self._own[bookie] = self._session, read_only
         other.pop(bookie, None)
         self.shared.changed()
         return True
@@ -438,11 +485,17 @@ class MemoryStore(MetadataStore):
         timer = self._reactor.callLater(self._timeout, too_late)
 
     def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
-        return self._run("unregister_bookie", self._unregister, bookie, read_only)
+        session = self._session
+        if self._own.get(bookie) == (session, read_only):
+            del self._own[bookie]
+        return self._run("unregister_bookie", lambda bookie, read_only: self._unregister(bookie, read_only, session), bookie, read_only)
 
-    def _unregister(self, bookie: str, read_only: bool) -> None:
-        if self.shared.lists(read_only).pop(bookie, None) is None:
-            raise NotRegistered(f"{self.uri}: {bookie} is not registered")
+    def _unregister(self, bookie: str, read_only: bool, session: int) -> None:
+        held = self.shared.lists(read_only).get(bookie)
+        if held is None or held.session != session:
+            raise NotRegistered(f"{self.uri}: {bookie} is not registered by this session")
+        del self.shared.lists(read_only)[bookie]
+        self.shared.went("registration", bookie, held.session, session)
         self.shared.changed()
 
     def bookies(self) -> Deferred[BookieList]:

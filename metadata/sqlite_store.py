@@ -14,7 +14,7 @@ Safety: nothing is answered before it is committed; a commit that fails fails ev
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -30,7 +30,7 @@ from quire.metadata import sqlite_tables as tables
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
 from quire.metadata.session_file import Boottime, SessionFile, forget, is_alive
 from quire.metadata.sqlite_tables import Connection
-from quire.metadata.sqlite_watches import Watches
+from quire.metadata.sqlite_watches import BOOKIES, EVERYTHING, Watches
 from quire.metadata.store import (
     ANY,
     CLOSED_MESSAGE,
@@ -42,6 +42,7 @@ from quire.metadata.store import (
     Cluster,
     LedgerWatcher,
     MetadataStore,
+    Progress,
     Reactor,
     ServiceInfo,
     Timer,
@@ -69,12 +70,13 @@ RETIRE_S = 5.0  # how long close() waits for the thread's last job
 
 @dataclass(slots=True)
 class Job:
-    """One call on the store's thread.  Jobs that write share a transaction with their neighbours."""
+    """One call on the store's thread.  Jobs that write share a transaction with their neighbours, and say what they may change."""
 
     work: Callable[[Connection], Any]
     answer: "Deferred[Any]"
     writes: bool = False
     creates: bool = False  # may make the file
+    changes: tuple[int, ...] = ()  # the watched things that it may change: ledgers, BOOKIES, EVERYTHING
     result: Any = None
     error: Exception | None = None
 
@@ -109,6 +111,7 @@ class SQLiteFile:
                 broken = error if isinstance(error, LedgerError) else MetaStore(f"{self._uri}: {error}")
                 for job in group:
                     job.fail(broken)
+                    job.changes = (EVERYTHING,) if job.writes else ()
             start = end
 
     def _attempt(self, connection: sqlite3.Connection, job: Job) -> None:
@@ -124,6 +127,7 @@ class SQLiteFile:
 
     def _transaction(self, connection: sqlite3.Connection, group: Sequence[Job]) -> None:
         connection.execute("BEGIN IMMEDIATE")
+        before = connection.total_changes
         try:
             for job in group:
                 connection.execute("SAVEPOINT job")
@@ -131,6 +135,8 @@ class SQLiteFile:
                 if job.error is not None:
                     connection.execute("ROLLBACK TO job")
                 connection.execute("RELEASE job")
+            if connection.total_changes != before:
+                tables.count_change(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -149,16 +155,32 @@ class SQLiteFile:
         try:
             connection.execute("PRAGMA synchronous=FULL")
             if create and tables.is_empty(connection):
-                connection.execute("PRAGMA journal_mode=WAL")
+                self._keep_log(connection)
                 connection.execute("BEGIN IMMEDIATE")
                 tables.make_tables(connection)
                 connection.execute("COMMIT")
             tables.check_tables(connection, self._uri)
+            self._keep_log(connection)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
+
+    def _keep_log(self, connection: sqlite3.Connection) -> None:
+        """
+        WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose removal nobody syncs (synchronous=FULL does
+        not), so that a power loss could bring it back and undo what was told.
+        """
+        if tables.scalar(connection, "PRAGMA journal_mode") == "wal":
+            return
+        try:
+            mode = tables.scalar(connection, "PRAGMA journal_mode=WAL")
+        except sqlite3.Error as error:
+            mode = str(error)
+        if mode != "wal":
+            next_step = "put the file where this process may write, on a local file system, see that no other program holds it, and try again"
+            raise MetaStore(f"{self._uri} has no write-ahead log and can't be given one ({mode}), without which a power loss may undo a change: {next_step}")
 
     def close(self) -> None:
         if self._connection is not None:
@@ -184,6 +206,7 @@ class SQLiteStore(MetadataStore):
         self._session: SessionFile | None = None
         self._opening: list[Deferred[str]] = []  # who waits for the session that is being made
         self._lost: list[Callable[[], None]] = []
+        self._own: dict[str, tuple[str, bool]] = {}  # bookies that are registered here: the session, and whether read-only
         self._heartbeat: Timer | None = None
         self._watches = Watches(reactor, self.uri, POLL_S, self.run, self._dead, self.bury)
 
@@ -195,20 +218,19 @@ class SQLiteStore(MetadataStore):
         self._reactor.callFromThread(self._answer, jobs)
 
     def _answer(self, jobs: list[Job]) -> None:
-        if any(job.writes for job in jobs):
-            self._watches.look_soon()
+        self._watches.wrote({each for job in jobs for each in job.changes})
         for job in jobs:
             if job.error is not None:
                 job.answer.errback(job.error)
             else:
                 job.answer.callback(job.result)
 
-    def run(self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False) -> Deferred[T]:
+    def run(self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False, changes: tuple[int, ...] = ()) -> Deferred[T]:
         """Runs `work(connection)` on the thread; in a transaction if it writes.  It always ends: a disk that hangs is `MetaStore`."""
         if self._closed:
             return fail(MetaStore(CLOSED_MESSAGE))
         answer: Deferred[T] = Deferred()
-        self._worker.submit(Job(work, answer, writes, creates))
+        self._worker.submit(Job(work, answer, writes, creates, changes))
         return self._bounded(answer)
 
     def _bounded(self, answer: Deferred[T]) -> Deferred[T]:
@@ -309,19 +331,35 @@ class SQLiteStore(MetadataStore):
         if session is None or self._closed:
             return
 
-        def beat(connection: Connection) -> bool:
+        def beat(connection: Connection) -> tuple[bool, set[tuple[str, bool]]]:
             session.beat()
-            return tables.has_session(connection, session.name)
+            return tables.has_session(connection, session.name), tables.registered(connection, session.name)
 
+        expected = dict(self._own)
         try:
-            alive = await self.run(beat)
+            alive, registered = await self.run(beat)
         except LedgerError as error:
             log.warn("{uri}: heartbeat failed: {error}", uri=self.uri, error=str(error))
-            alive = True  # nobody said otherwise
+            alive, registered = True, None  # nobody said otherwise
         if not alive:
             await self._lose(session)
         elif not self._closed and self._session is session:
             self._beat_later()
+            if registered is not None:
+                self._compare(expected, session.name, registered)
+
+    def _compare(self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]) -> None:
+        """Tells of registrations that somebody else has removed; one that was made or given up since the look began is left to the next look."""
+        gone = [bookie for bookie, own in expected.items() if own[0] == session and self._own.get(bookie) == own and (bookie, own[1]) not in registered]
+        for bookie in gone:
+            log.warn("{uri}: the registration of {bookie} is gone, and not by this process", uri=self.uri, bookie=bookie)
+            del self._own[bookie]
+        if gone:
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        for fn in list(self._lost):
+            tell(fn)
 
     async def _lose(self, session: SessionFile) -> None:
         """Others ended the session: forget it, make a new one, then tell."""
@@ -329,14 +367,14 @@ class SQLiteStore(MetadataStore):
             return
         log.warn("{uri}: the session expired, its registrations are gone", uri=self.uri)
         self._session = None
+        self._own.clear()
         session.close()
         try:
             await self._session_name()
         except LedgerError as error:
             log.error("{uri}: no new session: {error}", uri=self.uri, error=str(error))
         if not self._closed:
-            for fn in list(self._lost):
-                tell(fn)
+            self._tell_lost()
 
     def _is_alive(self, name: str, timeout_ms: int) -> bool:
         """On the thread: whether the owner of a session lives."""
@@ -365,12 +403,24 @@ class SQLiteStore(MetadataStore):
             self._bury(self._dead(connection), connection)
             tables.destroy_cluster(connection, self.uri, instance_id)
 
-        return self.run(destroy, writes=True)
+        return self.run(destroy, writes=True, changes=(EVERYTHING,))
 
     # -- ledgers ---------------------------------------------------------------------------------------------------
 
     def new_ledger_id(self) -> Deferred[int]:
         return self.run(lambda connection: tables.new_ledger_id(connection, self.uri), writes=True)
+
+    def progress(self) -> Deferred[Progress]:
+        return self.run(lambda connection: tables.progress(connection, self.uri))
+
+    def raise_ledger_ids(self, first: int) -> Deferred[None]:
+        return self.run(lambda connection: tables.raise_ledger_ids(connection, self.uri, first), writes=True)
+
+    def read_set_back(self) -> Deferred[bytes]:
+        return self.run(tables.read_set_back)
+
+    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
+        return self.run(lambda connection: tables.swap_set_back(connection, old, new), writes=True)
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         if metadata.ctoken == 0 and metadata.format_version >= 3:
@@ -385,7 +435,7 @@ class SQLiteStore(MetadataStore):
             tables.create_ledger(connection, self.uri, ledger, data)
             return Versioned(metadata, 0)
 
-        return self.run(create, writes=True)
+        return self.run(create, writes=True, changes=(ledger,))
 
     def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:
         try:
@@ -407,14 +457,14 @@ class SQLiteStore(MetadataStore):
             tables.write_ledger(connection, self.uri, ledger, data, version)
             return Versioned(metadata, version + 1)
 
-        return self.run(write, writes=True)
+        return self.run(write, writes=True, changes=(ledger,))
 
     def delete_ledger(self, ledger: int) -> Deferred[None]:
         try:
             check_ledger_id(ledger)
         except LedgerError as error:
             return fail(error)
-        return self.run(lambda connection: tables.delete_ledger(connection, ledger), writes=True)
+        return self.run(lambda connection: tables.delete_ledger(connection, ledger), writes=True, changes=(ledger,))
 
     def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
         try:
@@ -445,8 +495,9 @@ class SQLiteStore(MetadataStore):
         deadline = self._reactor.seconds() + self._timeout + GRACE_S
         while True:
             name = await self._session_name()
-            outcome = await self.run(partial(self._try_register, name, bookie, info, read_only), writes=True)
+            outcome = await self.run(partial(self._try_register, name, bookie, info, read_only), writes=True, changes=(BOOKIES,))
             if outcome == "done":
+                self._own[bookie] = name, read_only
                 return
             if outcome == "lost" and self._session is not None and self._session.name == name:
                 await self._lose(self._session)
@@ -470,7 +521,10 @@ class SQLiteStore(MetadataStore):
         return "done"
 
     def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
-        return self.run(lambda connection: tables.unregister(connection, self.uri, bookie, read_only), writes=True)
+        session = self._session.name if self._session is not None else ""
+        if self._own.get(bookie) == (session, read_only):
+            del self._own[bookie]
+        return self.run(lambda connection: tables.unregister(connection, self.uri, session, bookie, read_only), writes=True, changes=(BOOKIES,))
 
     def bookies(self) -> Deferred[BookieList]:
         return Deferred.fromCoroutine(self._bookies())
@@ -488,7 +542,7 @@ class SQLiteStore(MetadataStore):
 
     def bury(self, names: Sequence[str]) -> Deferred[None]:
         """Removes sessions that were found dead; names are never used again, so this can't hit a living one."""
-        return self.run(partial(self._bury, names), writes=True)
+        return self.run(partial(self._bury, names), writes=True, changes=(BOOKIES,))
 
     def watch_bookies(self, fn: BookieWatcher) -> Watch:
         return self._watches.add_bookies(fn)

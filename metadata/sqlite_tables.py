@@ -21,6 +21,7 @@ from quire.metadata.store import (
     CookieExists,
     CookieNotFound,
     NotRegistered,
+    Progress,
     ServiceInfo,
     Versioned,
     WrongCluster,
@@ -33,6 +34,7 @@ from quire.protocol.errors import LedgerExist, LedgerIdOverflow, MetadataSeriali
 LAYOUT = "2\nquire.SQLiteLedgers:1"
 APPLICATION_ID = 0x71756972  # "quir": what file(1) and we recognise the file by
 SCHEMA_VERSION = 1
+VALUES_MAX = 500  # in one statement; SQLite took 999 once
 SCHEMA = (
     "CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL)",
     "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
@@ -116,6 +118,7 @@ def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
         raise WrongCluster(f"{uri}: stop its bookies first: {', '.join(alive)}")
     for table in ("cluster", "ledgers", "cookies"):
         connection.execute(f"DELETE FROM {table}")
+    connection.execute("DELETE FROM counters WHERE name = 'set back'")
 
 
 # -- ledgers -------------------------------------------------------------------------------------------------------
@@ -131,6 +134,34 @@ def new_ledger_id(connection: Connection, uri: str) -> int:
         raise LedgerIdOverflow(f"{uri} has no ledger ids left")
     connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger'", (ledger + 1,))
     return ledger
+
+
+def count_change(connection: Connection) -> None:
+    """Once in each transaction that changes something; a file of an earlier version counts from now on."""
+    connection.execute("INSERT INTO counters VALUES ('changes', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+
+
+def progress(connection: Connection, uri: str) -> Progress:
+    cluster(connection, uri)
+    found = dict(connection.execute("SELECT name, value FROM counters WHERE name IN ('changes', 'ledger')").fetchall())
+    return Progress(found.get("changes", 0), found["ledger"])
+
+
+def raise_ledger_ids(connection: Connection, uri: str, first: int) -> None:
+    cluster(connection, uri)
+    connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger' AND value < ?", (first, first))
+
+
+def read_set_back(connection: Connection) -> bytes:
+    """A text in the column of numbers: the tables stay as earlier versions know them."""
+    return str(scalar(connection, "SELECT value FROM counters WHERE name = 'set back'") or "").encode()
+
+
+def swap_set_back(connection: Connection, old: bytes, new: bytes) -> bool:
+    if read_set_back(connection) != old:
+        return False
+    connection.execute("INSERT OR REPLACE INTO counters VALUES ('set back', ?)", (new.decode(),))
+    return True
 
 
 def create_ledger(connection: Connection, uri: str, ledger: int, data: bytes) -> None:
@@ -156,6 +187,16 @@ def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, ver
 def delete_ledger(connection: Connection, ledger: int) -> None:
     if connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
         connection.execute("INSERT INTO counters VALUES ('deletions', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+
+
+def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
+    """Those of the ledgers that exist."""
+    wanted = list(ledgers)
+    found: dict[int, int] = {}
+    for start in range(0, len(wanted), VALUES_MAX):
+        some = wanted[start : start + VALUES_MAX]
+        found.update(connection.execute(f"SELECT id, version FROM ledgers WHERE id IN ({', '.join('?' * len(some))})", some).fetchall())
+    return found
 
 
 def absent_ledgers(connection: Connection, uri: str, ledgers: Sequence[int]) -> list[int]:
@@ -213,17 +254,32 @@ def register(connection: Connection, bookie: str, read_only: bool, session: str,
     connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ?", (bookie, int(not read_only)))
 
 
-def unregister(connection: Connection, uri: str, bookie: str, read_only: bool) -> None:
-    if connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ?", (bookie, int(read_only))).rowcount != 1:
-        raise NotRegistered(f"{uri}: {bookie} is not registered")
+def unregister(connection: Connection, uri: str, session: str, bookie: str, read_only: bool) -> None:
+    changed = connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ? AND session = ?", (bookie, int(read_only), session)).rowcount
+    if changed != 1:
+        raise NotRegistered(f"{uri}: {bookie} is not registered by this session")
+
+
+def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
+    """What a session has registered: bookie, whether read-only."""
+    return {(row[0], bool(row[1])) for row in connection.execute("SELECT bookie, read_only FROM bookies WHERE session = ?", (session,)).fetchall()}
+
+
+def bookie_rows(connection: Connection) -> list[tuple[str, int, bytes]]:
+    """Everybody who is registered, as it is stored: bookie, whether read-only, information."""
+    return connection.execute("SELECT bookie, read_only, info FROM bookies ORDER BY bookie").fetchall()
+
+
+def listed(rows: Iterable[tuple[str, int, bytes]]) -> BookieList:
+    writable: dict[str, ServiceInfo] = {}
+    read_only: dict[str, ServiceInfo] = {}
+    for bookie, is_read_only, info in rows:
+        (read_only if is_read_only else writable)[bookie] = service_info.decode_or_unknown(bookie, info)
+    return BookieList(writable, read_only)
 
 
 def bookies(connection: Connection) -> BookieList:
-    writable: dict[str, ServiceInfo] = {}
-    read_only: dict[str, ServiceInfo] = {}
-    for bookie, is_read_only, info in connection.execute("SELECT bookie, read_only, info FROM bookies ORDER BY bookie").fetchall():
-        (read_only if is_read_only else writable)[bookie] = service_info.decode_or_unknown(bookie, info)
-    return BookieList(writable, read_only)
+    return listed(bookie_rows(connection))
 
 
 # -- cookies -------------------------------------------------------------------------------------------------------

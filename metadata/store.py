@@ -12,10 +12,10 @@ Safety: a ledger's metadata changes only by compare-and-set on the version that 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults, maybeDeferred, succeed
 from twisted.logger import Logger
@@ -67,6 +67,14 @@ def pause(reactor: ReactorTime, seconds: float) -> Deferred[None]:
     return over
 
 
+async def at_once(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
+    """Runs a few requests at the same time; their results in order, or the first error."""
+    try:
+        return await gatherResults([Deferred.fromCoroutine(story) for story in stories], consumeErrors=True)
+    except FirstError as first:
+        first.subFailure.raiseException()
+
+
 def tell(fn: Callable[..., object], *values: object) -> None:
     """Calls a listener.  What it raises is logged; it hurts neither the store nor the other listeners."""
     maybeDeferred(fn, *values).addErrback(_complain)
@@ -101,6 +109,10 @@ class WrongCluster(MetaStore):
     """The cluster is not the one that was named, or its bookies still run."""
 
 
+class SetBack(MetaStore):
+    """The store knows less than was seen of it before, as after an old backup was put back: what it lacks is no evidence."""
+
+
 class CookieExists(MetaStore):
     """The bookie has a cookie already."""
 
@@ -131,6 +143,13 @@ class Cluster:
 
     instance_id: str
     layout: str
+
+
+class Progress(NamedTuple):
+    """How far a store has come.  Neither number ever falls, unless the store is set back to what it was before."""
+
+    changes: int  # grows with every change of a ledger, at least
+    next_ledger: int  # ids from here on were not given yet; callers may have chosen some
 
 
 BOOKIE_PROTOCOL = "bookie-rpc"
@@ -245,6 +264,22 @@ class MetadataStore(ABC):
         """An id that nobody had or will have, 0 to 2^63 - 2; gaps are normal, and order is not promised.  `LedgerIdOverflow`."""
 
     @abstractmethod
+    def progress(self) -> Deferred[Progress]:
+        """Of now: nothing that was answered before is missing in it.  `NoCluster`."""
+
+    @abstractmethod
+    def raise_ledger_ids(self, first: int) -> Deferred[None]:
+        """From now on no id below `first` is given; a store that is further already stays as it is.  `NoCluster`."""
+
+    @abstractmethod
+    def read_set_back(self) -> Deferred[bytes]:
+        """What bookies and an operator have noted here about a store that was set back; empty when nobody ever did."""
+
+    @abstractmethod
+    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
+        """Notes something else, unless it is not `old` any more what is noted: then False."""
+
+    @abstractmethod
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         """Stores new metadata and returns what was stored (with the creation token).  `LedgerExist`."""
 
@@ -283,10 +318,7 @@ class MetadataStore(ABC):
                 return True
             return False
 
-        try:
-            found = await gatherResults([Deferred.fromCoroutine(is_absent(ledger)) for ledger in ledgers], consumeErrors=True)
-        except FirstError as first:
-            first.subFailure.raiseException()
+        found = await at_once([is_absent(ledger) for ledger in ledgers])
         return [ledger for ledger, absent in zip(ledgers, found, strict=True) if absent]
 
     def ledger_deletions(self) -> Deferred[int | None]:
@@ -298,7 +330,7 @@ class MetadataStore(ABC):
     def lock_repair(self, ledger: int) -> Deferred[Callable[[], Deferred[None]] | None]:
         """
         Takes the lock under which one process at a time repairs a ledger: gives what releases it, or None: another one has it, or this store has no such
-        locks.  It goes with the session.
+        locks.  It goes with the session, and a release after that does nothing.
         """
         return succeed(None)
 
@@ -321,11 +353,15 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
-        """Takes it off one list.  `NotRegistered`."""
+        """Takes what this session registered off one list; another's is never touched.  `NotRegistered`."""
 
     @abstractmethod
     def bookies(self) -> Deferred[BookieList]:
         """Who is registered now."""
+
+    def known_bookies(self) -> Deferred[BookieList]:
+        """Who is registered as far as this handle has heard, which may be behind by a moment: to choose from, never as evidence."""
+        return self.bookies()
 
     @abstractmethod
     def watch_bookies(self, fn: BookieWatcher) -> Watch:
@@ -341,7 +377,10 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def on_session_lost(self, fn: Callable[[], None]) -> None:
-        """Calls `fn` after the session expired: registrations made through this handle are gone, and a new session is there to make them again."""
+        """
+        Calls `fn` when registrations made through this handle are gone: after the session expired, once a new one is there to make them again; or because
+        somebody removed one while the session lives.
+        """
 
     # -- cookies ---------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,9 @@ Knows: which node to make, and when to go on to the next.  Does not know: whethe
 
 Safety: the directories of the long ids are listed again for each id.  One who trusts an old list makes a deleted directory
 anew, whose numbers begin at 0 again: ids would repeat.  None is ever deleted here.
+
+Numbers can't be set, only used up: a raise makes and removes nodes, thousands in one transaction, some 50,000 a second.  Where that would take too long,
+in a directory of long ids, the next directory is made instead.
 """
 
 import re
@@ -25,6 +28,8 @@ from quire.protocol.errors import LedgerIdOverflow, MetaStore
 log = Logger()
 
 SHORT_END = (1 << 31) - 1  # the first number that is none
+USED_UP_AT_ONCE = 2000  # numbers, in one transaction: 200 kB of the 1 MiB that a server takes
+USED_UP_MAX = 10_000_000  # numbers of one directory of long ids; beyond that the next directory is made
 HIGH_HALF = re.compile(r"HOB-(\d{1,10})", re.ASCII)
 
 
@@ -55,10 +60,58 @@ class LedgerIds:
             self._long = True
         return await self._next_long()
 
+    async def position(self) -> int:
+        """The id that is drawn next, unless somebody draws one meanwhile; this draws none.  `NoCluster`."""
+        if self._layout is Layout.FLAT:
+            return await self._used(self._root)
+        if await self._session.exists(f"{self._root}/idgen-long") is None:
+            used = await self._used(f"{self._root}/idgen")
+            return used if used < SHORT_END else 1 << 32
+        high = await self._high()
+        return high << 32 | await self._used(self._directory(high)) if high else 1 << 32
+
+    async def _used(self, path: str) -> int:
+        """How many children were ever made below a znode: ZooKeeper's counter of their comings and goings says that."""
+        stat = await self._session.exists(path)
+        if stat is None:
+            if path == self._root or await self._session.exists(self._root) is None:
+                raise no_cluster(self._session.uri)
+            return 0
+        return int((stat.cversion + stat.numChildren) % (1 << 32)) >> 1
+
+    async def raise_to(self, first: int) -> None:
+        """
+        No id below `first` is drawn after this.  Who draws short ids goes on to do so: it has looked once whether there are long ones.
+        `LedgerIdOverflow`, `NoCluster`.
+        """
+        if (first > SHORT_END and self._layout is Layout.FLAT) or first > LEDGER_ID_MAX:
+            raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids from {first} on")
+        if first > SHORT_END and (first < 1 << 32 or first % (1 << 32) >= SHORT_END):
+            first = ((first >> 32) + 1) << 32  # those between are never drawn
+        while (at := await self.position()) < first:
+            if self._layout is Layout.FLAT:
+                parent = self._root
+            elif first <= SHORT_END:
+                parent = f"{self._root}/idgen"
+                await self._make(parent)
+            else:
+                high = first >> 32 if at >> 32 < first >> 32 or first - at <= USED_UP_MAX else (at >> 32) + 1
+                parent = self._directory(high)
+                await self._make(f"{self._root}/idgen-long")
+                await self._make(parent)
+                self._long = True
+                if high != at >> 32:
+                    continue
+            await self._session.use_up(f"{parent}/ID-quire", min(first - at, USED_UP_AT_ONCE))
+
+    async def _high(self) -> int:
+        """The number of the last directory of long ids; 0 when there is none."""
+        names = await self._session.children(f"{self._root}/idgen-long")
+        return max((int(found.group(1)) for found in map(HIGH_HALF.fullmatch, names) if found), default=0)
+
     async def _next_long(self) -> int:
         while True:
-            names = await self._session.children(f"{self._root}/idgen-long")
-            high = max((int(found.group(1)) for found in map(HIGH_HALF.fullmatch, names) if found), default=0)
+            high = await self._high()
             if high == 0:
                 await self._make(self._directory(1))
                 continue

@@ -5,15 +5,21 @@ Bookies in ZooKeeper: registering, listing, and hearing of changes (spec metadat
     R/available/readonly         persistent, no data
     R/available/readonly/<id>    ephemeral, service information: a read-only bookie
 
-Knows: which node to make before which is removed, and whose a node is.  Does not know: kazoo; what a bookie does when its session is lost.
+Knows: which node to make before which is removed, whose a node is, and that what was read holds until its watch says otherwise.
+Does not know: kazoo; what a bookie does when its registration is lost.
 
-Safety: a registration of another living session is never touched; its end is waited for.
+Safety: a registration of another living session is never touched; its end is waited for.  Our own are watched: one that goes, or becomes another's, while our
+session lives is told of like one that went with its session.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.metadata import service_info
 from quire.metadata.store import (
@@ -28,7 +34,7 @@ from quire.metadata.store import (
     pause,
     tell,
 )
-from quire.metadata.zk_session import NodeExists, NoNode, ZooKeeperSession, together
+from quire.metadata.zk_session import NodeExists, NoNode, SessionOver, ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,7 +42,8 @@ from quire.protocol.errors import MetaStore
 log = Logger()
 
 READ_ONLY = "readonly"
-GRACE_S = 1.0  # the server notices an expiry at the end of a tick
+GRACE_S = 1.0
+TICKS_PER_SESSION_MIN = 2  # the server notices an expiry at the end of a tick
 RETRY_S = 0.2
 
 
@@ -60,10 +67,22 @@ class Listing:
         self.infos.clear()
 
 
-class BookieRegistry:
-    """The registrations of one cluster, seen through one session."""
+@dataclass(eq=False, slots=True)
+class Own:
+    """A registration of ours; `changed` fires when its node may have, or when it is ours no longer."""
 
-    def __init__(self, reactor: Reactor, session: ZooKeeperSession, root: str) -> None:
+    path: str
+    session: int
+    changed: "Deferred[None]" = field(default_factory=Deferred)
+
+    def wake(self) -> None:
+        _fire(self.changed)
+
+
+class BookieRegistry:
+    """The registrations of one cluster, seen through one session.  `lost` is told when one of our own went and the session did not."""
+
+    def __init__(self, reactor: Reactor, session: ZooKeeperSession, root: str, lost: Callable[[], None]) -> None:
         self._reactor = reactor
         self._session = session
         self._root = root
@@ -73,7 +92,10 @@ class BookieRegistry:
         self._following = False
         self._stale = False
         self._wakening: Deferred[None] | None = None
+        self._readers: list[Deferred[BookieList]] = []  # who waits for the reading of the two listings that is under way
         self._queueing: set[Deferred[None]] = set()  # registrations that wait for another session to end
+        self._own: dict[str, Own] = {}
+        self._lost = lost
         self._ended = False
 
     def _path(self, bookie: str, read_only: bool) -> str:
@@ -83,15 +105,22 @@ class BookieRegistry:
 
     async def register(self, bookie: str, info: ServiceInfo, read_only: bool) -> None:
         """Joins one list, then leaves the other.  `BookieRegistered` when another session keeps the id."""
+        began = self._reactor.seconds()
+        while True:
+            try:
+                return await self._register(bookie, info, read_only, self._session.id, began)
+            except SessionOver:
+                continue  # and what it had made; the next one is there
+
+    async def _register(self, bookie: str, info: ServiceInfo, read_only: bool, session: int, began: float) -> None:
         data = service_info.encode(info)
         path, other = self._path(bookie, read_only), self._path(bookie, not read_only)
-        deadline = self._reactor.seconds() + self._session.timeout_s + GRACE_S
         if read_only:
             await self.make_read_only_list()
-        await self._free(other, bookie, deadline)
-        while not await self._free(path, bookie, deadline):
+        leaves = await self._free(other, bookie, session, began)
+        while not await self._free(path, bookie, session, began):
             try:
-                await self._session.create(path, data, ephemeral=True)
+                await self._session.create(path, data, ephemeral=True, session=session)
                 break
             except NodeExists:
                 continue  # ours, by a try whose answer was lost, or somebody was faster
@@ -99,21 +128,27 @@ class BookieRegistry:
                 raise no_cluster(self._session.uri) from None
         else:
             if (await self._session.get(path))[0] != data:
-                await self._session.set(path, data, -1)
-        try:
-            await self._session.delete(other)
-        except NoNode:
-            return
+                await self._session.set(path, data, -1, session=session)
+        self._disown(bookie)
+        own = self._own[bookie] = Own(path, session)
+        Deferred.fromCoroutine(self._follow_own(bookie, own))
+        if leaves:
+            with suppress(NoNode):
+                await self._session.delete_own(other, session)
 
-    async def _free(self, path: str, bookie: str, deadline: float) -> bool:
-        """Waits until no other session has the node; whether this session has it."""
+    async def _free(self, path: str, bookie: str, session: int, began: float) -> bool:
+        """Waits until no session but this has the node, as long as one like this may outlive its process; whether this one has it."""
+        gone: Deferred[None] | None = None
         while True:
-            gone: Deferred[None] = Deferred()
-            found = await self._session.exists(path, watch=lambda gone=gone: _fire(gone))  # type: ignore[misc]  # the default binds this turn's Deferred
+            found = await self._session.exists(path, watch=None if gone is None else partial(_fire, gone))
             if found is None:
                 return False
-            if found.ephemeralOwner == self._session.id:
+            if found.ephemeralOwner == session:
                 return True
+            if gone is None:  # nothing is watched that needn't be waited for
+                gone = Deferred()
+                continue
+            deadline = began + self._session.granted_s * (1 + 1 / TICKS_PER_SESSION_MIN) + GRACE_S
             timer = self._reactor.callLater(max(0.0, deadline - self._reactor.seconds()), gone.cancel)
             self._queueing.add(gone)
             try:
@@ -124,13 +159,41 @@ class BookieRegistry:
                 self._queueing.discard(gone)
                 if timer.active():
                     timer.cancel()
+            gone = Deferred()
 
     async def unregister(self, bookie: str, read_only: bool) -> None:
+        path = self._path(bookie, read_only)
+        own = self._own.get(bookie)
+        if own is not None and own.path == path:
+            self._disown(bookie)
         try:
-            await self._session.delete(self._path(bookie, read_only))
+            await self._session.delete_own(path, self._session.id)
         except NoNode as error:
             if not error.retried:
-                raise NotRegistered(f"{self._session.uri}: {bookie} is not registered") from None
+                raise NotRegistered(f"{self._session.uri}: {bookie} is not registered by this session") from None
+
+    async def _follow_own(self, bookie: str, own: Own) -> None:
+        """Looks at a registration of ours whenever its node may have changed, until we give it up or have lost it."""
+        while self._own.get(bookie) is own:
+            try:
+                found = await self._session.exists(own.path, own.wake)
+            except MetaStore:
+                await pause(self._reactor, RETRY_S)
+                continue
+            if self._own.get(bookie) is not own:
+                return
+            if found is None or found.ephemeralOwner != own.session:
+                log.warn("{uri}: the registration of {bookie} is gone, and not by this process", uri=self._session.uri, bookie=bookie)
+                del self._own[bookie]
+                self._lost()
+                return
+            await own.changed
+            own.changed = Deferred()
+
+    def _disown(self, bookie: str) -> None:
+        own = self._own.pop(bookie, None)
+        if own is not None:
+            own.wake()
 
     async def make_read_only_list(self) -> None:
         """Makes R/available/readonly if it is missing, as every driver of the reference does when it opens a cluster."""
@@ -147,6 +210,20 @@ class BookieRegistry:
         """Both lists, read now."""
         writable, read_only = Listing(self._writable.path), Listing(self._read_only.path)
         return await self._read(writable, read_only, watching=False)
+
+    def known(self) -> "Deferred[BookieList]":
+        """Both lists as far as was heard: only what a watch has said to have changed is read.  Whoever asks meanwhile shares the reading under way."""
+        waiting: Deferred[BookieList] = Deferred()
+        self._readers.append(waiting)
+        if len(self._readers) == 1:
+            Deferred.fromCoroutine(self._read(self._writable, self._read_only, watching=True)).addBoth(self._have_read)
+        return waiting
+
+    def _have_read(self, found: BookieList | Failure) -> None:
+        readers, self._readers = self._readers, []
+        for waiting in readers:
+            if not waiting.called:  # by who was cancelled
+                waiting.callback(found)  # a Failure is one to whoever waits
 
     async def service_info(self, bookie: str) -> ServiceInfo | None:
         for read_only in (False, True):
@@ -220,10 +297,18 @@ class BookieRegistry:
         self._read_only.forget()
         self._wake()
 
+    def expired(self) -> None:
+        """Our registrations went with the session."""
+        for bookie in list(self._own):
+            self._disown(bookie)
+
     def end(self) -> None:
         self._ended = True
         self._wishes.clear()
+        self._writable.forget()
+        self._read_only.forget()
         self._wake()
+        self.expired()
         for gone in list(self._queueing):
             _fire(gone)
 
@@ -237,9 +322,11 @@ class BookieRegistry:
         """Reads, tells, and waits for the next event, as long as there is somebody to tell."""
         complained = False
         while self._wishes and not self._ended:
-            self._stale = False
             try:
-                found = await self._read(self._writable, self._read_only, watching=True)
+                while self._readers:  # what it finds may be older than the last event
+                    await self.known()
+                self._stale = False
+                found = await self.known()
             except MetaStore as error:
                 if not complained and not self._ended:
                     log.warn("{uri}: can't list the bookies, will go on trying: {error}", uri=self._session.uri, error=str(error))
@@ -255,8 +342,6 @@ class BookieRegistry:
                 self._wakening = Deferred()
                 await self._wakening
         self._following = False
-        self._writable.forget()
-        self._read_only.forget()
 
 
 def _fire(deferred: "Deferred[None]") -> None:

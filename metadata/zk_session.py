@@ -5,15 +5,22 @@ Knows: connecting, losing the connection, a new session after an expiry, which f
 Does not know: what the znodes mean.
 
 Threads: kazoo runs three (connection, completions, watches).  Nothing of ours runs on them: each callback hops to the reactor
-at once, and all three end in `close()`, which waits for them on a thread of its own.
+at once, save that the connection's thread notes which session is there and how long it lasts; all three end in `close()`,
+which waits for them on a thread of its own.
 
 Safety: an operation whose answer was lost is tried again, so it may happen twice; the error of a later try then carries
 `retried`, and the caller reads again before it decides (spec metadata-layout.md 9.2).  kazoo drops every watch when the
 connection is lost, and tells each of them so: whoever watches must read again at any event (9.3).
+
+A call may be bound to a session: it is carried out in that one or never, whatever happens between the call and the moment in
+which kazoo sends it.  kazoo tells of a session's end before it drops what waits to be sent, and connects again after that;
+a bound call is handed to it under the lock under which that news is noted.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -32,6 +39,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import AsyncResult
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.logger import Logger
@@ -78,6 +86,10 @@ class NotEmpty(NodeError):
     """The znode has children."""
 
 
+class SessionOver(NodeError):
+    """The session that a call was bound to has ended, and its ephemeral znodes with it."""
+
+
 KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
     (NoNodeError, NoNode),
     (NodeExistsError, NodeExists),
@@ -86,10 +98,41 @@ KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Hop:
+    """A watcher as kazoo keeps it.  Two that wake the same are one to kazoo, so that it keeps one, however often it is given."""
+
+    reactor: Reactor
+    wake: Wake
+
+    def __call__(self, _event: WatchedEvent) -> None:
+        self.reactor.callFromThread(self.wake)
+
+
+class Connection(ConnectionHandler):
+    """kazoo's, which tells its client how long the server lets the session live: one and a half times the time-out for reading that it makes of that."""
+
+    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
+        read_ms, connect_ms = super()._connect(host, hostip, port)
+        self.client.granted_s = read_ms * 1.5 / 1000
+        return read_ms, connect_ms
+
+
+class Client(KazooClient):
+    """kazoo's, which knows how long its session lives without a word."""
+
+    def __init__(self, hosts: str, timeout_s: float) -> None:
+        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+        super().__init__(hosts=hosts, timeout=timeout_s, connection_retry=retry, logger=KAZOO_LOG)
+        self.granted_s = timeout_s  # known with the first answer: the server makes it two of its ticks at least
+        self._connection = Connection(self, self._conn_retry.copy(), logger=KAZOO_LOG)
+
+
 class ZooKeeperSession:
     """
     The calls below fail with a `NodeError`, or with `MetaStore` (with the address) when there is no answer within the session timeout.
-    `on_connected` is called on each return of the connection, `on_expired` when it returned with a new session.
+    `on_connected` is called on each return of the connection, `on_expired` before that when it returned with a new session, and
+    both before anybody who waited for the connection goes on.
     """
 
     def __init__(self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float) -> None:
@@ -103,12 +146,9 @@ class ZooKeeperSession:
         self._closing: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []  # who waits for the connection
         self._outstanding: set[Deferred[Any]] = set()
-        self._client = KazooClient(
-            hosts=",".join(hosts),
-            timeout=timeout_s,
-            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
-            logger=KAZOO_LOG,
-        )
+        self._client = Client(",".join(hosts), timeout_s)
+        self._guard = threading.Lock()
+        self._current = 0  # the session that kazoo has, as its connection's thread knows: 0 from its end until the next one is there
         self._client.add_listener(self._hop_state)
         self._closer: Worker[KazooClient] = Worker("metadata zookeeper close", self._stop_client)
 
@@ -117,6 +157,16 @@ class ZooKeeperSession:
         """The session's id, as `ephemeralOwner` shows it; 0 before the first connection."""
         return self.client_id[0] if self.client_id is not None else 0
 
+    @property
+    def granted_s(self) -> float:
+        """How long the server lets the session live without a word, whatever was asked for."""
+        return self._client.granted_s
+
+    @property
+    def last_zxid(self) -> int:
+        """The last transaction that the server knew when it answered last."""
+        return int(self._client.last_zxid)
+
     # -- the connection -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -124,13 +174,17 @@ class ZooKeeperSession:
         self._client.start_async()
         try:
             await self._connection(self._reactor.seconds() + self.timeout_s)
-        except MetaStore:
+        except BaseException:
             self.close()
             raise
 
     def _hop_state(self, state: str) -> None:
         """On kazoo's thread."""
-        self._reactor.callFromThread(self._state_changed, state, self._client.client_id)
+        client_id = self._client.client_id
+        if state != KazooState.SUSPENDED:
+            with self._guard:
+                self._current = client_id[0] if state == KazooState.CONNECTED and client_id is not None else 0
+        self._reactor.callFromThread(self._state_changed, state, client_id)
 
     def _state_changed(self, state: str, client_id: tuple[int, bytes] | None) -> None:
         if self._closing is not None:
@@ -140,13 +194,13 @@ class ZooKeeperSession:
             return
         expired = self.client_id is not None and client_id is not None and client_id[0] != self.client_id[0]
         self.client_id = client_id
-        waiting, self._waiting = self._waiting, []
-        for deferred in waiting:
-            deferred.callback(None)
-        self.on_connected()
         if expired:
             log.warn("{uri}: the session expired, its registrations are gone", uri=self.uri)
             self.on_expired()
+        self.on_connected()
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            deferred.callback(None)
 
     async def _connection(self, deadline: float) -> None:
         """Returns when there is a connection."""
@@ -169,6 +223,8 @@ class ZooKeeperSession:
         except CancelledError:
             if self._closing is not None:
                 raise MetaStore(CLOSED_MESSAGE) from None
+            if timer.active():  # it was not the time: who asked does not want it any more
+                raise
             what = f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s"
             raise MetaStore(f"{what}: see whether it runs and can be reached from here, then try again") from None
         finally:
@@ -211,9 +267,9 @@ class ZooKeeperSession:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> "Deferred[str]":
-        """Makes a znode and returns its path.  `NodeExists`, `NoNode` (no parent)."""
-        return self._call(path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence))
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, session: int | None = None) -> "Deferred[str]":
+        """Makes a znode and returns its path.  `NodeExists`, `NoNode` (no parent), `SessionOver`."""
+        return self._call(path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence), session)
 
     def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> "Deferred[None]":
         """Makes all of them or none."""
@@ -232,6 +288,24 @@ class ZooKeeperSession:
         made: Deferred[list[object]] = self._call(nodes[0][0], submit)
         return made.addCallback(check)
 
+    def use_up(self, path: str, count: int) -> "Deferred[None]":
+        """Makes a znode and removes it again `count` times, in one transaction: so many numbers of its parent are used up.  `NoNode` (no parent)."""
+
+        def submit(client: KazooClient) -> AsyncResult:
+            transaction = client.transaction()
+            for _ in range(count):
+                transaction.create(path)
+                transaction.delete(path)
+            return transaction.commit_async()
+
+        def check(results: list[object]) -> None:
+            for result in results:
+                if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                    raise self._error(path, result, False)
+
+        made: Deferred[list[object]] = self._call(path, submit)
+        return made.addCallback(check)
+
     def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, ZnodeStat]]":
         """`NoNode`.  `watch` is called once, when the node changes or the watch is lost."""
         return self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
@@ -243,38 +317,61 @@ class ZooKeeperSession:
         """The names, in no order.  `NoNode`."""
         return self._call(path, lambda client: client.get_children_async(path, watch=self._watcher(watch)))
 
-    def set(self, path: str, data: bytes, version: int) -> "Deferred[ZnodeStat]":
-        """`NoNode`, `BadVersion`; version -1 is any."""
-        return self._call(path, lambda client: client.set_async(path, data, version))
+    def set(self, path: str, data: bytes, version: int, *, session: int | None = None) -> "Deferred[ZnodeStat]":
+        """`NoNode`, `BadVersion`, `SessionOver`; version -1 is any."""
+        return self._call(path, lambda client: client.set_async(path, data, version), session)
 
-    def delete(self, path: str, version: int = -1) -> "Deferred[None]":
-        """`NoNode`, `BadVersion`, `NotEmpty`."""
-        return self._call(path, lambda client: client.delete_async(path, version))
+    def delete(self, path: str, version: int = -1, *, session: int | None = None) -> "Deferred[None]":
+        """`NoNode`, `BadVersion`, `NotEmpty`, `SessionOver`."""
+        return self._call(path, lambda client: client.delete_async(path, version), session)
+
+    def delete_own(self, path: str, session: int) -> "Deferred[None]":
+        """
+        Removes an ephemeral znode that this session made, and never another's: within a session nobody else puts one in its place, and in the next session
+        nothing is done.  `NoNode`: there is none of ours, which may have gone with its session.
+        """
+        return Deferred.fromCoroutine(self._delete_own(path, session))
+
+    async def _delete_own(self, path: str, session: int) -> None:
+        found = await self.exists(path)
+        if found is None or found.ephemeralOwner != session:
+            raise NoNode(f"ZooKeeper at {self.uri}: {path} is not this session's")
+        try:
+            await self.delete(path, session=session)
+        except SessionOver as over:
+            raise NoNode(str(over)) from None
 
     def sync(self, path: str) -> "Deferred[None]":
         """What was written before this is seen by reads after it, whichever server answers."""
         return self._call(path, lambda client: client.sync_async(path))
 
     def _watcher(self, watch: Wake | None) -> Callable[[WatchedEvent], object] | None:
-        if watch is None:
-            return None
+        return None if watch is None else Hop(self._reactor, watch)
 
-        def hop(_event: WatchedEvent) -> None:
-            self._reactor.callFromThread(watch)
+    def _call(self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None = None) -> "Deferred[Any]":
+        return Deferred.fromCoroutine(self._attempts(path, submit, session))
 
-        return hop
+    def _submit(self, submit: Callable[[KazooClient], AsyncResult], session: int | None) -> AsyncResult | None:
+        """None: kazoo no longer has the session that the call is bound to."""
+        if session is None:
+            return submit(self._client)
+        with self._guard:
+            return submit(self._client) if session == self._current else None
 
-    def _call(self, path: str, submit: Callable[[KazooClient], AsyncResult]) -> "Deferred[Any]":
-        return Deferred.fromCoroutine(self._attempts(path, submit))
-
-    async def _attempts(self, path: str, submit: Callable[[KazooClient], AsyncResult]) -> Any:
-        """Tries until there is an answer or the session timeout is over."""
+    async def _attempts(self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None) -> Any:
+        """Tries until there is an answer or the session timeout is over; with `session`, until that one has ended."""
         deadline = self._reactor.seconds() + self.timeout_s
         retried = False
         while True:
             await self._connection(deadline)
+            if session is not None and session != self.id:
+                raise SessionOver(f"ZooKeeper at {self.uri}: the session that {path} belonged to has ended")
+            submitted = self._submit(submit, session)
+            if submitted is None:  # the news is under way
+                await pause(self._reactor, RETRY_PAUSE_S)
+                continue
             answer: Deferred[Any] = Deferred()
-            submit(self._client).rawlink(self._hop_answer(answer))
+            submitted.rawlink(self._hop_answer(answer))
             try:
                 return await self._until(deadline, answer)
             except TRANSIENT:

@@ -4,7 +4,8 @@ Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (spec
 Knows: which znode holds what, in which order it is made, and how to tell our own retried write from somebody else's.
 Does not know: kazoo (`zk_session`), the names of ledgers' znodes (`layout`), bytes (`codec`, `service_info`).
 
-Safety: ledger metadata changes only with the version that was read; a create is told from a foreign one by its creation token.
+Safety: ledger metadata changes only with the version that was read; a create is told from a foreign one by its creation token;
+a repair lock is given back only in the session that took it.
 """
 
 import socket
@@ -36,6 +37,7 @@ from quire.metadata.store import (
     CookieNotFound,
     LedgerWatcher,
     MetadataStore,
+    Progress,
     Reactor,
     ServiceInfo,
     Versioned,
@@ -43,13 +45,13 @@ from quire.metadata.store import (
     WrongCluster,
     check_page,
     no_cluster,
-    pause,
     tell,
 )
 from quire.metadata.zk_ids import LedgerIds
 from quire.metadata.zk_registry import BookieRegistry
 from quire.metadata.zk_scan import LedgerScan, remove_tree
 from quire.metadata.zk_session import BadVersion, NodeExists, NoNode, ZooKeeperSession
+from quire.metadata.zk_watches import LedgerWatches, decoded
 from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
@@ -65,7 +67,6 @@ from quire.protocol.errors import (
 T = TypeVar("T")
 log = Logger()
 
-RETRY_S = 0.2
 PLACES = "bookies"  # Pulsar's node, beside the ledgers' root
 
 
@@ -86,23 +87,23 @@ class ZooKeeperStore(MetadataStore):
     def __init__(self, reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
         self.uri = address.uri
         self.session = ZooKeeperSession(reactor, address.hosts, self.uri, session_timeout_ms / 1000)
-        self.session.on_connected = self._reconnected
         self.session.on_expired = self._expired
         self._reactor = reactor
         self._random = random
         self._root = address.root
         self._wanted = Layout(address.layout) if address.layout else None
         self._known: tuple[LedgerPaths, LedgerIds] | None = None  # once LAYOUT was read
-        self._registry = BookieRegistry(reactor, self.session, self._root)
-        self._wakenings: set[Deferred[None]] = set()  # of the ledger watches
+        self._registry = BookieRegistry(reactor, self.session, self._root, self._tell_lost)
+        self.session.on_connected = self._registry.reconnected
+        self._watches = LedgerWatches(reactor, self.session, self._path_of)
         self._lost: list[Callable[[], None]] = []
-        self._repairs: set[int] = set()  # ledgers whose repair lock this session has
+        self._repairs: dict[int, int] = {}  # ledger -> the session in which its repair lock was asked for
         self._closed = False
 
     def close(self) -> "Deferred[None]":
         self._closed = True
         self._registry.end()
-        self._wake_watches()
+        self._watches.end()
         return self.session.close()
 
     def places(self) -> "Deferred[bytes | None]":
@@ -119,16 +120,12 @@ class ZooKeeperStore(MetadataStore):
 
     def _expired(self) -> None:
         self._repairs.clear()
+        self._registry.expired()
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
         for fn in list(self._lost):
             tell(fn)
-
-    def _reconnected(self) -> None:
-        self._registry.reconnected()
-        self._wake_watches()
-
-    def _wake_watches(self) -> None:
-        for wakening in list(self._wakenings):
-            _fire(wakening)
 
     # -- the cluster -----------------------------------------------------------------------------------------------
 
@@ -203,6 +200,10 @@ class ZooKeeperStore(MetadataStore):
             self._known = LedgerPaths(self._root, layout), LedgerIds(self.session, self._root, layout)
         return self._known
 
+    async def _path_of(self, ledger: int) -> str:
+        paths, _ = await self._layout()
+        return paths.path_of(ledger)
+
     def destroy_cluster(self, instance_id: str) -> "Deferred[None]":
         return _run(self._destroy_cluster(instance_id))
 
@@ -236,6 +237,56 @@ class ZooKeeperStore(MetadataStore):
             ledger = await ids.next()
             if await self.session.exists(paths.path_of(ledger)) is None:  # else a caller had chosen it
                 return ledger
+
+    def progress(self) -> "Deferred[Progress]":
+        return _run(self._progress())
+
+    async def _progress(self) -> Progress:
+        _, ids = await self._layout()
+        await self.session.sync(self._root)
+        position = await ids.position()
+        return Progress(self.session.last_zxid, position)
+
+    def raise_ledger_ids(self, first: int) -> "Deferred[None]":
+        return _run(self._raise_ledger_ids(first))
+
+    async def _raise_ledger_ids(self, first: int) -> None:
+        _, ids = await self._layout()
+        await ids.raise_to(first)
+
+    def read_set_back(self) -> "Deferred[bytes]":
+        return _run(self._read_set_back())
+
+    async def _read_set_back(self) -> bytes:
+        return (await self._set_back())[0]
+
+    async def _set_back(self) -> tuple[bytes, int | None]:
+        """The note, and the version of the znode that has it, if there is one: what lists the cookies has no data of Apache's."""
+        try:
+            await self.session.sync(f"{self._root}/cookies")
+            data, stat = await self.session.get(f"{self._root}/cookies")
+        except NoNode:
+            return b"", None
+        return data, stat.version
+
+    def swap_set_back(self, old: bytes, new: bytes) -> "Deferred[bool]":
+        return _run(self._swap_set_back(old, new))
+
+    async def _swap_set_back(self, old: bytes, new: bytes) -> bool:
+        path = f"{self._root}/cookies"
+        found, version = await self._set_back()
+        if found != old:
+            return False
+        try:
+            if version is None:
+                await self.session.create(path, new)
+            else:
+                await self.session.set(path, new, version)
+        except NoNode:
+            raise no_cluster(self.uri) from None
+        except (NodeExists, BadVersion):
+            return (await self._set_back())[0] == new
+        return True
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> "Deferred[Versioned[LedgerMetadata]]":
         return _run(self._create_ledger(ledger, metadata))
@@ -294,7 +345,7 @@ class ZooKeeperStore(MetadataStore):
             data, stat = await self.session.get(paths.path_of(ledger))
         except NoNode:
             raise self._no_ledger(ledger) from None
-        return _decoded(ledger, data, stat.version)
+        return decoded(ledger, data, stat.version)
 
     def _no_ledger(self, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
         return NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")
@@ -361,59 +412,49 @@ class ZooKeeperStore(MetadataStore):
         check_ledger_id(ledger)
         if ledger in self._repairs:
             return None
+        session = self._repairs[ledger] = self.session.id
+        taken = False
+        try:
+            taken = await self._take_lock(ledger, session)
+        finally:
+            if not taken:
+                self._forget_lock(ledger, session)
+        if not taken:
+            return None
+
+        async def release() -> None:
+            nonlocal taken
+            if taken and self._repairs.get(ledger) == session:  # else it went with the session, and may be somebody else's by now
+                taken = False
+                try:
+                    with suppress(NoNode):
+                        await self.session.delete_own(self._lock_of(ledger), session)
+                finally:
+                    self._forget_lock(ledger, session)
+
+        return lambda: _run(release())
+
+    def _lock_of(self, ledger: int) -> str:
+        return f"{self._root}/underreplication/locks/urL{ledger:010d}"
+
+    async def _take_lock(self, ledger: int, session: int) -> bool:
         base = f"{self._root}/underreplication"
         for parent in (base, f"{base}/locks"):
             with suppress(NodeExists):
                 await self.session.create(parent)
-        path = f"{base}/locks/urL{ledger:010d}"
         try:
-            await self.session.create(path, f'bookieId: "{socket.gethostname()}"\n'.encode(), ephemeral=True)
+            await self.session.create(self._lock_of(ledger), f'bookieId: "{socket.gethostname()}"\n'.encode(), ephemeral=True, session=session)
         except NodeExists:
-            found = await self.session.exists(path)  # a create whose answer was lost finds what it made itself
-            if found is None or found.ephemeralOwner != self.session.id:
-                return None
-        self._repairs.add(ledger)
+            found = await self.session.exists(self._lock_of(ledger))  # a create whose answer was lost finds what it made itself
+            return found is not None and found.ephemeralOwner == session
+        return self._repairs.get(ledger) == session  # unless the session has ended since
 
-        async def release() -> None:
-            if ledger not in self._repairs:
-                return  # it went with the session, and may be somebody else's by now
-            self._repairs.discard(ledger)
-            with suppress(NoNode):
-                await self.session.delete(path)
-
-        return lambda: _run(release())
+    def _forget_lock(self, ledger: int, session: int) -> None:
+        if self._repairs.get(ledger) == session:
+            del self._repairs[ledger]
 
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
-        watch = Watch(self._wake_watches)
-        _run(self._follow(ledger, watch, fn))
-        return watch
-
-    async def _follow(self, ledger: int, watch: Watch, fn: LedgerWatcher) -> None:
-        """Reads, tells, and waits for the next event, until the ledger is gone or nobody wants to know."""
-        heard = -1  # the transaction that made what was told last
-        while not watch.cancelled and not self._closed:
-            changed: Deferred[None] = Deferred()
-            self._wakenings.add(changed)
-            try:
-                paths, _ = await self._layout()
-                data, stat = await self.session.get(paths.path_of(ledger), lambda changed=changed: _fire(changed))  # type: ignore[misc]  # binds this turn's
-                if stat.mzxid > heard and not watch.cancelled:
-                    heard = stat.mzxid
-                    tell(fn, _decoded(ledger, data, stat.version))
-                if not watch.cancelled:
-                    await changed
-            except NoNode:
-                if not watch.cancelled:
-                    watch.cancel()
-                    tell(fn, None)
-            except MetadataSerialization as error:
-                log.error("{uri}: a watched ledger can't be read: {error}", uri=self.uri, error=str(error))
-                await changed
-            except MetaStore:  # the connection is away; the watch outlives that
-                if not self._closed:
-                    await pause(self._reactor, RETRY_S)
-            finally:
-                self._wakenings.discard(changed)
+        return self._watches.add(ledger, fn)
 
     # -- bookies ---------------------------------------------------------------------------------------------------
 
@@ -432,6 +473,9 @@ class ZooKeeperStore(MetadataStore):
 
     def bookies(self) -> "Deferred[BookieList]":
         return _run(self._registry.bookies())
+
+    def known_bookies(self) -> "Deferred[BookieList]":
+        return self._registry.known()
 
     def watch_bookies(self, fn: BookieWatcher) -> Watch:
         return self._registry.watch(fn)
@@ -516,15 +560,3 @@ class ZooKeeperStore(MetadataStore):
 
 def _run(story: Coroutine[Any, Any, T]) -> "Deferred[T]":
     return Deferred.fromCoroutine(story)
-
-
-def _decoded(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
-    try:
-        return Versioned(codec.decode(data), version)
-    except MetadataSerialization as error:
-        raise MetadataSerialization(f"ledger {ledger}: {error}") from error
-
-
-def _fire(deferred: "Deferred[None]") -> None:
-    if not deferred.called:
-        deferred.callback(None)

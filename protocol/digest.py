@@ -32,6 +32,7 @@ from quire.protocol.errors import DigestMatch, IncorrectParameter
 HEADER = struct.Struct(">qqqq")  # ledger, entry, LAC, length
 LAC_HEADER = struct.Struct(">qq")  # ledger, LAC
 ENTRY_ID = struct.Struct(">q")
+ENTRY_ID_MAX = (1 << 63) - 1
 assert HEADER.size == 32
 assert LAC_HEADER.size == 16
 
@@ -180,6 +181,8 @@ def last_add_confirmed(body: bytes) -> int:
 
 
 def check_ledger_id(ledger: int) -> None:
-    """Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (architecture.md 4.2: the highest id is refused everywhere)."""
+    """Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (architecture.md 4.2: the highest id is refused everywhere); `TypeError` for no integer."""
+    if not hasattr(ledger, "__index__"):
+        raise TypeError(f"a ledger id is an integer, not {ledger!r}")
     if not 0 <= ledger < (1 << 63) - 1:
         raise IncorrectParameter(f"ledger id {ledger} is outside 0 to 2^63 - 2")

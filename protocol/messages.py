@@ -18,6 +18,8 @@ from quire.protocol.errors import Status
 
 LAST_ENTRY = -1  # as an entry id in a read: "your highest stored entry"
 HIGH_PRIORITY = 100  # what Apache clients send in V3; V2 has one bit for it
+TOTAL_DISK, FREE_DISK = 1, 2  # what a `BookieInfo` may ask for
+BOOKIE_ID = 1 << 20  # the same, quire's own: Apache's bookies ignore the bit
 
 
 @dataclass(slots=True)
@@ -106,7 +108,7 @@ class Force:
 
 @dataclass(slots=True)
 class BookieInfo:
-    """`requested`: 1 total disk, 2 free disk, or both (a bit mask)."""
+    """`requested`: any of `TOTAL_DISK`, `FREE_DISK` and `BOOKIE_ID` (a bit mask)."""
 
     requested: int
     txn: int = 0
@@ -202,6 +204,7 @@ class InfoReply:
     txn: int
     total_bytes: int | None = None
     free_bytes: int | None = None
+    bookie: str | None = None  # the id of who answers; None: it was not asked for, or the bookie is not quire's
 
 
 @dataclass(slots=True)

@@ -70,7 +70,7 @@ def reply(request: Request, reply: Reply) -> bytes:
         case LacReply():
             body += b"\x10" + encode(reply.ledger) + _bytes(0x1A, reply.lac_body) + _bytes(0x22, reply.last_body)
         case InfoReply():
-            body += _number(0x10, reply.total_bytes) + _number(0x18, reply.free_bytes)
+            body += _number(0x10, reply.total_bytes) + _number(0x18, reply.free_bytes) + _bookie(reply.bookie)
         case ListReply():
             body += b"\x10" + encode(reply.ledger) + _bytes(0x1A, reply.availability)
         case _:
@@ -92,12 +92,20 @@ def _number(tag: int, value: int | None) -> bytes:
     return b"" if value is None else bytes((tag,)) + encode(value)
 
 
+def _bookie(name: str | None) -> bytes:
+    if name is None:
+        return b""
+    said = name.encode()
+    return BOOKIE_ID_TAG + encode(len(said)) + said
+
+
 def _tags() -> dict[int, bytes]:
     fields = schema.Response.DESCRIPTOR.fields_by_name
     return {operation: encode(fields[name].number << 3 | 2) for operation, (_, name) in operations.BODIES.items()}
 
 
 TAGS: dict[int, bytes] = _tags()  # operation -> the key of its sub-message in a Response
+BOOKIE_ID_TAG = encode(schema.CLASSES["GetBookieInfoResponse"].DESCRIPTOR.fields_by_name["bookieId"].number << 3 | 2)
 
 
 def _read_reply(txn: int, reply: ReadReply) -> bytes:
@@ -174,7 +182,8 @@ def decode_reply(payload: bytes) -> Reply:
             return LacReply(status, body.ledgerId, txn, lac_body, body.lastEntryBody if body.HasField("lastEntryBody") else None)
         case operations.GET_BOOKIE_INFO:
             total = body.totalDiskCapacity if body.HasField("totalDiskCapacity") else None
-            return InfoReply(status, txn, total, body.freeDiskSpace if body.HasField("freeDiskSpace") else None)
+            free = body.freeDiskSpace if body.HasField("freeDiskSpace") else None
+            return InfoReply(status, txn, total, free, schema.text(body.bookieId) if body.HasField("bookieId") else None)
         case operations.START_TLS:
             return StatusReply(operation, status, txn)
         case operations.GET_LIST_OF_ENTRIES:

@@ -4,14 +4,15 @@ came back.  They cost space only, so they go slowly and on full evidence (archit
 
 A copy goes only if all of this holds: the ledger is CLOSED; none of its ensembles names the bookie; no add for it was accepted here for 24 hours,
 counted from the start of the process too; its repair lock is held; every entry is read, with its digest, from all the bookies that should have it;
-and the metadata, read again after that, has the same version.  Being absent from the ensembles alone is no evidence: a repair copies first and names
-the target after.
+and the metadata, read again after that, has the same version, in a store that is not behind what the bookie has seen of it.  Being absent from the
+ensembles alone is no evidence: a repair copies first and names the target after.
 
 Knows: that rule.  Does not know: how the bookie keeps its copies; `Holder` is its side.  Ledgers that do not exist are its garbage collection's.
 Safety: anything that can't be had, a lock, an answer, a lock in this kind of store, keeps the copy.
 """
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from twisted.logger import Logger
 from quire.client.api import Client
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
+from quire.protocol.availability import runs_of
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer
 from quire.replication.checker import check_ledger
 from quire.replication.lock import repair_lock
@@ -36,9 +38,15 @@ class Holder(Protocol):
 
     def stored_ledgers(self) -> "Deferred[array[int]]": ...
 
-    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]: ...
+    def held(self, ledger: int) -> Deferred[bytes]:
+        """Which entries it has, as `availability` encodes them."""
+        ...
 
     def idle_seconds(self, ledger: int) -> int: ...
+
+    def trust_store(self, deleted: Sequence[int] = ()) -> Deferred[None]:
+        """`MetaStore` while the metadata store is behind what the bookie has seen of it."""
+        ...
 
     def drop_copy(self, ledger: int) -> None:
         """Forgets its entries; who slept since before it was closed may not write it here all the same."""
@@ -67,7 +75,7 @@ async def _drop_surplus(client: Client, bookie: str, holder: Holder) -> Surplus:
         done.looked_at += 1
         try:
             found = await client.store.read_ledger(ledger)
-            if not is_surplus(found.value, bookie) or not await holder.held(ledger):
+            if not is_surplus(found.value, bookie) or not any(runs_of(await holder.held(ledger))):
                 continue
             kept = await _judge(client, ledger, found, holder)
         except NoSuchLedgerExistsOnMetadataServer:
@@ -98,6 +106,7 @@ async def _judge(client: Client, ledger: int, found: Versioned[LedgerMetadata], 
         again = await client.store.read_ledger(ledger)
         if again.version != found.version:
             return "its metadata changed meanwhile"
+        await holder.trust_store()
         if holder.idle_seconds(ledger) < IDLE_S:
             return "an add for it came meanwhile"
         holder.drop_copy(ledger)

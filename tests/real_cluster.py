@@ -22,13 +22,18 @@ SMALL = {"journal_segment_bytes": MIB, "write_cache_bytes_max": 16 * MIB, "disk_
 
 
 class RealCluster:
-    """`bookies` by number; a killed one is None.  `ids` keeps the id of every bookie that was ever started."""
+    """
+    `bookies` by number; a killed one is None.  `ids` and `ports` keep those of every bookie that was ever started.  `named`: ids are fixed, so a bookie may
+    come back at another port.
+    """
 
-    def __init__(self, directory: Path, count: int, **options: object) -> None:
+    def __init__(self, directory: Path, count: int, named: bool = False, **options: object) -> None:
         self.name = f"real-{next(NUMBERS)}"
         self.uri = f"memory://{self.name}"
         self.bookies: list[Bookie | None] = []
         self.ids: list[str] = []
+        self.ports: list[int] = []
+        self._named = named
         self._directory = directory
         self._options = options
         self._stores: list[MemoryStore] = []
@@ -55,18 +60,19 @@ class RealCluster:
         """One more bookie; its id."""
         self.bookies.append(None)
         self.ids.append("")
+        self.ports.append(0)
         return self.start(len(self.bookies) - 1)
 
     def start(self, number: int) -> str:
         """Starts a bookie on its old files and, if it ran before, its old port."""
         where = self._directory / f"bookie-{number}"
-        port = int(self.ids[number].rpartition(":")[2]) if self.ids[number] else 0
         options = BookieOptions(
             metadata_uri=self.uri,
             advertised_address="127.0.0.1",
             listen="127.0.0.1",
             allow_loopback=True,
-            port=port,
+            port=self.ports[number],
+            bookie_id=f"bookie-{number}" if self._named else None,
             journal_directories=(str(where / "journal"),),
             ledger_directories=(str(where / "ledgers"),),
             **{**SMALL, **self._options},  # type: ignore[arg-type]  # whatever the test gives
@@ -83,7 +89,7 @@ class RealCluster:
 
         bookie = run(begin)
         self.bookies[number] = bookie
-        self.ids[number] = bookie.id
+        self.ids[number], self.ports[number] = bookie.id, bookie.port
         return bookie.id
 
     def kill(self, number: int) -> str:

@@ -1,7 +1,7 @@
 """
 What a running bookie says, and takes, at its admin address.
 
-Knows: how the address is found and asked.  Does not know: what the paths mean.
+Knows: how the address is found and asked, and that each request says which bookie is meant.  Does not know: what the paths mean.
 """
 
 import json
@@ -36,7 +36,7 @@ def told(bookie: str, found: ServiceInfo | None, path: str, wish: dict[str, Any]
         raise BookieHandleNotAvailable(f"{bookie} announced no HTTP address, so nothing can be asked of it from outside")
     url = f"http://{found.http.host}:{found.http.port}{path}"
     body = None if wish is None else json.dumps(wish).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="GET" if wish is None else "PUT")
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json", "Bookie": bookie}, method="GET" if wish is None else "PUT")
     try:
         with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
             return bytes(answer.read())
@@ -46,12 +46,13 @@ def told(bookie: str, found: ServiceInfo | None, path: str, wish: dict[str, Any]
         raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
 
 
-def said_by(found: ServiceInfo | None, path: str) -> dict[str, Any] | None:
+def said_by(bookie: str, found: ServiceInfo | None, path: str) -> dict[str, Any] | None:
     """What a bookie says of itself under a path of its admin address; None when that can't be reached from here."""
     if found is None or found.http is None:
         return None
     try:
-        with urllib.request.urlopen(f"http://{found.http.host}:{found.http.port}{path}", timeout=HTTP_S) as answer:
+        request = urllib.request.Request(f"http://{found.http.host}:{found.http.port}{path}", headers={"Bookie": bookie})
+        with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
             status: dict[str, Any] = json.load(answer)
     except (OSError, ValueError):
         return None

@@ -141,7 +141,8 @@ def info(
 ) -> None:
     """
     Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the last garbage collection saw it;
-    how many ledgers are in limbo, for they may lack entries there, and which ledger directories were given up.
+    how many ledgers are in limbo, for they may lack entries there, which ledger directories were given up, and whether the metadata store is behind what the
+    bookie has seen of it (`quire metadata set-back`).
 
     \b
     Example:
@@ -164,12 +165,14 @@ def info(
         return rows
 
     rows = with_client(metadata_uri(metadata), story)
-    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12})
+    columns = {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12, "store": 8}
+    table = output.Table(json_wanted, columns)
     for row in rows:
         address = row["gc"]
-        row["gc"] = said_by(address, GC_PATH)
-        own = said_by(address, STATE_PATH) or {}
+        row["gc"] = said_by(row["bookie"], address, GC_PATH)
+        own = said_by(row["bookie"], address, STATE_PATH) or {}
         row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
+        row["store"] = own.get("metadataStore")
         if not json_wanted:
             total, free = row["total_bytes"], row["free_bytes"]
             known = total is not None and free is not None
@@ -181,6 +184,7 @@ def info(
                 living=output.size_text(sum(each["living_bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
                 limbo="?" if row["limbo"] is None else row["limbo"],
                 lost="?" if row["lost"] is None else ", ".join(row["lost"]) or "-",
+                store="?" if row["store"] is None else "behind" if row["store"]["behind"] else "-",
             )
         table.row(row)
 

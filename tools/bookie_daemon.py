@@ -22,6 +22,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -171,7 +172,8 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     from twisted.logger import Logger
     from twisted.python.failure import Failure
 
-    from quire.bookie.bookie import Bookie, BookieFailed
+    from quire.bookie.bookie import Bookie, BookieFailed, open_storage
+    from quire.bookie.descriptors import divided, raised
     from quire.bookie.files import StorageError
     from quire.bookie.identity import IdentityError
     from quire.metadata.clock import steady
@@ -200,9 +202,17 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
 
     async def serve() -> None:
         try:
+            parts = divided(raised(), options)
+            log.info(
+                "{limit} files may be open: {store} in each index and table, {logs} entry logs in each ledger directory, "
+                "{connections} connections (connectionsMax={wanted})",
+                wanted=options.connections_max,
+                **parts._asdict(),
+            )
+            served = options.model_copy(update={"connections_max": parts.connections})
             store = await open_store(reactor, options.metadata_uri, session_timeout_ms=options.session_timeout_ms)
             cleanup.append(store.close)
-            bookie = Bookie(reactor, options, store, restore=arguments.restore)
+            bookie = Bookie(reactor, served, store, storage=partial(open_storage, descriptors=parts), restore=arguments.restore)
             await bookie.start()
             cleanup.append(bookie.stop)
             refill = Refill(reactor, bookie)

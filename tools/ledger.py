@@ -11,6 +11,7 @@ away from its writer, and says so.
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,7 @@ from twisted.internet.defer import CancelledError
 
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import MetadataStore
-from quire.protocol.errors import NoSuchLedger
+from quire.protocol.errors import MetadataSerialization, NoSuchLedger
 from quire.tools import output
 from quire.tools.appending import Appender
 from quire.tools.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines
@@ -217,7 +218,8 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
     Example:
       quire ledger list --json | jq .ledger
     """
-    table = output.Table(json_wanted, {"ledger": 12, "state": 11, "entries": 12, "bytes": 15, "copies": 6, "fragments": 9, "created": 0})
+    columns = {"ledger": 12, "state": 11, "entries": 12, "bytes": 15, "copies": 6, "fragments": 9, "created": 0}
+    table = output.Table(json_wanted, columns)
 
     async def story(store: MetadataStore) -> None:
         await store.cluster()
@@ -228,7 +230,11 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
                     found = (await store.read_ledger(ledger)).value
                 except NoSuchLedger:
                     continue  # deleted since the page was read
-                table.row(summary(ledger, found))
+                except MetadataSerialization as error:
+                    output.note(f"ledger {ledger}: {error}")
+                    table.row({**dict.fromkeys(columns), "ledger": ledger, "state": "UNREADABLE"})
+                else:
+                    table.row(summary(ledger, found))
             after = page[-1]
 
     with_store(metadata_uri(metadata), story)
@@ -253,7 +259,8 @@ def delete(
 
     async def story(store: MetadataStore) -> list[int]:
         for ledger in ledgers:
-            await store.read_ledger(ledger)  # a mistyped id is told before anything is deleted
+            with suppress(MetadataSerialization):  # it is there
+                await store.read_ledger(ledger)  # a mistyped id is told before anything is deleted
         for ledger in ledgers:
             await store.delete_ledger(ledger)
         return ledgers

@@ -7,12 +7,13 @@ Safety: a bookie that is registered is refused, for what is still written to it 
 fenced only if its last ensemble names the lost bookie.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quire.metadata.ledger import check_bookie_id
-from quire.protocol.errors import BookieHandleNotAvailable
+from quire.protocol.errors import BookieHandleNotAvailable, MetadataSerialization, NoSuchLedger
 from quire.tools import output
 from quire.tools.options import Json, Metadata, client_options, metadata_uri, single
 from quire.tools.running import with_client
@@ -105,8 +106,9 @@ async def named_by_a_ledger(client: "Client", bookie: str) -> bool:
     after = -1
     while page := await client.ledger_ids(after):
         for ledger in page:
-            if bookie in (await client.metadata(ledger)).bookies():
-                return True
+            with suppress(NoSuchLedger, MetadataSerialization):  # deleted since the page was read, or nobody can tell
+                if bookie in (await client.metadata(ledger)).bookies():
+                    return True
         after = page[-1]
     return False
 

@@ -78,10 +78,10 @@ class Refill:
         while self._bookie.incomplete:
             try:
                 self._tell(await self._round())
+                self._bookie.copied()
             except (LedgerError, StorageError, OSError) as error:
                 self.log.error("copying to {bookie} has to wait: {reason}", bookie=self._bookie.id, reason=str(error))
             else:
-                self._bookie.copied()
                 self._over(None)
             await deferLater(self._reactor, AGAIN_S, lambda: None)
 

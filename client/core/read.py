@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums, merge
-from quire.protocol.digest import Digest
+from quire.protocol.digest import Digest, last_add_confirmed
 from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, Timeout
 
 # SPDX-License-Identifier: Apache-2.0
@@ -33,7 +33,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bytes and entries of one batch read, and how many are under way."""
+    """Bytes and entries of one batch read, and how many are under way; so many entries at most are, where each is read by itself."""
 
     bytes_max: int = 4 << 20
     entries_max: int = 10_000
@@ -187,6 +187,12 @@ class RangeRead:
         self._ask_number = 0
         self._untaken = 0
         self._entry_bytes = float(ENTRY_BYTES_GUESS)
+        self._body: bytes | None = None  # of the last entry of the last good answer
+
+    @property
+    def lac(self) -> int:
+        """The last add confirmed that the last entry of the last good answer carries; -1: none."""
+        return -1 if self._body is None else last_add_confirmed(self._body)
 
     def handle(self, given: Input) -> list[Effect]:
         """Takes one input, returns the effects in order.  Once FINISHED or FAILED nothing has an effect."""
@@ -216,8 +222,9 @@ class RangeRead:
     # What to ask for.
 
     def _ask_on(self, effects: list[Effect]) -> None:
-        small = self.quorums.striped or not self.batch
-        ahead = max(self.limits.pieces, min(SMALL_PIECES_MAX, int(self.limits.bytes_max // self._entry_bytes))) if small else self.limits.pieces
+        ahead = self.limits.pieces
+        if self.quorums.striped or not self.batch:
+            ahead = max(ahead, min(SMALL_PIECES_MAX, self.limits.entries_max, int(self.limits.bytes_max // self._entry_bytes)))
         while self.state is State.READING and self._next <= self.last and len(self._pieces) + self._untaken < ahead:
             piece = self._cut()
             self._pieces.append(piece)
@@ -280,6 +287,7 @@ class RangeRead:
             bodies = given.bodies if len(given.bodies) <= count else given.bodies[:count]
             payloads = self.digest.open_run(self.ledger, piece.first, bodies)
             if payloads:
+                self._body = bodies[len(payloads) - 1]
                 self._accept(piece, index, payloads, len(payloads) < len(bodies), effects)
                 return
             code = DigestMatch.code

@@ -26,8 +26,8 @@ from quire.client.core.quorum import Domains, Quorums
 from quire.client.core.replica import Replica, Standing
 from quire.client.core.window import Window
 from quire.protocol.batch import AddBatch
-from quire.protocol.digest import Digest
-from quire.protocol.errors import DuplicateEntryId, IllegalOp, Timeout, TooManyRequests
+from quire.protocol.digest import ENTRY_ID_MAX, Digest
+from quire.protocol.errors import DuplicateEntryId, IllegalOp, IncorrectParameter, Timeout, TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -132,10 +132,14 @@ class Sending(ABC):
             return
         first = self.pushed + 1
         if self.advanced:
-            first = -1 if given.first is None else given.first
-            if first < 0:
+            if given.first is None:
                 effects.append(Refuse(given.token, IllegalOp.code, "a ledger created with advanced=True takes append_at(entry_id, data) only"))
                 return
+            first = given.first
+        if not 0 <= first <= ENTRY_ID_MAX + 1 - count:
+            effects.append(Refuse(given.token, IncorrectParameter.code, f"entry ids are 0 to 2^63 - 1, so {count} from {first} on can't be"))
+            return
+        if self.advanced:
             taken = [entry for entry in range(first, first + count) if entry <= self.head or entry in self._ids]
             if taken:
                 effects.append(Refuse(given.token, DuplicateEntryId.code, f"entry {taken[0]} was written already"))

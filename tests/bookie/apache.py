@@ -77,9 +77,9 @@ class Cut(Files):
         self._step()
         super().unlink(path)
 
-    def sync_directory(self, path: str) -> None:
+    def sync_names(self, handle: int) -> None:
         self._step()
-        super().sync_directory(path)
+        super().sync_names(handle)
 
 
 class Here:

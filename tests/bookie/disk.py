@@ -7,13 +7,13 @@ Also the shapes that the tests write: runs of adds in both protocol generations,
 import os
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
-from quire.bookie.files import Buffer, Files, Usage
+from quire.bookie.files import BEGINS_NOTHING, Buffer, Files, Usage
 from quire.bookie.rows import DictRows, Row
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
@@ -22,6 +22,7 @@ from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import AddRun
 
 SECTOR = 512
+EFFECTS = ("write", "sync", "sync directory", "write rows", "delete rows", "sync rows")  # an error of these leaves something behind; all others began nothing
 DIGEST = Digest(DigestType.CRC32C, b"secret")
 KEY = DIGEST.master_key
 OTHER_KEY = Digest(DigestType.CRC32C, b"wrong").master_key
@@ -74,13 +75,25 @@ class WatchedRows(DictRows):
         self._tell("delete rows")
         super().delete_range(low, high)
 
+    def get(self, key: bytes) -> bytes | None:
+        self._tell("read rows")
+        return super().get(key)
+
+    def floor(self, key: bytes) -> Row | None:
+        self._tell("read rows")
+        return super().floor(key)
+
+    def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
+        self._tell("read rows")
+        return super().scan(low, high)
+
     def sync(self) -> None:
         self._tell("sync rows")
         super().sync()
 
 
 class Disk(Files):
-    """`before(call, path)` is told of each changing call and may raise `OSError`.  `short`: writes take only a part."""
+    """`before(call, path)` is told of each changing call and may raise `OSError`, as may `each`, which is told of all.  `short`: writes take only a part."""
 
     def __init__(self) -> None:
         self.inodes: dict[str, Inode] = {}  # names as the process sees them
@@ -88,6 +101,7 @@ class Disk(Files):
         self.rows: dict[str, DictRows] = {}
         self.calls: list[tuple[str, str]] = []
         self.before: Callable[[str, str], None] = lambda call, path: None
+        self.each: Callable[[str, str], None] = lambda call, path: None
         self.short = False
         self.free = 1 << 39
         self.preallocates = True
@@ -101,23 +115,38 @@ class Disk(Files):
     def _call(self, call: str, path: str) -> None:
         self.calls.append((call, path))
         self.before(call, path)
+        self._ask(call, path)
+
+    def _ask(self, call: str, path: str) -> None:
+        if call in EFFECTS:
+            self.each(call, path)
+        else:
+            with BEGINS_NOTHING:
+                self.each(call, path)
 
     def make_directories(self, path: str) -> None:
         """Directories are implied by names."""
+        self._ask("make directories", path)
 
     def names(self, path: str) -> list[str]:
+        self._ask("names", path)
         return sorted(os.path.basename(name) for name in self.inodes if os.path.dirname(name) == path)
 
     def exists(self, path: str) -> bool:
+        self._ask("exists", path)
         return path in self.inodes
 
     def open(self, path: str, create: bool = False) -> int:
+        self._ask("open", path)
         if path not in self.inodes:
             if not create:
                 raise FileNotFoundError(path)
             self.inodes[path] = Inode()
+        return self._opened(path, self.inodes[path])
+
+    def _opened(self, path: str, inode: Inode) -> int:
         self._next += 1
-        self._handles[self._next] = (path, self.inodes[path])
+        self._handles[self._next] = (path, inode)
         return self._next
 
     def close(self, handle: int) -> None:
@@ -125,6 +154,7 @@ class Disk(Files):
         self._locked = {path: held for path, held in self._locked.items() if held != handle}
 
     def size(self, handle: int) -> int:
+        self._ask("size", self._handles[handle][0])
         return len(self._handles[handle][1].data)
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
@@ -156,6 +186,7 @@ class Disk(Files):
         self.reserved.pop(path, None)
 
     def pread(self, handle: int, count: int, offset: int) -> bytes:
+        self._ask("read", self._handles[handle][0])
         return bytes(self._handles[handle][1].data[offset : offset + count])
 
     def datasync(self, handle: int) -> None:
@@ -166,7 +197,12 @@ class Disk(Files):
     def sync(self, handle: int) -> None:
         self.datasync(handle)
 
-    def sync_directory(self, path: str) -> None:
+    def open_directory(self, path: str) -> int:
+        self._ask("open directory", path)
+        return self._opened(path, Inode())
+
+    def sync_names(self, handle: int) -> None:
+        path, _inode = self._handles[handle]
         self._call("sync directory", path)
         for name in [name for name in self.durable if os.path.dirname(name) == path]:
             del self.durable[name]
@@ -183,7 +219,7 @@ class Disk(Files):
 
     def remove_tree(self, path: str) -> None:
         """Rows are all that lies in directories of their own.  It is durable at once: who counts on more has done something wrong."""
-        if self.exists(f"{path}/CURRENT"):
+        if f"{path}/CURRENT" in self.inodes:
             self._call("remove rows", path)
             del self.inodes[f"{path}/CURRENT"]
             self.durable.pop(f"{path}/CURRENT", None)
@@ -202,13 +238,15 @@ class Disk(Files):
         return random.Random(self.salts).getrandbits(64)
 
     def usage(self, path: str) -> Usage:
+        self._ask("usage", path)
         return Usage(1, 1 << 40, self.free)
 
     def open_rows(self, path: str) -> DictRows:
+        self._ask("open rows", path)
         rows = self.rows.get(path)
         if not isinstance(rows, WatchedRows):
             self.inodes[f"{path}/CURRENT"] = self.durable[f"{path}/CURRENT"] = Inode()
-            rows = self.rows[path] = WatchedRows(rows, lambda call: self._call(call, path))
+            rows = self.rows[path] = WatchedRows(rows, lambda call: (self._ask if call == "read rows" else self._call)(call, path))
         return rows
 
     def process_ended(self) -> None:

@@ -142,7 +142,7 @@ def test_a_peer_that_takes_nothing_and_sends_everything(seed: int) -> None:
     settled(scene)
     for connection in list(scene.listener.connections):
         connection.connectionLost()
-    assert (scene.listener.answers_bytes, scene.listener.partial_bytes) == (0, 0)
+    assert (scene.service.reads.owed_bytes, scene.listener.partial_bytes) == (0, 0)
     assert (scene.service.parking.bytes, scene.service.parking.runs) == (0, 0)
     assert (scene.service.reads.waiting, scene.service.long_polls.waiting) == (0, 0)
     for ledger in scene.storage.kept.values():
@@ -169,7 +169,7 @@ def test_whoever_takes_them_in_the_end_gets_an_answer_to_each_request(seed: int)
     assert answered == sent
     settled(scene)
     assert client.take() == b""
-    assert (scene.listener.answers_bytes, scene.listener.partial_bytes, scene.service.parking.bytes, scene.service.reads.waiting) == (0, 0, 0, 0)
+    assert (scene.service.reads.owed_bytes, scene.listener.partial_bytes, scene.service.parking.bytes, scene.service.reads.waiting) == (0, 0, 0, 0)
 
 
 # --- answers
@@ -278,20 +278,38 @@ def test_answers_of_all_connections() -> None:
     for client in stuck[:3]:
         client.send(read(0))
         assert frames(fine.send(read(0)).take()) == 1
-    assert 3 * (MIB + RECEIVE_BYTES) <= scene.listener.answers_bytes <= 3 * (MIB + RECEIVE_BYTES + SMALL)
+    assert 3 * (MIB + RECEIVE_BYTES) <= scene.service.reads.owed_bytes <= 3 * (MIB + RECEIVE_BYTES + SMALL)
     with log_lines() as lines:
         stuck[3].send(read(0))
         assert not stuck[0].wire.aborted, "not inside of what is being done"
         scene.clock.advance(0)
     assert [client.wire.aborted for client in stuck] == [True, False, False, False]
     assert any("192.0.2.1:1002" in line and "answersSizeMB" in line for line in lines), lines
-    assert scene.listener.answers_bytes <= 4 * MIB
+    assert scene.service.reads.owed_bytes <= 4 * MIB
     stuck[1].take()
     stuck[2].lose()
-    assert 0 < scene.listener.answers_bytes <= MIB + 2 * RECEIVE_BYTES
+    assert 0 < scene.service.reads.owed_bytes <= MIB + 2 * RECEIVE_BYTES
     stuck[3].take()
-    assert scene.listener.answers_bytes == 0
+    assert scene.service.reads.owed_bytes == 0
     assert not fine.closed
+
+
+def test_reads_under_way_of_many_connections_end_at_the_bound_of_all() -> None:
+    """What they bring beyond it is dropped, but for one answer each, and read again when that is taken."""
+    scene = Scene(answers_bytes_max=4 * MIB)
+    large(scene)
+    clients = [choking(scene) for _ in range(6)]
+    scene.storage.slow = True
+    for client in clients:
+        client.send(read(0) * 4)
+    scene.storage.answer_reads()
+    assert scene.service.reads.owed_bytes <= (4 + len(clients)) * (MIB + RECEIVE_BYTES + SMALL)
+    assert scene.service.tally.reads_again > 0
+    scene.storage.slow = False
+    last, answers = clients[-1], 0
+    for _ in range(4):
+        answers += frames(last.take())
+    assert answers == 4
 
 
 def test_what_an_ordinary_reader_asked_for_is_read_once() -> None:
@@ -319,9 +337,9 @@ def test_answers_of_a_connection_that_is_being_closed_count_until_it_has_ended()
     large(scene)
     client = choking(scene).send(read(0))
     client.connection.close()
-    assert MIB < scene.listener.answers_bytes < MIB + RECEIVE_BYTES + SMALL
+    assert MIB < scene.service.reads.owed_bytes < MIB + RECEIVE_BYTES + SMALL
     client.lose()
-    assert scene.listener.answers_bytes == 0
+    assert scene.service.reads.owed_bytes == 0
 
 
 # --- partial frames

@@ -1,6 +1,7 @@
 """The admin paths: health follows the bookie, the read-only switch is for this machine."""
 
 import json
+from typing import Any
 
 from quire.bookie.admin import Admin
 from quire.bookie.http import Asked
@@ -18,6 +19,7 @@ class Held:
         self.read_only_reasons: list[str] = []
         self.high_priority_writes = True
         self.ledgers_in_limbo = 0
+        self.metadata_store: dict[str, Any] = {"behind": False}
         self.directories_lost: list[str] = []
         self.refusal: str | None = None
 

@@ -250,6 +250,26 @@ def test_a_lost_session_is_healed(tmp_path: Path) -> None:
     run(story)
 
 
+def test_a_bookie_that_lost_its_place_to_another_says_so_and_ends(tmp_path: Path) -> None:
+    """Its registration went and another process has the id: that one stays, and this one fails, whose command ends with status 1."""
+
+    async def story() -> None:
+        first = await new_store()
+        store = open_memory(reactor, first.uri, session_timeout_ms=300)  # type: ignore[arg-type]
+        async with running(tmp_path, store) as bookie:
+            info = (await first.bookies()).find("raw")
+            assert info is not None
+            store.shared.writable.clear()
+            await first.register_bookie("raw", info)
+            with pytest.raises(BookieFailed, match=r"raw can't be registered as writable: .* another live process is registered as raw"):
+                await bookie.ended
+        assert (await first.bookies()).find("raw") == info
+        await store.close()
+        await first.close()
+
+    run(story)
+
+
 def test_read_only_by_configuration_and_by_an_operator(tmp_path: Path) -> None:
     """Adds are refused, reads go on, the list says so; a forced one can't be switched."""
 
@@ -373,6 +393,7 @@ def test_metrics_and_health(tmp_path: Path) -> None:
             assert await get("/api/v1/bookie/is_ready") == (200, "OK\n")
             state = json.loads((await get("/api/v1/bookie/state"))[1])
             theirs = {"running": True, "readOnly": False, "shuttingDown": False, "availableForHighPriorityWrites": True}
+            assert state.pop("metadataStore")["behind"] is False
             assert state == {**theirs, "ledgersInLimbo": 0, "directoriesLost": []}
             assert numbers["quire_ledgers_in_limbo"] == 0
             assert (await get("/nothing"))[0] == 404

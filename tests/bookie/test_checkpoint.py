@@ -187,7 +187,7 @@ def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_nobody_for_ever() -> No
 
 
 def test_a_directory_without_mark_begins_at_the_start() -> None:
-    """One of two marks is gone: everything that the journal still has is replayed for both; a damaged mark stops the start."""
+    """One of two marks is gone: everything that the journal still has is replayed for that directory alone; a damaged mark stops the start."""
     bookie = Bookie(ledgers=2)
     for ledger in range(4):
         bookie.storage.add(run_of(ledger, 0, 2), ledger)
@@ -196,7 +196,7 @@ def test_a_directory_without_mark_begins_at_the_start() -> None:
     disk = bookie.disk.crashed(None)
     del disk.inodes["/disk/ledgers1/current/quire.mark"]
     again = Bookie(disk, ledgers=2)
-    assert again.storage.counters.replayed_entries == 8
+    assert again.storage.counters.replayed_entries == 4
     assert all(again.read(ledger, entry) == body_of(ledger, entry) for ledger in range(4) for entry in range(2))
     broken = bookie.disk.crashed(None)
     broken.flip(MARK, 20)
@@ -470,3 +470,50 @@ def test_a_full_disk_at_any_write_costs_nothing(long: bool) -> None:
             assert storage.storage.add(run_of(5, 8), "no") is Status.EFENCED
         at += 1
     assert at >= 8, "there were writes to fail"
+
+
+def test_what_was_not_begun_is_tried_again_soon() -> None:
+    """No descriptor is left for a while: the bookie stays writable, then read-only until the next checkpoint; no directory is given up."""
+    bookie = Bookie(ledgers=2)
+    for ledger in range(4):
+        bookie.storage.add(run_of(ledger, 0, 3), ledger)
+    bookie.commit()
+
+    def each(call: str, path: str) -> None:
+        if call == "open":
+            raise OSError(errno.EMFILE, "Too many open files", path)
+
+    bookie.disk.each = each
+    outcomes: list[object] = []
+    bookie.storage.flush().addBoth(outcomes.append)
+    bookie.clock.pump([0.2] * 5)
+    assert (outcomes, bookie.storage.read_only, bookie.storage.lost_directories) == ([], None, [])
+    bookie.clock.pump([0.2] * 10)
+    assert len(outcomes) == 1
+    assert "Too many open files" in str(bookie.storage.read_only)
+    assert bookie.storage.lost_directories == []
+    bookie.disk.each = lambda call, path: None
+    bookie.clock.advance(bookie.options.flush_interval_ms / 1000)
+    assert bookie.storage.read_only is None
+    assert bookie.storage.counters.checkpoints
+    assert [bookie.read(ledger, 2) for ledger in range(4)] == [body_of(ledger, 2) for ledger in range(4)]
+    assert bookie.storage.lost_directories == []
+    bookie.close()
+
+
+def test_a_read_that_can_not_begin_is_no_error_of_the_disk() -> None:
+    """Others are asked, and this bookie later: neither "no such entry" nor an I/O error."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+
+    def each(call: str, path: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    bookie.disk.each = each
+    assert bookie.read(1, 0) is Status.ETOOMANYREQUESTS
+    assert bookie.now(bookie.storage.read_run(1, 0, 3, 1000)) is Status.ETOOMANYREQUESTS
+    bookie.disk.each = lambda call, path: None
+    assert bookie.read(1, 0) == body_of(1, 0)
+    bookie.close()

@@ -1,11 +1,18 @@
 """Copies from other bookies go in as recovery adds, wait for room, and end limbo only when they are on disk."""
 
+import pytest
+from twisted.internet.defer import fail
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
 from quire.bookie.copies import AGAIN_S, Copies
+from quire.bookie.files import Files, StorageError
 from quire.bookie.service import Service
+from quire.bookie.store_guard import StoreGuard
+from quire.metadata.memory_store import MemoryCluster, MemoryStore
+from quire.protocol.availability import encode
+from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess
 from quire.protocol.errors import NoSuchLedgerExists as NoLedger
-from quire.protocol.errors import UnauthorizedAccess
 from tests.bookie.disk import KEY, OTHER_KEY, body_of
 from tests.bookie.fake_storage import FakeLedger, FakeStorage
 from tests.bookie.wires import options
@@ -22,7 +29,10 @@ class Scene:
         self.clock = Clock()
         self.storage = FakeStorage()
         self.service = Service(self.clock, options(), self.storage)  # type: ignore[arg-type]
-        self.copies = Copies(self.clock, self.storage)
+        self.store = MemoryStore(self.clock, MemoryCluster("copies"))
+        self.store.init_cluster()
+        self.guard = StoreGuard(self.clock, Files(), tuple, self.storage, self.store, "here", str(self.store.shared.instance_id))
+        self.copies = Copies(self.clock, self.storage, self.guard)
         for ledger in (7, 8):
             self.storage.kept[ledger] = FakeLedger(KEY)
             self.storage.set_limbo(ledger, ledger == 7)
@@ -37,9 +47,9 @@ def test_stored_when_it_is_on_disk() -> None:
     scene.storage.sync()
     assert scene.codes == [0]
     assert scene.storage.taken == [(7, 0, 3)]
-    held: list[object] = []
+    held: list[bytes] = []
     scene.copies.held(7).addCallback(held.append)
-    assert held == [[(0, 1), (1, 1), (2, 1)]]
+    assert held == [encode([(0, 3)])]
 
 
 def test_it_waits_for_room() -> None:
@@ -96,6 +106,37 @@ def test_what_was_held_before_a_doubt_is_no_reason_to_end_limbo() -> None:
     *before, after = scene.codes
     assert (len(before), 0 in before, after) == (3, False, 0)
     assert scene.copies.limbo() == []
+
+
+def test_a_doubt_that_comes_while_limbo_ends_counts() -> None:
+    """Before the fence is on disk: limbo does not end.  Before the end of limbo is on disk: somebody looks at the ledger again."""
+    scene = Scene()
+    scene.copies.limbo()
+    scene.copies.held(7)
+    scene.copies.settle(7, KEY, fenced=True).addCallback(scene.codes.append)
+    scene.copies.add([7])
+    scene.storage.sync()
+    assert scene.codes == [DataUnknown.code]
+    assert scene.storage.kept[7].limbo
+    scene.copies.decided()
+    scene.copies.held(7)
+    scene.copies.settle(7, KEY, fenced=False).addCallback(scene.codes.append)
+    scene.copies.add([7])
+    scene.storage.sync()
+    assert scene.codes[1:] == [0]
+    assert scene.copies.limbo() == [7]
+
+
+@pytest.mark.parametrize("error", [StorageError("a damaged block"), OSError(5, "Input/output error")])
+def test_an_index_row_that_cannot_be_read_concerns_its_ledger_alone(error: Exception) -> None:
+    """It is an error of a ledger to who copies, with the command to run."""
+    scene = Scene()
+    scene.storage.held = lambda ledger: fail(error)  # type: ignore[method-assign]
+    failures: list[Failure] = []
+    scene.copies.held(7).addErrback(failures.append)
+    (failure,) = failures
+    assert isinstance(failure.value, Read)
+    assert "rebuild-index" in str(failure.value)
 
 
 def test_a_bookie_that_lacks_nothing_reads_no_table() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.bookie import disks
-from quire.bookie.files import Files, Usage
+from quire.bookie.files import Files, NotBegun, Usage
 from tests.bookie.wires import options
 
 # SPDX-License-Identifier: Apache-2.0
@@ -43,3 +43,14 @@ def test_a_directory_that_was_given_up_is_no_reason_any_more() -> None:
     found = disks.Look(full=(("/a", 0.99),), broken=(("/b", "EIO"), ("/c", "EIO")))
     assert found.without(["/b"]).reason == "/c can't be used (EIO)"
     assert found.without(["/b", "/c"]).reason == "/a is 99.0% full"
+
+
+def test_a_look_that_was_not_begun_says_nothing() -> None:
+    """No directory is broken by that."""
+
+    class Short(Files):
+        def usage(self, path: str) -> Usage:
+            raise NotBegun(12, "Cannot allocate memory", path)
+
+    with pytest.raises(NotBegun):
+        disks.look(Short(), options())

@@ -198,6 +198,16 @@ def test_a_scan_gives_the_good_prefix() -> None:
     assert list(scan(reader(b"BKLO"), FRAME_MAX)) == []
 
 
+def test_a_scan_goes_over_zeros_by_page_and_can_be_ended() -> None:
+    """However many they are, the record behind them is found; whoever is to stop hears of it within a page."""
+    pauses: list[None] = []
+    for zeros in (*range(1, 40), 4092, 4093, 4094, 4095, 4096, 4097, 1 << 20):
+        data = bytes(1024) + records(1, 0, 1) + bytes(zeros) + records(1, 1, 1)
+        pauses.clear()
+        assert [entry for _ledger, entry, _at, _body in scan(reader(data), FRAME_MAX, lambda: pauses.append(None))] == [0, 1]
+        assert zeros // 4096 <= len(pauses) <= zeros // 4000 + 4
+
+
 def test_many_readers_few_open_files(tmp_path: Path) -> None:
     """However many logs are read, only some stay open."""
     files = Files()

@@ -3,12 +3,15 @@
 import ctypes
 import errno
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from quire.bookie.files import BUFFERS_MAX, Buffer, Files
+from quire.bookie.files import BUFFERS_MAX, SHORT, Buffer, Files, NotBegun
+from tests.bookie.disk import Disk
 
 
 class Stingy(Files):
@@ -177,3 +180,63 @@ def test_preallocation_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("quire.bookie.files.FALLOCATE", None)
     assert not Files().preallocate(handle, 0, 1 << 20)
     Files().close(handle)
+
+
+@pytest.mark.parametrize("number", SHORT)
+def test_only_what_began_nothing_may_be_tried_again(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each system call fails with each of the errors that are no disk's: opens, looks and changes of names are told apart from writes and syncs."""
+
+    class Short:
+        def __getattr__(self, name: str) -> Any:
+            def call(*args: Any, **more: Any) -> Any:
+                raise OSError(number, os.strerror(number))
+
+            return call if callable(getattr(os, name)) and name not in ("strerror", "fspath") else getattr(os, name)
+
+    files = Files()
+    path = str(tmp_path / "file")
+    handle = files.open(path, create=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("quire.bookie.files.os", Short())
+        for began_nothing, call in (
+            (True, lambda: files.open(path)),
+            (True, lambda: files.open_directory(str(tmp_path))),
+            (True, lambda: files.names(str(tmp_path))),
+            (True, lambda: files.exists(path)),
+            (True, lambda: files.is_directory(path)),
+            (True, lambda: files.size(handle)),
+            (True, lambda: files.pread(handle, 1, 0)),
+            (True, lambda: files.trim(handle)),
+            (True, lambda: files.rename(path, path)),
+            (True, lambda: files.unlink(path)),
+            (True, lambda: files.remove_tree(path)),
+            (True, lambda: files.usage(path)),
+            (True, lambda: files.lock(path)),
+            (True, files.boot_id),
+            (False, lambda: files.pwritev(handle, [b"x"], 0)),
+            (False, lambda: files.datasync(handle)),
+            (False, lambda: files.sync(handle)),
+            (False, lambda: files.sync_names(handle)),
+        ):
+            with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
+                call()
+            assert isinstance(caught.value, NotBegun) is began_nothing
+            assert caught.value.errno == number
+    files.close(handle)
+
+
+def test_a_new_name_is_begun_when_all_is_open() -> None:
+    """Without a descriptor for the directory a file keeps its old content, a name its file: nothing has to be made undone."""
+    disk = Disk()
+    disk.replace("/d/file", b"old")
+
+    def each(call: str, path: str) -> None:
+        if call == "open directory":
+            raise OSError(errno.EMFILE, "injected", path)
+
+    disk.each = each
+    with pytest.raises(NotBegun):
+        disk.replace("/d/file", b"new")
+    with pytest.raises(NotBegun):
+        disk.unlink_durably("/d/file")
+    assert disk.read_file("/d/file") == b"old"

@@ -14,8 +14,9 @@ from quire.bookie.counters import Counters
 from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.garbage import LISTING_S, PAGE, Garbage
 from quire.bookie.space import DirectorySpace
+from quire.bookie.store_guard import StoreGuard
 from quire.metadata.memory_store import MemoryCluster, MemoryStore
-from quire.metadata.store import Cluster, Versioned
+from quire.metadata.store import Cluster, Progress, Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.bookie.disk import options_of
 from tests.bookie.fake_storage import FakeLedger, FakeStorage
@@ -36,10 +37,14 @@ class Store(MemoryStore):
         self.listings = 0
         self.reads: list[int] = []
         self.count: int | None = None
+        self.far = Progress(0, 1 << 40)
         self.page: Callable[[int, int], list[int]] = lambda after, limit: sorted(have for have in self.have if have > after)[:limit]
 
     def cluster(self) -> Deferred[Cluster]:
         return succeed(Cluster(self.instance, ""))
+
+    def progress(self) -> Deferred[Progress]:
+        return succeed(self.far)
 
     def ledger_deletions(self) -> Deferred[int | None]:
         return succeed(self.count)
@@ -73,7 +78,8 @@ class Scene:
         self.storage = FakeStorage()
         self.storage.kept = {ledger: FakeLedger(b"") for ledger in local}
         self.storage.counters = Counters()  # type: ignore[assignment]  # the real ones
-        self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.store, "ours")  # type: ignore[arg-type]  # a fake
+        self.guard = StoreGuard(self.clock, self.disk, tuple, self.storage, self.store, "here", "ours")
+        self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.store, self.guard)  # type: ignore[arg-type]  # a fake
         self.garbage.start()
 
     @property

@@ -52,6 +52,14 @@ def test_what_is_refused(data: bytes, status: int) -> None:
     assert Exchange(HttpServer(Clock(), echo)).send(data).status == status
 
 
+def test_what_is_meant_for_another_bookie_is_refused() -> None:
+    """Its port may have been that one's; who names nobody is answered by whoever is there."""
+    for head, status in ((b"Bookie: bookie-1\r\n", 200), (b"bookie:bookie-2\r\n", 421), (b"", 200)):
+        exchange = Exchange(HttpServer(Clock(), echo, "bookie-1")).send(b"PUT /x HTTP/1.1\r\n" + head + b"\r\n")
+        assert exchange.status == status
+        assert status == 200 or exchange.wire.value().endswith(b"this is bookie bookie-1\n")
+
+
 def test_a_request_has_a_deadline() -> None:
     clock = Clock()
     exchange = Exchange(HttpServer(clock, echo)).send(b"GET")

@@ -322,6 +322,28 @@ def test_any_failure_is_final(call: str, number: int) -> None:
     assert story.journal.synced == Place(2, 512)
 
 
+def test_a_name_that_was_not_synced_is_synced_by_the_next_start() -> None:
+    """The process ended between the rename of a new segment and the sync of its directory; what is acknowledged in it afterwards survives a power loss."""
+    disk = Disk()
+
+    def before(call: str, path: str) -> None:
+        if call == "sync directory":
+            raise OSError(errno.EIO, "injected")
+
+    disk.before = before
+    with pytest.raises(OSError, match="injected"):
+        Story(disk)
+    disk.before = lambda call, path: None
+    disk.process_ended()
+    replay = Replay(disk, DIRECTORY, None)
+    assert list(replay.groups()) == []
+    story = Story(disk, replay.place, replay.segments)
+    story.append(100, "a")
+    story.commit()
+    assert story.groups == [["a"]]
+    assert len(list(Replay(disk.crashed(None), DIRECTORY, None).groups())) == 1
+
+
 def on_a_full_disk() -> Story:
     """One segment of which more than a quarter is used, and no room for the next."""
     story = Story(segment_bytes=MIB)
@@ -355,6 +377,63 @@ def test_a_full_disk_is_no_fault() -> None:
     assert story.groups == [["a"], ["b"], ["c"], ["d"]]
     assert story.journal.crowded is None
     assert [sequence for sequence, _p, _l in story.whole_groups()][-1] >= 4
+
+
+def test_a_full_disk_is_no_fault_of_a_large_group() -> None:
+    """Where a segment must be larger than others for one group: also it waits, and has its name only when it is whole."""
+    story = Story(segment_bytes=MIB)
+    story.append(MIB // 2, "a")
+    story.commit()
+    (prepare,) = story.spawned
+    prepare()  # the next one is there, and too small
+
+    def before(call: str, path: str) -> None:
+        if call == "write":
+            assert "spare" in path or path.endswith(".tmp"), f"{path} has its name and is written to"
+            raise OSError(errno.ENOSPC, "injected")
+
+    story.disk.before = before
+    story.append(2 * MIB, "large")
+    story.commit()
+    story.clock.pump([0.1] * 30)
+    assert (story.groups, story.failures) == ([["a"]], [])
+    assert "no room for the next segment" in str(story.journal.crowded)
+    assert list(Replay(story.disk.killed(), DIRECTORY, START).groups()), "what is there can be read at any time"
+    story.disk.before = lambda call, path: None
+    story.clock.pump([0.1] * 5)
+    assert (story.groups, story.failures, story.journal.crowded) == ([["a"], ["large"]], [], None)
+    assert [length > 2 * MIB for _sequence, _position, length in story.whole_groups()][:2] == [False, True]
+
+
+@pytest.mark.parametrize("call", ["open", "open directory", "rename", "unlink"])
+@pytest.mark.parametrize("spares", [False, True])
+def test_what_was_not_begun_at_a_roll_is_tried_again(call: str, spares: bool) -> None:
+    """Without a word at first, then told as a full disk is; with descriptors all go on, and no spare is forgotten."""
+    story = Story(segment_bytes=MIB)
+    for token in "abc" if spares else "a":
+        story.append(MIB // 2 + 1, token)
+        story.commit()
+    story.journal.free(story.journal.place.position)
+    kept = story.disk.find(".qj")
+
+    def each(made: str, path: str) -> None:
+        if made == call and "journal" in path:
+            raise OSError(errno.EMFILE, "injected", path)
+
+    story.disk.each = each
+    before = len(story.groups)
+    story.append(MIB // 2 + 1, "late")
+    story.commit()
+    story.clock.pump([0.1] * 5)
+    assert (len(story.groups), story.journal.crowded, story.failures) in ((before, None, []), (before + 1, None, []))
+    if len(story.groups) == before:
+        story.clock.pump([0.1] * 30)
+        assert "injected" in str(story.journal.crowded)
+        story.disk.each = lambda made, path: None
+        story.clock.pump([0.1] * 5)
+        assert len(story.groups) == before + 1
+    assert (story.failures, story.journal.crowded) == ([], None)
+    assert len(story.disk.find(".qj")) == len(kept) + (not spares)
 
 
 def test_a_stop_does_not_wait_for_room() -> None:
@@ -448,15 +527,16 @@ def test_sync_off_syncs_when_asked_on_rolls_and_when_idle() -> None:
     assert story.journal.syncs == syncs
 
 
-def test_fences_come_with_their_group() -> None:
-    """Who set a fence is named by the group that made it durable."""
+def test_who_must_hear_of_a_sync_comes_with_their_group() -> None:
+    """Who set a fence is named by the group that made it durable, which is synced also with sync off."""
     story = Story()
     told: list[Any] = []
-    story.journal.durable = lambda group: told.extend(group.fences)
-    story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, None, "ledger 1")
+    story.journal.durable = lambda group: told.extend(group.when_synced)
+    fenced = told.clear
+    story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, None, fenced)
     assert told == []
     story.commit()
-    assert told == ["ledger 1"]
+    assert told == [fenced]
 
 
 @given(st.lists(st.binary(min_size=16, max_size=60), min_size=1, max_size=40), st.binary(max_size=30))

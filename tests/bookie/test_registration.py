@@ -159,3 +159,51 @@ def test_a_store_that_is_gone_does_not_keep_the_bookie_from_stopping() -> None:
     scene.start()
     scene.store.faults = lambda name, _: Fault(error=MetaStore("gone")) if name == "unregister_bookie" else None
     assert Deferred.fromCoroutine(scene.registration.stop()).called
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_registration_that_somebody_removed_is_made_again(read_only: bool) -> None:
+    """In the mode it is in, while the session goes on."""
+    scene = Scene()
+    scene.start()
+    scene.registration.switch(read_only)
+    for _ in range(3):
+        scene.shared.lists(read_only).clear()
+        scene.shared.changed()
+        scene.clock.advance(0)
+        assert scene.lists == (([], ["b:1"]) if read_only else (["b:1"], []))
+    assert scene.failures == []
+
+
+def test_a_change_of_mode_is_no_loss() -> None:
+    """The node that is left behind goes by our own hand: nothing is registered twice."""
+    scene = Scene()
+    scene.start()
+    calls: list[str] = []
+    scene.store.faults = lambda name, _: calls.append(name)  # type: ignore[func-returns-value]
+    scene.registration.switch(read_only=True)
+    scene.registration.switch(read_only=False)
+    scene.clock.pump([0.1] * 5)
+    assert calls == ["register_bookie", "register_bookie"]
+
+
+def test_two_processes_with_one_id_do_not_take_turns() -> None:
+    """Who lost its place to another waits as at a start and then says so and stops; the other one keeps the place and hears nothing."""
+    scene = Scene()
+    scene.start()
+    other = MemoryStore(scene.clock, scene.shared)
+    failures: list[str] = []
+    second = Registration(other, "b:1", failures.append)
+    scene.shared.lists(False).clear()  # by an operator, say
+    Deferred.fromCoroutine(second.start(INFO, False))
+    held = scene.shared.writable["b:1"]
+    scene.clock.advance(0)
+    assert scene.registration.listed is Listed.NOT
+    scene.clock.advance(3.9)
+    assert scene.failures == []
+    scene.clock.advance(0.2)
+    assert scene.failures == ["b:1 can't be registered as writable: memory://registration: another live process is registered as b:1"]
+    Deferred.fromCoroutine(scene.registration.stop())
+    scene.clock.pump([1.0] * 5)
+    assert scene.shared.writable["b:1"] is held
+    assert (second.listed, failures) == (Listed.WRITABLE, [])

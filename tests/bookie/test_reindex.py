@@ -21,6 +21,7 @@ from quire.bookie.sequences import Sequences
 from quire.bookie.stopped import Stopped
 from quire.bookie.verify import verify
 from quire.bookie.workers import InlineWorkers
+from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.apache import Here, ledgers_of, options_for, unpack
 from tests.bookie.disk import Bookie, Disk, HeldWorkers, WatchedRows, body_of, run_of
@@ -76,7 +77,7 @@ def check(bookie: Bookie, count: int = 80) -> None:
     for ledger in (1, 2):
         assert [bookie.read(ledger, entry) for entry in range(count)] == [body_of(ledger, entry) for entry in range(count)]
         assert bookie.read(ledger, count) is Status.ENOENTRY
-        assert bookie.now(bookie.storage.entries(ledger)) == [(0, count)]
+        assert decode(bookie.now(bookie.storage.entries(ledger))) == [(0, count)]
     assert bookie.read(3, 0) is Status.ENOLEDGER
 
 
@@ -101,7 +102,7 @@ def test_lost_rows_come_back() -> None:
     assert found.entries == 4 * 40 + 10
     check(bookie)
     after = bookie.disk.rows[SECOND].as_dict()
-    assert RunIndex(DictRows(after)).ranges(2) == RunIndex(DictRows(before)).ranges(2)
+    assert list(RunIndex(DictRows(after)).ranges(2)) == list(RunIndex(DictRows(before)).ranges(2))
     store(bookie, 1, 80, 5)
     flushed(bookie)
     again = bookie_on(bookie.disk.killed())
@@ -275,7 +276,7 @@ def test_what_comes_meanwhile_counts_more(seed: int) -> None:
                     assert answer in (Status.ENOENTRY, Status.ENOLEDGER), (ledger, entry)
         settle()
     for ledger in set(range(1, 5)) - set(have):
-        assert RunIndex(bookie.disk.rows[SECOND]).ranges(ledger) == []
+        assert list(RunIndex(bookie.disk.rows[SECOND]).ranges(ledger)) == []
 
 
 def places(index: RunIndex) -> dict[tuple[int, int], tuple[int, tuple[int, int, int]]]:
@@ -704,6 +705,30 @@ def test_several_directories_one_after_the_other() -> None:
     bookie.close()
     again = Bookie(bookie.disk, ledgers=3)
     assert [again.read(ledger, 9) for ledger in range(9)] == [body_of(ledger, 9) for ledger in range(9)]
+
+
+def test_a_directory_that_fails_ends_no_other_ones_index() -> None:
+    """The one after it has its new index; what went wrong is told with the directory."""
+    bookie = Bookie(ledgers=3, entry_log_bytes_max=LOG_BYTES, compaction_bytes_per_second=0)
+    for ledger in range(9):
+        store(bookie, ledger, 0, 10)
+    flushed(bookie)
+
+    def before(call: str, path: str) -> None:
+        if call == "sync rows" and path == "/disk/ledgers1/current/runs.2":
+            raise OSError(5, "Input/output error", path)
+
+    bookie.disk.before = before
+    reindexed(bookie)
+    reindex = bookie.storage.reindex
+    assert [found.done for found in reindex.found] == [True, False, True]
+    assert reindex.problem is not None
+    assert reindex.problem.startswith("/disk/ledgers1/current: ")
+    assert bookie.storage.lost_directories == []
+    assert [bookie.read(ledger, 9) for ledger in range(9)] == [body_of(ledger, 9) for ledger in range(9)]
+    bookie.disk.before = lambda call, path: None
+    assert reindexed(bookie).done
+    assert reindex.problem is None
 
 
 def test_a_damaged_note_of_the_place_stops_the_start() -> None:

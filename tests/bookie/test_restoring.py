@@ -14,14 +14,15 @@ from quire.bookie.checkpoint import encode_mark
 from quire.bookie.contract import Own
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal_format import START
+from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.rebuild import rebuild
 from quire.bookie.restoring import Lost, suspects
 from quire.bookie.stopped import Stopped
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.memory_store import MemoryCluster, MemoryStore
+from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import MetadataStore
 from quire.protocol.digest import Digest, DigestType
-from quire.protocol.errors import Status
+from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from tests.bookie.disk import Bookie as Storage
 from tests.bookie.disk import body_of, left_behind, options_of, run_of
 from tests.bookie.raw import connect, new_store, options_in
@@ -29,6 +30,8 @@ from tests.bookie.wires import LEDGER, adds
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
+
+SECRET = Digest(DigestType.CRC32C, b"secret").master_key
 
 
 def test_which_ledgers_lay_on_what_is_lost() -> None:
@@ -43,7 +46,10 @@ def test_which_ledgers_lay_on_what_is_lost() -> None:
 
 
 def test_suspects_are_read_from_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Page by page; in limbo with this bookie in any ensemble; fenced when a recovery may have fenced them here, named or not; with their key."""
+    """
+    Page by page; in limbo with this bookie in any ensemble, or where a recovery may count on it before the metadata names it; fenced when a recovery may have
+    fenced them here, named or not; with their key.
+    """
     monkeypatch.setattr(restoring, "LEDGERS_PER_PAGE", 3)
     monkeypatch.setattr(restoring, "READS_AT_ONCE", 2)
     clock = Clock()
@@ -78,9 +84,39 @@ def test_suspects_are_read_from_the_metadata(monkeypatch: pytest.MonkeyPatch) ->
     rows = {ledger: row for page in pages for ledger, row in page.items()}
     assert sorted(rows) == [1, 3, 4, 5, 6, 7]
     assert len(pages) == 3
-    assert {ledger for ledger, row in rows.items() if row.limbo} == {1, 3, 4, 5, 7}
+    assert {ledger for ledger, row in rows.items() if row.limbo} == {1, 3, 4, 5, 6, 7}
     assert {ledger for ledger, row in rows.items() if row.fenced} == {3, 5, 6}
-    assert {row.key for row in rows.values()} == {Digest(DigestType.CRC32C, b"secret").master_key}
+    assert {row.key for row in rows.values()} == {SECRET}
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MetadataSerialization("format 4"), {0: LedgerRow(b"", fenced=True, limbo=True), 1: LedgerRow(SECRET, limbo=True)}),
+        (NoSuchLedgerExistsOnMetadataServer("deleted just now"), {1: LedgerRow(SECRET, limbo=True)}),
+        (MetaStore("the store is away"), MetaStore),
+    ],
+    ids=["undecodable", "deleted", "away"],
+)
+def test_one_ledger_that_cannot_be_read_keeps_no_bookie_down(error: LedgerError, expected: object) -> None:
+    """What can't be decoded may be this bookie's: it is in limbo, fenced, without a key; a store that is away is told as that."""
+    clock = Clock()
+    store = MemoryStore(clock, MemoryCluster("one of two"))
+    told: list[object] = []
+
+    async def story() -> object:
+        await store.init_cluster()
+        await with_ledgers(store, 0, 1)
+        store.faults = lambda operation, arguments: Fault(error=error) if operation == "read_ledger" and arguments[0] == 0 else None
+        try:
+            (page,) = [page async for page in suspects(store, "raw", Lost.of(options_of(), ["/disk/ledgers0"]))]
+            return page
+        except LedgerError as failure:
+            return type(failure)
+
+    Deferred.fromCoroutine(story()).addBoth(told.append)
+    clock.pump([0.01] * 20)
+    assert told == [expected]
 
 
 async def with_ledgers(store: MetadataStore, *ledgers: int) -> None:

@@ -20,6 +20,7 @@ from quire.bookie.rows import DictRows, RocksRows, Rows
 from quire.bookie.sequences import Sequences
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
+from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.disk import Bookie, Disk, body_of, options_of
 from tests.crash.lives import Life, RealDisk
@@ -183,7 +184,7 @@ def test_a_bookie_whose_index_is_full_goes_on_when_there_is_room(tmp_path: Path,
     for root in ("live", "killed"):
         life = Life(RealDisk(), root=str(tmp_path / root), ledgers=2)
         for ledger in range(8):
-            assert life.now(life.storage.entries(ledger)) != []
+            assert decode(life.now(life.storage.entries(ledger))) != []
             for entry in range(0, count * 250, 49):
                 assert life.now(life.storage.read(ledger, entry)) == body_of(ledger, entry, 0)
         life.close()

@@ -7,6 +7,7 @@ from quire.protocol import availability, v3
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
+    BOOKIE_ID,
     LAST_ENTRY,
     AddAcks,
     Auth,
@@ -23,7 +24,7 @@ from quire.protocol.messages import (
     StatusReply,
     WriteLac,
 )
-from tests.bookie.wires import DIGEST, KEY, LEDGER, WRONG, Scene, adds, adds3, batch_read, read, read3
+from tests.bookie.wires import BOOKIE, DIGEST, KEY, LEDGER, WRONG, Scene, adds, adds3, batch_read, read, read3
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -347,6 +348,17 @@ def test_force() -> None:
 @pytest.mark.parametrize(("requested", "total", "free"), [(0, None, None), (1, 1000, None), (2, None, 500), (3, 1000, 500)])
 def test_bookie_info_gives_what_was_asked_for(requested: int, total: int | None, free: int | None) -> None:
     assert Scene().connect().ask(v3.pack_request(BookieInfo(requested, 1))) == InfoReply(S.EOK, 1, total, free)
+
+
+def test_who_asks_hears_which_bookie_this_is() -> None:
+    """Also when it is read-only, and before V2 on the same connection; who does not ask is not told."""
+    scene = Scene()
+    scene.service.read_only = True
+    client = scene.connect()
+    assert client.ask(v3.pack_request(BookieInfo(BOOKIE_ID, 0))) == InfoReply(S.EOK, 0, bookie=BOOKIE)
+    assert client.ask(v3.pack_request(BookieInfo(BOOKIE_ID | 1, 1))) == InfoReply(S.EOK, 1, 1000, bookie=BOOKIE)
+    assert client.send(v3.pack_request(BookieInfo(BOOKIE_ID, 0))).take().endswith(b"\xca\x06\x0d\x08\x00\xc2\x3e\x08bookie-1")
+    assert client.send(read(0)).take()[4] == 2
 
 
 def test_list_of_entries() -> None:

@@ -14,14 +14,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
+from quire.bookie import restoring
 from quire.bookie.files import Files, StorageError
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.rows import DictRows
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
+from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, HeldWorkers, body_of, options_of, run_of
+from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, HeldWorkers, Inode, body_of, options_of, run_of
 from tests.reactor import reactor, run
 
 
@@ -212,7 +214,7 @@ def test_reads_look_in_every_place() -> None:
     assert bookie.read(3, 410) is Status.ENOENTRY
     assert bookie.read(3, -1) == body_of(3, 409)
     assert bookie.read(77, 0) is Status.ENOLEDGER
-    assert bookie.now(bookie.storage.entries(3)) == [(0, 410)]
+    assert decode(bookie.now(bookie.storage.entries(3))) == [(0, 410)]
     assert bookie.storage.entries(77) is Status.ENOLEDGER
 
 
@@ -323,8 +325,8 @@ def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
         assert storage.add(run_of(4, 0), "c") is Status.EOK
     assert [again.read(1, entry) for entry in (0, 3)] == [body_of(1, 0), Status.EUNKNOWNLEDGERSTATE]
     assert [again.read(ledger, 0) for ledger in (2, 3)] == [Status.EUNKNOWNLEDGERSTATE] * 2
-    assert again.now(again.storage.held(1)) == [(0, 3)]
-    assert again.now(again.storage.held(9)) == []
+    assert decode(again.now(again.storage.held(1))) == [(0, 3)]
+    assert decode(again.now(again.storage.held(9))) == []
     assert again.storage.add(run_of(2, 0, recovery=True), "r") is Status.EOK
     for ledger in (1, 2):
         again.storage.set_limbo(ledger, False)
@@ -333,6 +335,88 @@ def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
     assert last.storage.limbo_ledgers() == [3]
     assert last.storage.add(run_of(1, 3), "d") is Status.EOK
     assert last.storage.add(run_of(2, 1), "e") is Status.EFENCED
+
+
+def test_an_end_of_limbo_that_is_on_its_way_does_not_outlive_a_doubt() -> None:
+    """A ledger is doubted while the block that ends its limbo is not synced yet: limbo is durable only behind that block."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.storage.set_limbo(1, True)
+    bookie.commit()
+    bookie.storage.set_limbo(1, False)
+    marked: list[object] = []
+    Deferred.fromCoroutine(bookie.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})).addBoth(marked.append)
+    assert bookie.read(1, 9) is Status.EUNKNOWNLEDGERSTATE, "at once"
+    bookie.commit()
+    assert marked == [None]
+    assert Bookie(bookie.disk.killed()).read(1, 9) is Status.EUNKNOWNLEDGERSTATE
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_a_directory_has_is_not_replayed_into_it(seed: int) -> None:
+    """
+    Another directory is lost and comes back empty, so a start replays all that the journals still have.  The ledgers of the others are what they are after
+    any other start, whatever stood in the journal before their marks.
+    """
+    rng = random.Random(seed)
+    shape = {"journals": rng.randint(1, 2), "ledgers": 3}
+    bookie = Bookie(**shape)
+    storage = bookie.storage
+    for step in range(60):
+        ledger = rng.randrange(9)
+        state = storage.ledger(ledger)
+        what = rng.randrange(9)
+        if what < 3:
+            storage.add(run_of(ledger, rng.randrange(20), rng.randint(1, 4), v3=rng.random() < 0.5, recovery=rng.random() < 0.5), step)
+        elif what == 3:
+            storage.fence(ledger, KEY, step)
+        elif what == 4:
+            storage.set_limbo(ledger, rng.random() < 0.5)
+        elif what == 5:
+            storage.write_lac(ledger, KEY, struct.pack(">qq", ledger, step) + bytes(20), step)
+        elif what == 6:
+            Deferred.fromCoroutine(storage.mark_limbo({ledger: LedgerRow(KEY, fenced=rng.random() < 0.5, limbo=True)}))
+        elif what == 7 and state is not None:
+            (storage.delete_ledger if rng.random() < 0.5 else storage.drop_copy)(ledger)
+        if rng.random() < 0.5:
+            bookie.commit()
+        if rng.random() < 0.2:
+            storage.flush()
+    bookie.commit()
+    plain, torn = bookie.disk.killed(), bookie.disk.killed()
+    lost = rng.randrange(3)
+    torn.inodes = {path: inode for path, inode in torn.inodes.items() if f"/ledgers{lost}/" not in path}
+    torn.rows = {path: rows for path, rows in torn.rows.items() if f"/ledgers{lost}/" not in path}
+    one, other = Bookie(plain, **shape), Bookie(torn, **shape)
+    for ledger in range(9):
+        if ledger % 3 != lost:
+            here, there = one.storage.ledger(ledger), other.storage.ledger(ledger)
+            assert (here and here.row) == (there and there.row), f"ledger {ledger}"
+            assert one.now(one.storage.held(ledger)) == other.now(other.storage.held(ledger))
+
+
+def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
+    """A crash left the directories with different marks, and the journal went: it goes on in front of one of them, and nothing of it is passed over."""
+    bookie = Bookie(ledgers=2)
+    mark = "/disk/ledgers0/current/quire.mark"
+    marks = []
+    for turn in range(2):
+        bookie.storage.add(run_of(0, turn), "a")
+        bookie.storage.add(run_of(1, turn), "b")
+        bookie.commit()
+        bookie.now(bookie.storage.flush())
+        marks.append(bytes(bookie.disk.inodes[mark].data))
+    disk = bookie.disk.killed()
+    disk.inodes[mark] = Inode(marks[0])
+    for path in [path for path in disk.inodes if path.startswith("/disk/journal0/")]:
+        del disk.inodes[path]
+    restoring.begin(disk, bookie.options, ["/disk/journal0"])
+    again = Bookie(disk, ledgers=2)
+    for ledger in (0, 1):
+        assert again.storage.add(run_of(ledger, 2), "c") is Status.EOK
+    again.commit()
+    last = Bookie(again.disk.killed(), ledgers=2)
+    assert [last.read(ledger, 2) for ledger in (0, 1)] == [body_of(0, 2), body_of(1, 2)]
 
 
 def test_a_mark_fences_without_limbo_and_takes_nothing_back() -> None:
@@ -365,7 +449,7 @@ def test_limbo_of_a_ledger_without_a_row_hides_nothing_that_is_indexed() -> None
     disk.rows = {path: rows if path.endswith("runs") else DictRows() for path, rows in disk.rows.items()}
     again = Bookie(disk)
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
-    assert again.now(again.storage.held(1)) == [(0, 3)]
+    assert decode(again.now(again.storage.held(1))) == [(0, 3)]
     assert again.read(1, 2) == body_of(1, 2)
     again.storage.set_limbo(1, False)
     again.commit()
@@ -886,7 +970,7 @@ def test_small_writes_in_any_order_against_a_model() -> None:
         entry = rng.randrange(80)
         assert bookie.read(ledger, entry) == model.get((ledger, entry), Status.ENOENTRY)
     for ledger in range(3):
-        have = bookie.now(bookie.storage.entries(ledger))
+        have = decode(bookie.now(bookie.storage.entries(ledger)))
         assert [entry for first, count in have for entry in range(first, first + count)] == sorted(entry for known, entry in model if known == ledger)
 
 

@@ -15,6 +15,7 @@ from tests.bookie.fake_storage import FakeStorage
 
 # SPDX-License-Identifier: Apache-2.0
 
+BOOKIE = "bookie-1"
 LEDGER = 7
 DIGEST = Digest(DigestType.CRC32C, b"secret")
 KEY = DIGEST.master_key
@@ -94,7 +95,7 @@ class Scene:
         self.clock.advance(1_700_000_000)
         self.storage = FakeStorage(at_once)
         self.options = options(**more)
-        self.service = Service(self.clock, self.options, self.storage)
+        self.service = Service(self.clock, self.options, self.storage, BOOKIE)
         self.listener = Listener(self.clock, self.options, self.service)
         self.listener.startFactory()
         self.ports = 1000

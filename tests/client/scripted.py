@@ -10,18 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.error import ConnectionLost, ConnectionRefusedError
+from twisted.internet.error import ConnectionLost, ConnectionRefusedError, UserError
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
 from quire.client.pool import AddChannel, BookiePool
 from quire.conf.client import ClientOptions
-from quire.metadata.store import ServiceInfo
+from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol import wire
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import Status
-from quire.protocol.messages import AddAcks, AddRun, Reply, Request
+from quire.protocol.messages import BOOKIE_ID, AddAcks, AddRun, BookieInfo, InfoReply, Reply, Request
 
 DIGEST = Digest(DigestType.CRC32C, b"secret")
 
@@ -48,30 +48,53 @@ class TcpTransport(StringTransport):
         self.aborted = True
 
 
+class Attempt:
+    """One that the test has not decided about; who made it may give it up."""
+
+    def __init__(self, host: str, port: int, factory: Any) -> None:
+        self.address = (host, port)
+        self.factory = factory
+        self.given_up = False
+
+    def disconnect(self) -> None:
+        self.given_up = True
+        self.factory.clientConnectionFailed(None, Failure(UserError()))
+
+
 class Net(MemoryReactorClock):
     """Virtual time and a network where the test accepts or refuses each connection."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._taken = 0
+        self._attempts: list[Attempt] = []
+
+    def connectTCP(self, host: str, port: int, factory: Any, timeout: float = 30) -> Attempt:
+        self._attempts.append(Attempt(host, port, factory))
+        return self._attempts[-1]
 
     def callFromThread(self, fn: Callable[..., object], *args: object) -> None:
         self.callLater(0, fn, *args)
 
     @property
     def asked(self) -> int:
-        """Connection attempts that the test has not accepted or refused."""
-        return len(self.tcpClients) - self._taken
+        """Connection attempts that the test has not accepted or refused, and that were not given up."""
+        self._attempts = [attempt for attempt in self._attempts if not attempt.given_up]
+        return len(self._attempts)
 
-    def accept(self) -> "Peer":
-        host, port, factory, _timeout, _bind = self.tcpClients[self._taken]
-        self._taken += 1
-        return Peer(factory.buildProtocol(None), (host, port))
+    def _next(self) -> Attempt:
+        assert self.asked, "no connection is being made"
+        return self._attempts.pop(0)
+
+    def accept(self, bookie: str | None = None, told: bool = True) -> "Peer":
+        """The next attempt stands; the other side says that it is `bookie`, and without one that it does not tell.  Not `told`: it says nothing yet."""
+        attempt = self._next()
+        peer = Peer(attempt.factory.buildProtocol(None), attempt.address)
+        if told:
+            peer.introduce(bookie)
+        return peer
 
     def refuse(self) -> None:
-        factory = self.tcpClients[self._taken][2]
-        self._taken += 1
-        factory.clientConnectionFailed(None, Failure(ConnectionRefusedError()))
+        self._next().factory.clientConnectionFailed(None, Failure(ConnectionRefusedError()))
 
     def turn(self, seconds: float = 0) -> None:
         self.advance(seconds)
@@ -87,6 +110,14 @@ class Peer:
         self._decoder = wire.Requests()
         self._seen = 0
         protocol.makeConnection(self.transport)
+
+    def introduce(self, bookie: str | None = None, status: Status = Status.EOK) -> None:
+        """Answers the question that every connection begins with; from then on only what comes after it is seen."""
+        request = self.only()
+        assert request == BookieInfo(BOOKIE_ID, 0), request
+        self.answer(request, InfoReply(status, request.txn, bookie=bookie))
+        self.transport.writes = self.transport.writes[self._seen :]
+        self._seen = 0
 
     def requests(self) -> list[Request]:
         """What the client wrote since the last call."""
@@ -138,6 +169,9 @@ class Addresses:
             failed.errback(Failure(self.trouble))
             return failed
         return succeed(self.known.get(bookie))
+
+    def bookies(self) -> Deferred[BookieList]:
+        return succeed(BookieList(dict(self.known), {}))
 
 
 class Listener:

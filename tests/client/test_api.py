@@ -1,15 +1,21 @@
 """The Twisted face on a fake cluster: the life of a ledger from create to delete, arguments, ids, closing the client."""
 
+from functools import partial
+
 import pytest
 from twisted.internet.defer import Deferred
 
+import quire.client.writer as writing
 from quire.client import api
+from quire.client.core.append import AppendMachine
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import (
     ClientClosed,
+    IllegalOp,
     IncorrectParameter,
+    LedgerClosed,
     LedgerExist,
     MetaStore,
     NoSuchLedger,
@@ -86,6 +92,46 @@ def test_arguments_that_make_no_sense():
     assert isinstance(cluster.fails(client.create_ledger(ledger_id=(1 << 63) - 1)), IncorrectParameter)
     assert isinstance(cluster.fails(client.open_ledger(-1)), IncorrectParameter)
     assert isinstance(cluster.fails(client.open_ledger(1, "text")), TypeError)
+    for ledger in (5.5, "5", None):
+        for wrong in (client.create_ledger(ledger_id=5.5), client.open_ledger(ledger), client.metadata(ledger), client.delete_ledger(ledger)):
+            assert isinstance(cluster.fails(wrong), TypeError)
+    for wrong in ({"ensemble_size": 3.0}, {"write_quorum": "3"}, {"ack_quorum": 2.0}):
+        assert isinstance(cluster.fails(client.create_ledger(**wrong)), TypeError), wrong
+    assert cluster.shared.ledgers == {}
+
+
+@pytest.mark.parametrize("wrong", [-1, -(1 << 63), 1 << 63, 1 << 64, 1 << 200])
+def test_an_id_that_no_frame_holds_is_refused_at_once_and_the_writer_goes_on(wrong):
+    cluster = FakeCluster()
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger(advanced=True))
+    cluster.succeed(writer.append_at(0, b"a"))
+    refused = cluster.outcome(writer.append_at(wrong, b"x"))
+    assert isinstance(refused.error, IncorrectParameter)
+    for other in (1.0, "1", None):
+        with pytest.raises(TypeError):
+            writer.append_at(other, b"x")
+    assert isinstance(cluster.fails(writer.append(b"x")), IllegalOp), "the caller gives the ids"
+    assert writer.last_add_pushed == 0
+    assert cluster.succeed(writer.append_at(1, b"b")) == 1
+    highest = cluster.outcome(writer.append_at((1 << 63) - 1, b"held by a frame, and never confirmed"))
+    cluster.spin(0.1)
+    assert not highest.done
+    cluster.succeed(writer.close())
+    assert isinstance(highest.error, LedgerClosed)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    assert [entry.data for entry in cluster.succeed(reader.read(0, 1))] == [b"a", b"b"]
+
+
+def test_the_highest_id_of_a_batch_is_bounded_too(monkeypatch):
+    """No ledger comes so far by appending; its machine refuses all the same, and is not poisoned."""
+    cluster = FakeCluster()
+    client = cluster.client()
+    monkeypatch.setattr(writing, "AppendMachine", partial(AppendMachine, last=(1 << 63) - 3))
+    writer = cluster.succeed(client.create_ledger())
+    assert isinstance(cluster.fails(writer.append_many([b"a", b"b", b"c"])), IncorrectParameter)
+    assert cluster.succeed(writer.append_many([b"a", b"b"])) == range((1 << 63) - 2, 1 << 63)
+    assert isinstance(cluster.fails(writer.append(b"c")), IncorrectParameter)
 
 
 def test_too_few_bookies_are_named_in_numbers():

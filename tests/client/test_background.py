@@ -1,22 +1,26 @@
 """The background reactor: started once, shared, never waited for by itself; each in a process of its own where it must be."""
 
+import pathlib
 import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from quire.client.background import reactor_thread, settle
+from quire.client.background import ReactorThread, reactor_thread, settle
 from tests import reactor as shared
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def alone(program: str) -> str:
     """Runs a program in a process of its own; its output."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -81,6 +85,68 @@ def test_a_story_can_be_cancelled_from_another_thread():
     outcome = ended.result(10)
     assert isinstance(outcome, Failure)
     assert never.called
+
+
+class Turns:
+    """A reactor whose turns the test takes."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], object]] = []
+
+    def callFromThread(self, fn: Callable[..., object], *args: object) -> None:
+        self.due.append(lambda: fn(*args))
+
+    def turn(self, calls: int = 100) -> None:
+        for _ in range(min(calls, len(self.due))):
+            self.due.pop(0)()
+
+
+@pytest.mark.parametrize(("begun", "in_time"), [(False, False), (True, False), (True, True)])
+def test_what_came_of_a_story_that_was_cancelled_is_handed_on_to_be_ended(begun, in_time):
+    """Wherever the cancellation meets it: before it began, while it ran, when its result was on its way.  Once, and with nobody cancelling not at all."""
+    reactor, told, unwanted = Turns(), [], []
+    came: Deferred[str] = Deferred(lambda it: it.callback("all the same"))  # what can't be cancelled any more
+    running = ReactorThread(reactor).begin(lambda: came, told.append, unwanted.append)
+    reactor.turn(int(begun))
+    if in_time:
+        came.callback("in time")
+    for _ in range(2):
+        running.cancel()
+    reactor.turn()
+    assert told == unwanted == ["in time" if in_time else "all the same"]
+
+
+def test_a_story_that_fails_or_is_taken_leaves_nothing_unwanted():
+    reactor, told, unwanted = Turns(), [], []
+    ReactorThread(reactor).begin(lambda: succeed("taken"), told.append, unwanted.append)
+    running = ReactorThread(reactor).begin(lambda: fail(KeyError("why")), told.append, unwanted.append)
+    running.cancel()
+    reactor.turn()
+    assert told[0] == "taken"
+    assert isinstance(told[1], Failure)
+    assert unwanted == []
+
+
+def test_whatever_a_signal_raises_cancels_the_story_that_was_waited_for():
+    """A script's `signal.alarm` with a handler that raises is as good as Ctrl-C."""
+    out = alone(
+        """
+        import signal
+        from quire.client.background import reactor_thread
+        from twisted.internet.defer import Deferred, succeed
+        def late(*_): raise TimeoutError
+        signal.signal(signal.SIGALRM, late)
+        cancelled = []
+        thread = reactor_thread()
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            thread.wait(lambda: Deferred(cancelled.append))
+        except TimeoutError:
+            thread.wait(lambda: succeed(None))
+            print(len(cancelled))
+        """
+    )
+    assert out == "1\n"
 
 
 def test_a_future_that_its_owner_cancelled_stays_cancelled():
@@ -152,6 +218,124 @@ def test_a_forked_child_is_told_that_reactors_do_not_survive():
         """
     )
     assert out == "0\n"
+
+
+def test_every_operation_of_a_client_in_a_forked_child_says_at_once_that_it_did_not_survive(tmp_path):
+    """Nothing waits, for the parent's threads or their locks neither, and the parent's connections go on."""
+    out = alone(
+        f"""
+        import asyncio, os, pathlib, signal
+        from quire.client import aio, connect
+        from tests.real_cluster import RealCluster
+
+        said = 0
+
+        def refused(operation, *given, **named):
+            global said
+            try:
+                made = operation(*given, **named)
+                if asyncio.iscoroutine(made):
+                    asyncio.run(made)
+            except RuntimeError as error:
+                assert "survive a fork" in str(error), error
+                said += 1
+            else:
+                raise AssertionError(f"{{operation}} went on")
+
+        async def handles():
+            bk = await aio.connect(cluster.uri)
+            writer = await bk.create_ledger()
+            await writer.append(b"x")
+            return bk, writer, await bk.open_ledger(writer.id, recover=False)
+
+        async def one(entries):
+            async for _entry in entries:
+                pass
+
+        async def soon(writer):
+            writer.append_async(b"x")
+
+        with RealCluster(pathlib.Path({str(tmp_path)!r}), 3) as cluster:
+            bk = connect(cluster.uri)
+            writer = bk.create_ledger()
+            writer.append_many([b"one", b"two"])
+            writer.write_lac()
+            reader = bk.open_ledger(writer.id, recover=False)
+            watch = bk.watch_ledger(writer.id, lambda _metadata: None)
+            half = iter(reader)
+            next(half)
+            abk, awriter, areader = asyncio.run(handles())
+            child = os.fork()
+            if not child:
+                signal.alarm(20)
+                for many in (writer.append, writer.append_async):
+                    refused(many, b"x")
+                refused(writer.append, bytes(6 << 20))
+                refused(writer.append_many, [b"x"])
+                refused(writer.append_at, 1, b"x")
+                for operation in (writer.force, writer.write_lac, writer.close, watch.close, bk.create_ledger, bk.close, bk.disable_ensemble_change):
+                    refused(operation)
+                refused(lambda: list(half))
+                refused(lambda: list(reader))
+                refused(lambda: list(reader.tail(1.0)))
+                refused(lambda: list(bk.ledgers()))
+                for operation in (bk.open_ledger, bk.delete_ledger, bk.metadata, bk.is_closed):
+                    refused(operation, writer.id)
+                refused(bk.watch_ledger, writer.id, print)
+                refused(reader.read, 0, 0)
+                refused(reader.read_unconfirmed, 0, 0)
+                for operation in (reader.read_last_confirmed, reader.try_read_last_confirmed, reader.read_last_entry, reader.close):
+                    refused(operation)
+                refused(connect, cluster.uri)
+                refused(awriter.append, b"x")
+                refused(soon, awriter)
+                refused(awriter.append_many, [b"x"])
+                for operation in (awriter.force, awriter.write_lac, awriter.close, areader.read_last_confirmed, areader.close, abk.create_ledger, abk.close):
+                    refused(operation)
+                for made in (areader.__aiter__, lambda: areader.tail(1.0), abk.ledgers, lambda: abk.watch_ledger(writer.id)):
+                    refused(lambda: one(made()))
+                print("child:", said, flush=True)
+                os._exit(0)
+            print("ended:", os.waitpid(child, 0)[1])
+            writer.append(b"three")
+            writer.close()
+            with bk.open_ledger(writer.id) as again:
+                print(*[entry.data for entry in again], [entry.data for entry in half])
+            bk.close()
+            asyncio.run(abk.close())
+        """
+    )
+    assert out == "child: 42\nended: 0\nb'one' b'two' b'three' [b'two']\n"
+
+
+def test_a_forked_child_with_a_client_ends_like_any_other():
+    """By running to its end, or out of a `with` block whose own error or exit is not hidden; what generators end there says nothing."""
+    out = alone(
+        """
+        import os, sys
+        from quire.client import connect
+        from quire.client.background import reactor_thread
+        from quire.metadata.memory_store import open_memory
+
+        thread = reactor_thread()
+        thread.wait(lambda: open_memory(thread.reactor, "memory://fork").init_cluster())
+        with connect("memory://fork") as bk:
+            listing = bk.ledgers()
+            children = []
+            for status in (0, 3):
+                if not (child := os.fork()):
+                    if status:
+                        sys.exit(status)
+                    break
+                children.append(child)
+            else:
+                print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], list(listing))
+                sys.exit(0)
+            del bk
+            sys.exit(0)
+        """
+    )
+    assert out == "[0, 3] []\n"
 
 
 def test_workers_forked_before_the_first_use_each_get_their_own():

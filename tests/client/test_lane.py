@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 
+import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.protocol import Factory, Protocol
 
 from quire.client.lane import address_in
 from quire.client.pool import BookiePool
 from quire.conf.client import ClientOptions
+from quire.metadata.store import ServiceInfo
 from quire.protocol import wire
 from quire.protocol.errors import Status
-from quire.protocol.messages import AddRun, Read, ReadReply
+from quire.protocol.messages import AddRun, BookieInfo, InfoReply, Read, ReadReply, Request
 from tests.client.scripted import Addresses, Listener, Net, batch, body, make_pool
 from tests.reactor import reactor, run
 
@@ -64,9 +66,18 @@ class Waiting:
                 self._waiters.append((ids, done))
 
 
-def answer_all(host: Host, data: bytes) -> None:
+def heard(host: Host, data: bytes, bookie: str | None = None) -> list[Request]:
+    """What it is asked; who it is, it tells where it is given a name."""
+    requests = host.requests.feed(data)
+    for request in requests:
+        if isinstance(request, BookieInfo):
+            host.transport.write(wire.answer(request, InfoReply(Status.EOK, request.txn, bookie=bookie)))
+    return [request for request in requests if not isinstance(request, BookieInfo)]
+
+
+def answer_all(host: Host, data: bytes, bookie: str | None = None) -> None:
     """A bookie that has everything."""
-    for request in host.requests.feed(data):
+    for request in heard(host, data, bookie):
         if isinstance(request, AddRun):
             host.transport.write(wire.add_acks(request, Status.EOK))
         elif isinstance(request, Read):
@@ -75,7 +86,8 @@ def answer_all(host: Host, data: bytes) -> None:
 
 
 def silent(host: Host, data: bytes = b"") -> None:
-    """Hears and says nothing."""
+    """Hears and says nothing, save that it is there."""
+    heard(host, data)
 
 
 @asynccontextmanager
@@ -152,7 +164,7 @@ def test_a_host_that_speaks_another_protocol():
 
 def test_a_connection_that_is_cut_in_the_middle_of_a_frame():
     def half(host: Host, data: bytes) -> None:
-        for request in host.requests.feed(data):
+        for request in heard(host, data):
             found = ReadReply(Status.EOK, request.ledger, request.entry, body(1, 0), txn=request.txn)
             host.transport.write(wire.answer(request, found)[:-3])
             host.transport.loseConnection()
@@ -167,8 +179,12 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_frame():
 def test_a_host_that_stops_reading_shows_as_a_full_socket_and_then_times_out():
     """Back-pressure is visible before the time-out; what waits here is counted."""
 
+    def deaf(host: Host, data: bytes) -> None:
+        heard(host, data)
+        host.transport.pauseProducing()
+
     async def story():
-        async with cluster_of_one(greeted=lambda host: host.transport.pauseProducing(), add_timeout_ms=400) as (bookie, pool, _port):
+        async with cluster_of_one(heard=deaf, add_timeout_ms=400) as (bookie, pool, _port):
             sink = Waiting()
             channel = pool.add_channel(bookie, 1, sink)
             for first in range(0, 400, 100):
@@ -211,6 +227,48 @@ def test_a_host_that_comes_back_is_found_again():
             assert sink.acked_ids == 5
             await fresh.close()
             await maybeDeferred(again.stopListening)
+
+    run(story)
+
+
+@pytest.mark.parametrize("telling", [True, False])
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_two_bookies_exchange_their_addresses(protocol, telling):
+    """
+    A bookie is looked for where the store says that it is now, though somebody answers where it was.  While the store is behind, who answers where it says is
+    not taken for it, if bookies tell who they are.
+    """
+    names = ["a", "b"]  # who is at the one port, and at the other
+    hosts: list[Host] = []
+    reads: list[str] = []
+
+    def bookie_at(place: int) -> Callable[[Host, bytes], None]:
+        def hear(host: Host, data: bytes) -> None:
+            hosts.append(host)
+            for request in heard(host, data, names[place] if telling else None):
+                reads.append(names[place])
+                if request.entry == 0:
+                    host.transport.write(wire.answer(request, ReadReply(Status.ENOENTRY, request.ledger, request.entry, txn=request.txn)))
+                else:  # now they exchange their places
+                    names.reverse()
+                    for each in hosts:
+                        each.transport.abortConnection()
+
+        return hear
+
+    async def story():
+        async with cluster_of_one(heard=bookie_at(0)) as (_, _, one), cluster_of_one(heard=bookie_at(1)) as (_, _, other):
+            addresses = Addresses()
+            pool = BookiePool(reactor, addresses, ClientOptions(protocol=protocol, reconnect_wait_ms_max=20))  # type: ignore[arg-type]  # as above
+            for port in (one, other):
+                addresses.known["a"] = ServiceInfo.of("127.0.0.1", port.getHost().port)
+                assert (await pool.read("a", 1, 0)).code == -13
+                assert (await pool.read("a", 1, 1)).code == -8
+            assert reads == ["a"] * 4
+            if telling:
+                assert (await pool.read("a", 1, 0)).code == -8
+                assert reads == ["a"] * 4
+            await pool.close()
 
     run(story)
 

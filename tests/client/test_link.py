@@ -4,11 +4,29 @@ from random import Random
 
 import pytest
 
+from quire.client.link import ANSWER_BYTES_MORE
 from quire.client.link_v3 import RUN_ENTRIES_MAX
-from quire.protocol import availability, v3
+from quire.metadata.store import ServiceInfo
+from quire.protocol import availability, v3, wire
+from quire.protocol.batch import AddBatch
 from quire.protocol.errors import Status
-from quire.protocol.messages import AddRun, Auth, AuthReply, BatchRead, BatchReply, InfoReply, LacReply, ListReply, Read, ReadReply, StatusReply, WriteLac
-from tests.client.scripted import Listener, Net, batch, body, make_pool, part, pending, result
+from quire.protocol.messages import (
+    BOOKIE_ID,
+    AddRun,
+    Auth,
+    AuthReply,
+    BatchRead,
+    BatchReply,
+    BookieInfo,
+    InfoReply,
+    LacReply,
+    ListReply,
+    Read,
+    ReadReply,
+    StatusReply,
+    WriteLac,
+)
+from tests.client.scripted import DIGEST, Addresses, Listener, Net, batch, body, make_pool, part, pending, result
 
 BOOKIE = "127.0.0.1:3181"
 BOTH = pytest.mark.parametrize("protocol", ["v2", "v3"])
@@ -206,8 +224,156 @@ def test_a_frame_above_the_limit_ends_the_connection(protocol):
     net = Net()
     _pool, channel, sink, peer = channel_of(net, protocol, frame_bytes_max=8192)
     channel.send(batch(1, 0, 1))
-    peer.say((8192 - 4 + 1).to_bytes(4, "big"))
+    peer.say((8192 + ANSWER_BYTES_MORE - 4 + 1).to_bytes(4, "big"))
     assert [code for code, _ in sink.failures] == [-8]
+
+
+@BOTH
+def test_an_entry_that_fills_an_add_by_v2_can_be_read(protocol):
+    """A bookie with the same limit took it, so every answer that brings it back is taken: a plain read, a fencing one, a batch, a LAC."""
+    net = Net()
+    pool = make_pool(net, protocol=protocol, frame_bytes_max=8192)
+    full = body(1, 0, bytes(8192 - 28 - 36))
+    plain, fenced = pool.read(BOOKIE, 1, 0), pool.read(BOOKIE, 1, 0, fence_key=DIGEST.master_key)
+    batched, lac = pool.batch_read(BOOKIE, 1, 0, 1, 8192), pool.read_lac(BOOKIE, 1)
+    while net.asked:
+        peer = net.accept()
+        for request in peer.requests():
+            match request:
+                case Read():
+                    peer.answer(request, ReadReply(Status.EOK, 1, 0, full, 1 << 40 if request.txn else None, txn=request.txn))
+                case BatchRead():
+                    peer.answer(request, BatchReply(Status.EOK, 1, 0, request.request_id, [full]))
+                case _:
+                    peer.answer(request, LacReply(Status.EOK, 1, request.txn, b"x" * 36, full))
+    assert result(plain).body == result(fenced).body == result(batched).bodies[0] == result(lac).last_body == full
+
+
+def recovered(*payload_bytes):
+    """A batch of recovery adds, of these sizes."""
+    return AddBatch(DIGEST, 1, 0, -1, 0, [bytes(size) for size in payload_bytes], recovery=True, priority=100)
+
+
+def test_recovery_adds_that_fit_no_v3_frame_go_over_v2():
+    """They came by V2, whose frames hold more of an entry; what is acknowledged on either connection counts, and no other way is taken without need."""
+    net = Net()
+    pool = make_pool(net, frame_bytes_max=8192)
+    sink = Listener()
+    channel = pool.add_channel(BOOKIE, 1, sink, secure=True)
+    v3 = net.accept()
+    most = 8192 - 28 - 36
+    channel.send(recovered(most, 10, most, 20))
+    v2 = net.accept()
+    small, large = v3.requests(), v2.requests()
+    assert [(run.first, run.recovery, run.txns is None) for run in small] == [(1, True, False), (3, True, False)]
+    assert [(run.first, run.recovery, run.priority > 0, len(run.frames)) for run in large] == [(0, True, True, 8192), (2, True, True, 8192)]
+    for peer, runs in ((v2, large), (v3, small)):
+        for run in runs:
+            peer.ack(run)
+    assert sorted(sink.ids()) == [0, 1, 2, 3]
+    assert channel.outstanding_bytes == 0
+    channel.close()
+    again = Listener()
+    pool.add_channel(BOOKIE, 1, again, secure=True).send(recovered(most))
+    v2.lose()
+    assert [code for code, _ in again.failures] == [-8]
+
+
+def test_a_large_recovery_add_does_not_go_where_plain_adds_of_its_ledger_are_under_way():
+    """A V2 answer says (ledger, entry) and no more: it could be taken for that to a plain add."""
+    net = Net()
+    pool = make_pool(net, frame_bytes_max=8192)
+    pool.add_channel(BOOKIE, 1, Listener()).send(batch(1, 0, 1))
+    v2 = net.accept()
+    v2.requests()
+    sink = Listener()
+    channel = pool.add_channel(BOOKIE, 1, sink, secure=True)
+    net.accept()
+    channel.send(recovered(8192 - 28 - 36))
+    net.turn()
+    assert [code for code, _ in sink.failures] == [-8]
+    assert v2.requests() == []
+
+
+@BOTH
+def test_nothing_is_asked_before_the_bookie_said_who_it_is(protocol):
+    """One question over V3, also where V2 follows; then what waited goes out."""
+    net = Net()
+    pool = make_pool(net, protocol=protocol)
+    sink = Listener()
+    channel = pool.add_channel(BOOKIE, 1, sink)
+    channel.send(batch(1, 0, 3))
+    peer = net.accept(told=False)
+    assert peer.transport.writes == [v3.pack_request(BookieInfo(BOOKIE_ID, 0))]
+    net.turn(1)
+    peer.introduce(BOOKIE)
+    peer.ack(peer.only())
+    assert sink.ids() == [0, 1, 2]
+
+
+@BOTH
+@pytest.mark.parametrize("status", [Status.EUA, Status.EBADREQ, Status.ETOOMANYREQUESTS])
+def test_any_answer_will_do_of_a_bookie_that_names_nobody(protocol, status):
+    """Apache's, and quire's before it did: they may want a password, or be busy; the requests themselves will hear that."""
+    net = Net()
+    read = make_pool(net, protocol=protocol).read(BOOKIE, 1, 0)
+    peer = net.accept(told=False)
+    peer.say(v3.bare(peer.only(), status))
+    peer.refuse(peer.only(), Status.ENOENTRY)
+    assert result(read).code == -13
+
+
+@BOTH
+def test_another_bookie_is_not_talked_to(protocol):
+    """-8, with both ids in the reason; the next attempt asks the store again, and finds the right one."""
+    net = Net()
+    addresses = Addresses()
+    addresses.known["bookie-1"] = ServiceInfo.of("10.0.0.1", 3181)
+    pool = make_pool(net, addresses, protocol=protocol)
+    sink = Listener()
+    pool.add_channel("bookie-1", 1, sink).send(batch(1, 0, 3))
+    wrong = net.accept("bookie-2")
+    assert wrong.transport.aborted
+    assert wrong.requests() == []
+    ((code, reason),) = sink.failures
+    assert code == -8
+    assert "bookie-1" in reason
+    assert "bookie-2" in reason
+    assert "10.0.0.1:3181" in reason
+    addresses.known["bookie-1"] = ServiceInfo.of("10.0.0.2", 3181)
+    net.turn(1)
+    read = pool.read("bookie-1", 1, 0)
+    right = net.accept("bookie-1")
+    assert right.address == ("10.0.0.2", 3181)
+    right.refuse(right.only(), Status.ENOENTRY)
+    assert result(read).code == -13
+
+
+@BOTH
+def test_a_bookie_that_does_not_say_who_it_is_in_time_is_not_there(protocol):
+    """The time of a connect covers the question."""
+    net = Net()
+    read = make_pool(net, protocol=protocol, connect_timeout_ms=3000).read(BOOKIE, 1, 0)
+    peer = net.accept(told=False)
+    net.turn(2.9)
+    assert pending(read)
+    net.turn(0.2)
+    assert result(read).code == -8
+    assert peer.transport.aborted
+    assert net.getDelayedCalls() == []
+
+
+@BOTH
+@pytest.mark.parametrize("behind", [b"\0\0\0\4\xff\xff\xff\xff", b"\0\0\0\x18\1"])
+def test_what_follows_the_first_answer_unasked_ends_the_connection(protocol, behind):
+    """Nothing else was asked, so nothing of another frame can be there."""
+    net = Net()
+    read = make_pool(net, protocol=protocol).read(BOOKIE, 1, 0)
+    peer = net.accept(told=False)
+    request = peer.only()
+    peer.say(wire.answer(request, InfoReply(Status.EOK, request.txn)) + behind)
+    assert result(read).code == -8
+    assert peer.transport.aborted
 
 
 @BOTH

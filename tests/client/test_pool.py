@@ -179,8 +179,8 @@ def test_a_bookie_that_accepts_and_closes_is_left_alone_for_a_moment():
     assert net.asked == 1
 
 
-def test_addresses_come_from_the_store_and_are_kept():
-    """A bookie with an id of its own is where it announced to be; asked again only after a failure."""
+def test_each_connection_goes_where_the_store_says_then():
+    """A bookie with an id of its own is where it announced to be; it is not looked for where it was, though somebody answers there."""
     net = Net()
     addresses = Addresses()
     addresses.known["rack1-a"] = ServiceInfo.of("10.0.0.7", 3181)
@@ -191,19 +191,35 @@ def test_addresses_come_from_the_store_and_are_kept():
     peer.refuse(peer.only(), Status.ENOENTRY)
     assert result(read).code == -13
     peer.lose()
-    pool.read("rack1-a", 1, 0)
-    assert addresses.asked == ["rack1-a"]
     addresses.known["rack1-a"] = ServiceInfo.of("10.0.0.8", 3181)
-    net.refuse()
-    net.turn(1)
     pool.read("rack1-a", 1, 0)
     assert net.accept().address == ("10.0.0.8", 3181)
+    assert addresses.asked == ["rack1-a"] * 2
 
 
 def test_an_unregistered_bookie_is_tried_where_its_id_says():
     """It may have lost its metadata session and still serve reads."""
     net = Net()
     make_pool(net).read("10.1.1.1:4000", 1, 0)
+    assert net.accept().address == ("10.1.1.1", 4000)
+
+
+def test_an_unregistered_bookie_is_not_tried_where_another_one_is_registered():
+    """The address in its id was given on; a fencing read there would be answered for the wrong bookie."""
+    net = Net()
+    addresses = Addresses()
+    addresses.known["rack1-b"] = ServiceInfo.of("10.1.1.1", 4000)
+    sink = Listener()
+    pool = make_pool(net, addresses)
+    pool.add_channel("10.1.1.1:4000", 1, sink, secure=True)
+    assert net.asked == 0
+    ((code, reason),) = sink.failures
+    assert code == -8
+    assert "10.1.1.1:4000" in reason
+    assert "rack1-b" in reason
+    addresses.known["rack1-b"] = ServiceInfo.of("10.1.1.1", 4001)
+    net.turn(1)
+    pool.read("10.1.1.1:4000", 1, 0)
     assert net.accept().address == ("10.1.1.1", 4000)
 
 
@@ -292,15 +308,31 @@ def test_closing_fails_what_waits_and_all_that_comes():
     net.turn()
     assert next(code for sink in sinks for code, _ in sink.failures) == -19
     assert [result(read).code for read in reads] == [-19, -19]
-    while net.asked:
-        late = net.accept()
-        assert late.transport.aborted
-        late.lose()
+    assert net.asked == 0
     assert not pending(closed)
     answer = pool.read("10.0.0.9:1", 1, 0)
     net.turn()
     assert result(answer).code == -19
     net.turn(60)
+    assert net.getDelayedCalls() == []
+
+
+def test_closing_does_not_wait_for_an_address():
+    """Nor for a connect or a question under way: the store may be slow, and a host may swallow packets."""
+    net = Net()
+    addresses = Addresses()
+    addresses.service_info = lambda _bookie: Deferred()
+    pool = make_pool(net, addresses)
+    sink = Listener()
+    pool.add_channel(BOOKIE, 1, sink)
+    asked = make_pool(net)
+    unanswered = asked.read("10.0.0.2:1", 1, 0)
+    peer = net.accept(told=False)
+    for each in (pool, asked):
+        assert not pending(each.close())
+    assert [code for code, _ in sink.failures] == [-19]
+    assert result(unanswered).code == -19
+    assert peer.transport.aborted
     assert net.getDelayedCalls() == []
 
 

@@ -14,6 +14,7 @@ from quire.protocol.errors import (
     BookieHandleNotAvailable,
     ClientClosed,
     DigestMatch,
+    LedgerClosed,
     LedgerRecovery,
     MetaStore,
     NoSuchEntry,
@@ -820,3 +821,143 @@ def test_a_crowded_bookie_is_asked_after_the_others():
     client.pool.crowd = {"b0": 9, "b1": 17, "b2": 30}
     cluster.succeed(reader.read(1, 1))
     assert [request.bookie for request in client.pool.asked if request.op in ("read", "batch")][1:] == ["b0"]
+
+
+# Hints that nothing vouches for (D14), and ids out of order.
+
+
+def out_of_order(cluster, shape=(3, 3, 2), count=10):
+    """An advanced writer that wrote entries from 1000 on first: every bookie's highest entry carries an old last add confirmed."""
+    writer = cluster.succeed(cluster.client().create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], advanced=True))
+    early = [cluster.outcome(writer.append_at(entry, b"early")) for entry in range(1000, 1005)]
+    cluster.spin(0.01)
+    for entry in range(count):
+        cluster.succeed(writer.append_at(entry, b"%d" % entry))
+    cluster.spin(0.01)
+    return writer, early
+
+
+def requests(client):
+    return sum(request.op in ("poll", "lac", "read", "batch") for request in client.pool.asked)
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 2), (3, 2, 2), (5, 3, 2)])
+@pytest.mark.parametrize("options", [{}, {"batch_read": False}])
+def test_a_tail_sees_what_is_confirmed_where_ids_are_out_of_order_and_then_waits(shape, options):
+    """All but the last, which nobody told of; that comes with the next.  A few questions for each, and none while nothing happens."""
+    cluster = FakeCluster(5)
+    writer, early = out_of_order(cluster, shape)
+    client = cluster.client(long_poll_ms=1000, read_timeout_ms=2000, **options)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    assert reader.last_entry_id == -1, "what the highest entries carry"
+    got, tail = follow(cluster, reader, 30.0)
+    cluster.spin(0.5)
+    assert payloads(got) == [b"%d" % entry for entry in range(9)]
+    before = requests(client)
+    cluster.spin(10.0)
+    assert requests(client) - before <= 10 * (1 + shape[0]), "one poll a second, and what it leads to"
+    before = requests(client)
+    for entry in range(10, 20):
+        cluster.succeed(writer.append_at(entry, b"%d" % entry))
+        cluster.spin(0.05)
+        assert len(got) == entry, "as soon as the next entry tells that it is confirmed"
+    assert requests(client) - before <= 10 * (6 * shape[0])
+    cluster.succeed(writer.close())
+    cluster.spin(1)
+    assert tail.code == 0
+    assert payloads(got) == [b"%d" % entry for entry in range(20)]
+    assert all(isinstance(outcome.error, LedgerClosed) for outcome in early)
+
+
+def test_a_tail_finds_what_a_wide_window_confirmed_out_of_order():
+    """Many entries carry the same old last add confirmed, only the last ones a newer one; the tail reads on until it meets those."""
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger(advanced=True))
+    cluster.outcome(writer.append_at(1000, b"early"))
+    cluster.spin(0.01)
+    for start in (0, 100):
+        for entry in range(start, start + 100):
+            cluster.outcome(writer.append_at(entry, b"%d" % entry))
+        cluster.spin(0.1)
+    reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
+    got, _tail = follow(cluster, reader, 30.0)
+    cluster.spin(1)
+    assert len(got) >= 100
+    cluster.succeed(writer.write_lac())
+    cluster.spin(1)
+    assert len(got) == 200
+
+
+@pytest.mark.parametrize("liars", [1, 2, 3])
+@pytest.mark.parametrize("long_poll_ms", [200, 3000])
+def test_a_bookie_that_holds_a_wrong_lac_neither_stops_a_tail_nor_makes_it_spin(liars, long_poll_ms):
+    """News is seen at once while another bookie is asked, and within the rest if none but liars are there."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 0, close=False, long_poll_ms=long_poll_ms)
+    for number in range(3):
+        cluster.succeed(writer.append(b"%d" % number))
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 1000.0)
+    for name in sorted(cluster.bookies)[:liars]:
+        cluster.bookies[name].saw_lac(cluster.bookies[name].ledgers[writer.id], 1_000_000)
+    cluster.spin(10.0)  # long enough for whatever grows to have grown
+    before = requests(client)
+    cluster.spin(10.0)
+    rest = min(1.0, long_poll_ms / 1000)
+    assert requests(client) - before <= 10 / rest * 20
+    for number in range(3, 20):
+        cluster.succeed(writer.append(b"%d" % number))
+        cluster.spin(rest + 0.1)
+        assert len(got) >= number
+    assert not tail.done
+    cluster.succeed(writer.close())
+    cluster.spin(0.1)
+    assert tail.code == 0
+    assert len(got) == 20
+
+
+def test_a_bookie_that_answers_every_poll_at_once_is_asked_less_and_less():
+    """As one that knows no long poll and says so by no error."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    poll = client.pool.long_poll
+    client.pool.long_poll = lambda bookie, ledger, lac, _timeout_ms: poll(bookie, ledger, lac, 1)
+    _got, _tail = follow(cluster, reader, 1000.0)
+    cluster.spin(1.0)
+    assert requests(client) > 5
+    before = requests(client)
+    cluster.spin(10.0)
+    assert requests(client) - before <= 11 * 4
+
+
+def test_fresh_news_costs_a_tail_one_poll_and_one_question_of_each_bookie():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 0, close=False)
+    cluster.succeed(writer.append(b"0"))
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, _tail = follow(cluster, reader, 1000.0)
+    cluster.spin(0.1)
+    for number in range(1, 20):
+        before = len(client.pool.asked)
+        cluster.succeed(writer.append(b"%d" % number))
+        began = cluster.clock.seconds()
+        while len(got) < number:
+            cluster.spin(0.0005)
+        assert cluster.clock.seconds() - began < 0.008, "as long as three questions and answers take"
+        cluster.spin(0.01)
+        assert sorted(request.op for request in client.pool.asked[before:]) == ["lac", "lac", "lac", "poll", "read"]
+
+
+def test_ids_that_no_frame_holds_are_refused_at_once():
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    for reading in (reader.read, reader.read_unconfirmed):
+        for first, last in ((-1, 0), (1, 0), (0, 1 << 63), (1 << 63, 1 << 63), (1 << 200, 1 << 200)):
+            assert isinstance(cluster.fails(reading(first, last)), ValueError)
+        for first, last in ((0.5, 1.5), ("0", "1"), (None, None)):
+            assert isinstance(cluster.fails(reading(first, last)), TypeError)
+    assert isinstance(cluster.fails(reader.read((1 << 63) - 1, (1 << 63) - 1)), Read)
+    assert cluster.fails(reader.read_unconfirmed((1 << 63) - 1, (1 << 63) - 1)).code == NO_ENTRY
+    assert len(cluster.succeed(reader.read_unconfirmed(0, 4))) == 5

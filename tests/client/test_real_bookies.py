@@ -1,10 +1,14 @@
 """The client's core on real bookies, real sockets and real disks in one process: what the fakes promise holds."""
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.client import api
 from quire.conf.client import ClientOptions
+from quire.protocol.batch import AddBatch
+from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import LedgerFenced, UnauthorizedAccess
+from quire.replication.recover import recover_bookies
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 
@@ -258,3 +262,147 @@ def test_deferred_sync_and_own_ids(three):
         assert await everything(await client.open_ledger(advanced.id)) == [b"zero", b"one"]
 
     run(story)
+
+
+class Exchange:
+    """
+    Six bookies with ids of their own; a ledger of 100 entries on the first three, whose writer, and a reader of it, are idle when all six are rolled
+    one after another: each comes back with its files, at the address that another one had.
+    """
+
+    def __init__(self, path):
+        self.cluster = RealCluster(path, 3, named=True)
+        self.cluster.__enter__()
+        self.stage = Stage(self.cluster)
+        run(self.begin)
+        for _ in range(3):
+            self.cluster.add()
+        for number in range(6):
+            self.cluster.kill(number)
+        self.cluster.ports = self.cluster.ports[3:] + self.cluster.ports[:3]
+        for number in range(6):
+            self.cluster.start(number)
+
+    async def begin(self):
+        self.writing, self.reading, self.fresh = [await self.stage.client() for _ in range(3)]
+        self.writer = await self.writing.create_ledger()
+        await append_all(self.writer, lines(100))
+        await self.reading.open_ledger(self.writer.id, recover=False)
+
+
+@pytest.fixture
+def exchange(tmp_path):
+    made = Exchange(tmp_path)
+    yield made
+    run(made.stage.end)
+    made.cluster.__exit__(None, None, None)
+
+
+def test_an_idle_writer_finds_its_bookies_where_they_went(exchange):
+    """What it is told is acknowledged is where the metadata says."""
+
+    async def story():
+        await append_all(exchange.writer, lines(200)[100:])
+        await exchange.writer.close()
+        assert await everything(await exchange.fresh.open_ledger(exchange.writer.id)) == lines(200)
+
+    run(story)
+
+
+def test_an_idle_reader_recovers_on_the_bookies_that_are_meant(exchange):
+    """It fences those, and no others, and finds all that was acknowledged."""
+
+    async def story():
+        reader = await exchange.reading.open_ledger(exchange.writer.id)
+        assert reader.last_entry_id == 99
+        with pytest.raises(LedgerFenced):
+            await exchange.writer.append(b"too late")
+
+    run(story)
+
+
+def test_a_ledger_made_after_the_exchange_has_one_end(exchange):
+    """Its writer never knew another address; who recovers it did."""
+
+    async def story():
+        writer = await exchange.fresh.create_ledger()
+        while {"bookie-3", "bookie-4", "bookie-5"} & set(writer.metadata.last_fragment.bookies):
+            writer = await exchange.fresh.create_ledger()
+        await append_all(writer, lines(100))
+        reader = await exchange.reading.open_ledger(writer.id)
+        assert reader.last_entry_id == 99
+        with pytest.raises(LedgerFenced):
+            await append_all(writer, lines(200)[100:])
+
+    run(story)
+
+
+def test_a_bookie_at_an_address_that_is_not_its_own_yet_is_not_taken_for_the_one_before(tmp_path):
+    """The store still lists who was there; whoever asks for that one is told no, and the ledger goes on without it."""
+
+    async def story(cluster, stage, gone):
+        client = await stage.client()
+        store = client.store
+        asked = store.service_info
+        store.service_info = lambda bookie: asked("bookie-3" if bookie == gone else bookie)  # where that one is now
+        writer = await client.create_ledger()
+        assert (await client.pool.info(gone)).code == -8
+        assert (await client.pool.info("bookie-3")).code == 0
+        await append_all(writer, lines(100))
+        await writer.close()
+        assert gone not in writer.metadata.last_fragment.bookies
+        assert await everything(await client.open_ledger(writer.id)) == lines(100)
+
+    with RealCluster(tmp_path, 4, named=True) as cluster:
+        stage = Stage(cluster)
+        run(lambda: story(cluster, stage, "bookie-0"))
+        run(stage.end)
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_entries_that_fill_a_v2_frame_are_recovered_and_copied(tmp_path, protocol):
+    """As Java's V2 client writes them: our own leaves room."""
+    limit = 1 << 20
+    digest = Digest(DigestType.CRC32C, b"")
+    sizes = [limit - 28 - 36 - less for less in (600, 128, 100, 90, 60, 8, 1, 0)]
+
+    async def story(stage):
+        client = await stage.client(protocol=protocol, frame_bytes_max=limit)
+        writer = await client.create_ledger()
+        first = writer.metadata.last_fragment.bookies
+        before = 0
+        for entry, size in enumerate(sizes):
+            sinks = [Noting() for _ in first]
+            made = AddBatch(digest, writer.id, entry, entry - 1, before, [bytes([entry]) * size])
+            for bookie, sink in zip(first, sinks, strict=True):
+                client.pool.add_channel(bookie, writer.id, sink).send(made)
+            for sink in sinks:
+                assert await sink.done == 0
+            before += size
+        other = await stage.client(protocol=protocol, frame_bytes_max=limit)
+        reader = await other.open_ledger(writer.id)
+        assert [len(data) for data in await everything(reader)] == sizes
+        await stage.stop(first[0])
+        report = await recover_bookies(other, [first[0]])
+        assert report.complete, report
+        assert first[0] not in (await other.metadata(writer.id)).last_fragment.bookies
+        assert [len(data) for data in await everything(await other.open_ledger(writer.id))] == sizes
+
+    with RealCluster(tmp_path, 4, frame_bytes_max=limit) as cluster:
+        stage = Stage(cluster)
+        run(lambda: story(stage))
+        run(stage.end)
+
+
+class Noting:
+    """An `AddSink` for one entry."""
+
+    def __init__(self):
+        self.done = Deferred()
+
+    def acked(self, channel, first, count, code):
+        channel.close()
+        self.done.callback(code)
+
+    def failed(self, channel, code, reason):
+        self.done.callback(code)

@@ -18,9 +18,15 @@ INFO = ServiceInfo.of("127.0.0.1", 1)
 class Store:
     def __init__(self, *names):
         self.names = names
+        self.heard = None  # whom the handle knows, if not all
+        self.asked = 0
         self.down = False
 
+    def known_bookies(self):
+        return self.bookies() if self.heard is None else succeed(BookieList(dict.fromkeys(self.heard, INFO), {}))
+
     def bookies(self):
+        self.asked += 1
         if self.down:
             return fail(MetaStore("the store is down"))
         return succeed(BookieList(dict.fromkeys(self.names, INFO), {"r0": INFO}))
@@ -92,3 +98,15 @@ def test_a_store_that_is_down_is_a_shortage():
     assert "the store is down" in picked.shortage
     with pytest.raises(MetaStore):
         result(chosen.ensemble(3))
+
+
+def test_the_store_is_asked_only_where_too_few_are_known():
+    """Who has come since is found then; otherwise choosing costs the store nothing."""
+    chosen, store, _clock = spares("a", "b", "c", "d")
+    store.heard = ("a", "b", "c")
+    assert set(result(chosen.ensemble(3))) == {"a", "b", "c"}
+    assert store.asked == 0
+    assert set(result(chosen.ensemble(4))) == {"a", "b", "c", "d"}
+    assert store.asked == 1
+    assert result(chosen.replace(wanted("a"))).bookies == ("d", "b", "c")
+    assert store.asked == 2

@@ -42,8 +42,8 @@ class Event(NamedTuple):
 class TapedRows(WatchedRows):
     """Rows whose changes go to the tape too."""
 
-    def __init__(self, rows: DictRows | None, path: str, events: list[Event]) -> None:
-        super().__init__(rows, lambda call: None)
+    def __init__(self, rows: DictRows | None, path: str, events: list[Event], ask: Callable[[str, str], None]) -> None:
+        super().__init__(rows, lambda call: ask(call, path))
         self._path = path
         self._events = events
 
@@ -96,8 +96,9 @@ class RecordingDisk(Disk):
         super().datasync(handle)
         self.events.append(Event("sync", self.number(self._handles[handle][1])))
 
-    def sync_directory(self, path: str) -> None:
-        super().sync_directory(path)
+    def sync_names(self, handle: int) -> None:
+        path, _inode = self._handles[handle]
+        super().sync_names(handle)
         self.events.append(Event("sync directory", path))
 
     def rename(self, old: str, new: str) -> None:
@@ -111,16 +112,17 @@ class RecordingDisk(Disk):
             self.events.append(Event("unlink", path))
 
     def remove_tree(self, path: str) -> None:
-        there = self.exists(f"{path}/CURRENT")
+        there = f"{path}/CURRENT" in self.inodes
         super().remove_tree(path)
         if there:
             self.events.append(Event("remove rows", path))
 
     def open_rows(self, path: str) -> DictRows:
+        self._ask("open rows", path)
         rows = self.rows.get(path)
         if not isinstance(rows, TapedRows):
             self.tape_new(path, {})
-            rows = self.rows[path] = TapedRows(rows, path, self.events)
+            rows = self.rows[path] = TapedRows(rows, path, self.events, self._ask)
         return rows
 
     def tape_new(self, path: str, image: object) -> None:

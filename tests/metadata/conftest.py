@@ -2,7 +2,9 @@
 
 import itertools
 import os
+import sqlite3
 import struct
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,11 @@ class MemoryPlace(Place):
     async def expire(self, store) -> None:
         store.expire_session()
 
+    async def unlist(self, bookie) -> None:
+        cluster = CLUSTERS[self.uri.removeprefix("memory://")]
+        del cluster.writable[bookie]
+        cluster.changed()
+
 
 class SQLitePlace(Place):
     kind = "sqlite"
@@ -37,6 +44,10 @@ class SQLitePlace(Place):
                 os.pwrite(stamped.fileno(), struct.pack(">Q", 0), 0)
         await (await self.open()).bookies()
 
+    async def unlist(self, bookie) -> None:
+        with closing(sqlite3.connect(self.uri.removeprefix("sqlite://"))) as file, file:
+            file.execute("DELETE FROM bookies WHERE bookie = ?", (bookie,))
+
 
 class ZooKeeperPlace(Place):
     kind = "zookeeper"
@@ -45,6 +56,13 @@ class ZooKeeperPlace(Place):
         """Closes the session from a second connection that takes it over, as ZooKeeper's own tests do."""
         client = KazooClient(store.session.uri.split("/")[2], client_id=store.session.client_id)
         await deferToThread(client.start)
+        await deferToThread(client.stop)
+        await deferToThread(client.close)
+
+    async def unlist(self, bookie) -> None:
+        client = KazooClient(self.uri.split("/")[2])
+        await deferToThread(client.start)
+        await deferToThread(client.delete, f"/{self.uri.split('/', 3)[3]}/available/{bookie}")
         await deferToThread(client.stop)
         await deferToThread(client.close)
 

@@ -21,6 +21,7 @@ class Proxy:
         self.port = 0
         self.refusing = False
         self.lost = 0  # answers that were thrown away, with their connection
+        self.answers = 0  # what was asked for and answered, pings and events left out
         self.connections = []
         self.lose: Callable[[], bool] = lambda: False  # asked for each answer
 
@@ -85,10 +86,12 @@ class Near(Protocol):
                 return
             frame, self.answers = self.answers[:size], self.answers[size:]
             first, self.greeted = not self.greeted, True
-            if not first and int.from_bytes(frame[4:8], "big", signed=True) > 0 and self.proxy.lose():
-                self.proxy.lost += 1
-                self.transport.abortConnection()
-                return
+            if not first and int.from_bytes(frame[4:8], "big", signed=True) > 0:
+                self.proxy.answers += 1
+                if self.proxy.lose():
+                    self.proxy.lost += 1
+                    self.transport.abortConnection()
+                    return
             self.transport.write(frame)
 
     def connectionLost(self, reason) -> None:
@@ -111,4 +114,4 @@ class Far(Protocol):
         self.near.answered(data)
 
     def connectionLost(self, reason) -> None:
-        self.near.transport.abortConnection()
+        self.near.transport.loseConnection()  # behind what it has said, as that a session is over

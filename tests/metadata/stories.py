@@ -67,6 +67,10 @@ class Place:
         """Lets the session of a handle expire, as if its process had hung."""
         raise AssertionError(f"{self.kind} can't")
 
+    async def unlist(self, bookie: str) -> None:
+        """Removes the registration of a writable bookie behind everybody's back."""
+        raise AssertionError(f"{self.kind} can't")
+
     async def close(self) -> None:
         for store in self.opened:
             await store.close()

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from twisted.internet.threads import deferToThread
 from quire.metadata import sqlite_tables as tables
 from quire.metadata.store import BookieList, NoCluster, ServiceInfo
 from quire.protocol.errors import LedgerExist, MetadataSerialization, MetaStore
-from tests.metadata.made import ledger
+from tests.metadata.made import BOOKIES, ledger
 from tests.metadata.stories import Heard, failing
 from tests.reactor import reactor, run
 
@@ -300,6 +301,137 @@ def test_a_watcher_that_looks_changes_nothing(sqlite_place):
     run(story)
 
 
+async def statements_of(store, story) -> list[str]:
+    """What the store's connection does, save the looks of the clock."""
+    statements = []
+    await store.run(lambda connection: connection.set_trace_callback(statements.append))
+    await story()
+    await store.run(lambda connection: connection.set_trace_callback(None))
+    return [each for each in statements if each != "PRAGMA data_version"]
+
+
+def test_a_change_costs_what_it_changes(sqlite_place):
+    """
+    With 3 and with 600 ledgers watched, as many statements: for a ledger that is made, for a change of one that is watched, for a watch.  A
+    change by another process reads what it changed, and nothing else.
+    """
+
+    async def story():
+        store, other = await sqlite_place.ready(), await sqlite_place.open()
+        costs, made = [], 0
+        for size in (3, 600):
+            heard = [Heard() for _ in range(size - made)]
+            await gatherResults([store.create_ledger(made + each, ledger()) for each in range(len(heard))])
+            for each, ears in enumerate(heard):
+                store.watch_ledger(made + each, ears)
+            await gatherResults([ears.until(lambda _: True) for ears in heard])
+            made = size
+            ears = Heard()
+            store.watch_ledger(1, ears)
+            await ears.until(lambda _: True)
+
+            async def change(who, ears=ears):
+                found = await who.read_ledger(1)
+                written = await who.write_ledger(1, found.value.with_ensemble(found.value.last_fragment.first + 1, BOOKIES), found.version)
+                await ears.until(lambda seen: seen == written)
+
+            async def watch():
+                ears = Heard()
+                watch = store.watch_ledger(2, ears)
+                await ears.until(lambda _: True)
+                watch.cancel()
+
+            async def make(size=size):
+                await store.create_ledger(1000 + size, ledger())
+
+            counts = [len(await statements_of(store, each)) for each in (lambda: change(store), watch, make)]
+            theirs = await statements_of(store, lambda: change(other))
+            costs.append([*counts, sum("SELECT data" in each for each in theirs)])
+        assert costs[0] == costs[1]
+        assert costs[1][-1] == 1
+
+    run(story)
+
+
+def test_an_unreadable_ledger_is_read_once_for_each_change(sqlite_place):
+    """A watched row that can't be decoded is not decoded again because another changed."""
+
+    async def story():
+        store, other = await sqlite_place.ready(), await sqlite_place.open()
+        await store.create_ledger(7, ledger())
+        made = await store.create_ledger(8, ledger())
+        sound = Heard()
+        store.watch_ledger(7, Heard())
+        store.watch_ledger(8, sound)
+        await sound.until(lambda seen: seen == made)
+        await other.run(lambda connection: connection.execute("UPDATE ledgers SET data = x'00', version = 9 WHERE id = 7") and None, writes=True)
+
+        async def change():
+            found = await other.read_ledger(8)
+            written = await other.write_ledger(8, found.value.with_ensemble(found.value.last_fragment.first + 1, BOOKIES), found.version)
+            await sound.until(lambda seen: seen == written)
+
+        await change()
+        assert sum("SELECT data" in each and "7" in each for each in await statements_of(store, change)) == 0
+
+    run(story)
+
+
+def vacuumed(source, target) -> None:
+    with closing(sqlite3.connect(source)) as file:
+        file.execute("VACUUM INTO ?", (str(target),))
+
+
+def dumped(source, target) -> None:
+    """As `.dump` copies, and the two numbers that it leaves out."""
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        new.executescript("\n".join(old.iterdump()))
+        for pragma in ("application_id", "user_version"):
+            new.execute(f"PRAGMA {pragma}={old.execute(f'PRAGMA {pragma}').fetchone()[0]}")
+
+
+@pytest.mark.parametrize("copy", [vacuumed, dumped])
+def test_a_copied_file_has_its_log_again(sqlite_place, copy):
+    """A copy by SQLite's other means has a rollback journal, with which a power loss may undo a commit: it is given a log before anything is done in it."""
+    source = path_of(sqlite_place)
+
+    async def story():
+        store = await sqlite_place.ready()
+        made = await store.create_ledger(7, ledger())
+        await store.close()
+        target = source.with_name("copy.db")
+        copy(source, target)
+        with closing(sqlite3.connect(target)) as file:
+            assert file.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        sqlite_place.uri = f"sqlite://{target}"
+        for store in (await sqlite_place.open(), await sqlite_place.open()):
+            assert await store.read_ledger(7) == made
+            assert await store.run(lambda connection: tables.scalar(connection, "PRAGMA journal_mode")) == "wal"
+            assert await store.run(lambda connection: tables.scalar(connection, "PRAGMA synchronous")) == 2
+
+    run(story)
+
+
+def test_a_file_that_can_have_no_log_is_refused(sqlite_place):
+    """Whoever holds it is named as what to look for; once it is free the store works."""
+    path = path_of(sqlite_place)
+
+    async def story():
+        await (await sqlite_place.ready()).close()
+        with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+            holder.execute("PRAGMA journal_mode=DELETE")
+            holder.execute("BEGIN IMMEDIATE")
+            store = await sqlite_place.open(session_timeout_ms=300)
+            for operation in (store.cluster(), store.create_ledger(1, ledger())):
+                error = str(await failing(operation, MetaStore))
+                assert "write-ahead log" in error
+                assert "see that no other program holds it" in error
+            holder.execute("ROLLBACK")
+            await store.create_ledger(1, ledger())
+
+    run(story)
+
+
 def test_the_wal_is_folded_in(sqlite_place):
     """When the last handle closes, the file alone holds everything."""
 
@@ -310,5 +442,21 @@ def test_the_wal_is_folded_in(sqlite_place):
         assert not Path(f"{path_of(sqlite_place)}-wal").exists()
         found = await deferToThread(lambda: sqlite3.connect(path_of(sqlite_place)).execute("SELECT id FROM ledgers").fetchall())
         assert found == [(1,)]
+
+    run(story)
+
+
+def test_a_file_of_an_earlier_version_begins_to_count(sqlite_place):
+    """It has no counter of changes; the first change makes it."""
+
+    async def story():
+        store = await sqlite_place.ready()
+        path = sqlite_place.uri.removeprefix("sqlite://")
+        with sqlite3.connect(path) as file:
+            file.execute("DELETE FROM counters WHERE name = 'changes'")
+        file.close()
+        assert await store.progress() == (0, 0)
+        await store.create_ledger(await store.new_ledger_id(), ledger())
+        assert await store.progress() == (2, 1)
 
     run(story)

@@ -63,6 +63,8 @@ def test_no_cluster_names_the_next_command(place):
         for operation in (
             store.cluster(),
             store.new_ledger_id(),
+            store.progress(),
+            store.raise_ledger_ids(5),
             store.create_ledger(1, ledger()),
             store.ledger_ids(),
             store.bookies(),
@@ -476,6 +478,103 @@ def test_expiry(place):
     run(story)
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_unregistering_after_the_end_of_the_session_harms_no_successor(place, read_only):
+    """Whoever goes on behind the end of its session takes nobody else off a list: not at once, and not once it knows."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        lost = Heard()
+        store.on_session_lost(lost)
+        await store.register_bookie("a:1", HERE, read_only)
+        await place.expire(store)
+        await other.register_bookie("a:1", THERE, read_only)
+        await failing(store.unregister_bookie("a:1", read_only), NotRegistered)
+        assert (await other.bookies()).find("a:1") == THERE
+        await lost.until(lambda _: True)
+        await failing(store.unregister_bookie("a:1", read_only), NotRegistered)
+        assert (await other.bookies()).find("a:1") == THERE
+        await other.unregister_bookie("a:1", read_only)
+
+    run(story)
+
+
+def test_a_lock_released_after_the_end_of_the_session_harms_no_successor(place):
+    """Its new owner keeps it, and who had it before may ask for it again."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        if not store.locks_repairs:
+            return
+        lost = Heard()
+        store.on_session_lost(lost)
+        release = await store.lock_repair(7)
+        await place.expire(store)
+        theirs = await other.lock_repair(7)
+        await release()
+        await lost.until(lambda _: True)
+        await release()
+        assert await store.lock_repair(7) is None
+        assert await (await place.open()).lock_repair(7) is None
+        await theirs()
+        again = await store.lock_repair(7)
+        await release()
+        assert await other.lock_repair(7) is None
+        await again()
+
+    run(story)
+
+
+def test_a_registration_that_somebody_removes_is_told(place):
+    """The session lives, the registration does not: its owner hears of it and may register again; who has the id by then keeps it."""
+
+    async def story():
+        store, other = await place.ready(), await place.open(session_timeout_ms=900)
+        lost, taken = Heard(), Heard()
+        store.on_session_lost(lost)
+        other.on_session_lost(taken)
+        await store.register_bookie("a:1", HERE, read_only=True)
+        await store.register_bookie("a:1", HERE)
+        await other.register_bookie("b:1", HERE)
+        await place.unlist("a:1")
+        await lost.until(lambda _: True)
+        await store.register_bookie("a:1", THERE)
+        assert (await other.bookies()).find("a:1") == THERE
+        await place.unlist("b:1")
+        await store.register_bookie("b:1", THERE)
+        await taken.until(lambda _: True)
+        await failing(other.register_bookie("b:1", HERE), BookieRegistered)
+        assert (await other.bookies()).find("b:1") == THERE
+        await store.unregister_bookie("b:1")
+        assert (len(lost.all), len(taken.all)) == (1, 1)
+
+    run(story)
+
+
+def test_known_bookies_follow_those_who_come_and_go(place):
+    """What the handle has heard of becomes what there is, without being asked for; a closed handle knows nobody."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        assert await other.known_bookies() == BookieList({}, {})
+        heard = Heard()
+        other.watch_bookies(heard)
+        await store.register_bookie("a:1", HERE)
+        await heard.until(lambda seen: seen == BookieList({"a:1": HERE}, {}))
+        assert await other.known_bookies() == BookieList({"a:1": HERE}, {})
+        await store.register_bookie("a:1", THERE)
+        await store.register_bookie("b:1", HERE, read_only=True)
+        await heard.until(lambda seen: seen == BookieList({"a:1": THERE}, {"b:1": HERE}))
+        assert await other.known_bookies() == BookieList({"a:1": THERE}, {"b:1": HERE})
+        await store.close()
+        await heard.until(lambda seen: seen == BookieList({}, {}))
+        assert await other.known_bookies() == BookieList({}, {})
+        await other.close()
+        await failing(other.known_bookies(), MetaStore)
+
+    run(story)
+
+
 def test_watches_outlive_an_expiry(place):
     """The watches of a handle whose session expired go on, and miss nothing."""
 
@@ -654,5 +753,63 @@ def test_absent_ledgers(place):
         assert await store.absent_ledgers([]) == []
         await store.close()
         await failing(store.absent_ledgers([1, 2]), MetaStore)
+
+    run(story)
+
+
+def test_progress_never_falls(place):
+    """Each id and each change of a ledger raises it; what it says is the next id, and asking draws none."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        before = await other.progress()
+        for step in range(4):
+            assert before.next_ledger == (await store.progress()).next_ledger
+            given = await store.new_ledger_id()
+            assert given == before.next_ledger
+            made = await store.create_ledger(given, ledger())
+            after = await other.progress()
+            assert after.changes > before.changes
+            assert after.next_ledger == given + 1
+            if step % 2:
+                written = await store.write_ledger(given, made.value.recovering(), made.version)
+                assert (await other.progress()).changes > after.changes
+                assert written.version > made.version
+                await store.delete_ledger(given)
+            before = await other.progress()
+
+    run(story)
+
+
+def test_ids_are_raised(place):
+    """No id below is given after that, whoever asks; a lower wish changes nothing."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        assert await other.new_ledger_id() == 0
+        await store.raise_ledger_ids(5000)
+        assert (await other.progress()).next_ledger == 5000
+        await store.raise_ledger_ids(3)
+        assert [await other.new_ledger_id(), await store.new_ledger_id()] == [5000, 5001]
+
+    run(story)
+
+
+def test_the_note_about_a_store_that_was_set_back(place):
+    """It is swapped: of two who change it at once, one wins; it goes with the cluster."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        assert await store.read_set_back() == b""
+        assert await store.swap_set_back(b"", b'{"a": 1}')
+        assert await other.read_set_back() == b'{"a": 1}'
+        assert not await other.swap_set_back(b"", b"2")
+        assert await other.swap_set_back(b'{"a": 1}', b"{}")
+        assert await store.read_set_back() == b"{}"
+        await store.write_cookie("a:1", b"cookie", NEW)
+        assert await store.cookies() == ["a:1"]
+        await store.destroy_cluster((await store.cluster()).instance_id)
+        await store.init_cluster()
+        assert await store.read_set_back() == b""
 
     run(story)

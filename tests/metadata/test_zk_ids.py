@@ -1,11 +1,13 @@
 """The generators of ledger ids on a pretended ZooKeeper, whose counters stand where a real one gets only after 2^31 ledgers."""
 
+from types import SimpleNamespace
+
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.layout import Layout
 from quire.metadata.store import NoCluster
-from quire.metadata.zk_ids import LedgerIds
+from quire.metadata.zk_ids import USED_UP_AT_ONCE, USED_UP_MAX, LedgerIds
 from quire.metadata.zk_session import NodeExists, NoNode
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
@@ -23,9 +25,21 @@ class Pretended:
         self.nodes = {"/r", *nodes}
         self.counters = counters or {}
         self.before_create = lambda path: None
+        self.used = []
 
     def exists(self, path):
-        return succeed(object() if path in self.nodes else None)
+        if path not in self.nodes:
+            return succeed(None)
+        children = sum(node.rpartition("/")[0] == path for node in self.nodes)
+        changes = (2 * self.counters.get(path, children) - children) % (1 << 32)  # comings and goings, as an int of Java's
+        return succeed(SimpleNamespace(numChildren=children, cversion=changes if changes < 1 << 31 else changes - (1 << 32)))
+
+    def use_up(self, path, count):
+        parent = path.rpartition("/")[0]
+        assert parent in self.nodes
+        self.counters[parent] = self.counters.get(parent, 0) + count
+        self.used.append(count)
+        return succeed(None)
 
     def children(self, path):
         return succeed([node[len(path) + 1 :] for node in self.nodes if node.rpartition("/")[0] == path])
@@ -158,3 +172,56 @@ def test_a_strange_name():
     session.create = lambda path, data=b"", **_: succeed(path + "x")
     with pytest.raises(MetaStore):
         now(LedgerIds(session, "/r", Layout.LONG).next())
+
+
+@pytest.mark.parametrize(
+    ("layout", "session", "wanted"),
+    [
+        (Layout.FLAT, Pretended(counters={"/r": 5}), 5),
+        (Layout.LONG, Pretended(), 0),
+        (Layout.HIERARCHICAL, Pretended("/r/idgen", counters={"/r/idgen": END - 1}), END - 1),
+        (Layout.HIERARCHICAL, Pretended("/r/idgen", counters={"/r/idgen": END}), 1 << 32),
+        (Layout.LONG, Pretended("/r/idgen", "/r/idgen-long", counters={"/r/idgen": 9}), 1 << 32),
+        (Layout.LONG, Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000007", counters={"/r/idgen-long/HOB-0000000007": 3}), (7 << 32) + 3),
+    ],
+)
+def test_the_position_is_the_next_id_and_draws_none(layout, session, wanted):
+    """Also where the counter has grown beyond an int of Java's."""
+    ids = LedgerIds(session, "/r", layout)
+    assert [now(ids.position()) for _ in range(2)] == [wanted, wanted]
+    assert now(ids.next()) == wanted
+
+
+@pytest.mark.parametrize("layout", [Layout.HIERARCHICAL, Layout.LONG, Layout.FLAT])
+@pytest.mark.parametrize(
+    ("first", "next_long"),
+    [(3, 3), (5000, 5000), (END, 1 << 32), (END + 1, 1 << 32), (1 << 32, 1 << 32), ((3 << 32) + 70, (3 << 32) + 70), ((3 << 32) + END + 9, 4 << 32)],
+)
+def test_ids_are_raised(layout, first, next_long):
+    """Short ids are used up to there, long ones in the directory of their high half; what nobody draws is not used up."""
+    session = Pretended("/r/idgen", counters={"/r/idgen": 2, "/r": 2})
+    ids = LedgerIds(session, "/r", layout)
+    if layout is Layout.FLAT and first > END:
+        with pytest.raises(LedgerIdOverflow):
+            now(ids.raise_to(first))
+        return
+    if first == END:
+        session.counters.update({"/r/idgen": END - 5, "/r": END - 5})
+    now(ids.raise_to(first))
+    assert max(session.used, default=0) <= USED_UP_AT_ONCE
+    if layout is Layout.FLAT and first == END:
+        with pytest.raises(LedgerIdOverflow):
+            now(ids.next())
+        return
+    assert now(LedgerIds(session, "/r", layout).next()) == (first if layout is Layout.FLAT else next_long)
+    assert now(ids.raise_to(1)) is None
+
+
+def test_a_far_long_id_is_passed_over_by_the_next_directory():
+    """Ten million numbers would be used up in minutes; a directory costs nothing.  There is an end."""
+    session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000002")
+    ids = LedgerIds(session, "/r", Layout.LONG)
+    now(ids.raise_to((2 << 32) + USED_UP_MAX + 1))
+    assert (session.used, now(ids.next())) == ([], 3 << 32)
+    with pytest.raises(LedgerIdOverflow):
+        now(ids.raise_to((1 << 63) - 1))

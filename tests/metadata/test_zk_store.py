@@ -5,21 +5,29 @@ import os
 import signal
 import threading
 from dataclasses import replace
+from inspect import iscoroutine
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import KazooState
+from twisted.internet.defer import Deferred, DeferredList, gatherResults, succeed
 from twisted.internet.threads import deferToThread
 
+from quire.client.api import Client
+from quire.client.core.adds import StoreEnsemble
+from quire.conf.client import ClientOptions
 from quire.metadata import codec, service_info
 from quire.metadata.ledger import LedgerState
-from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, ServiceInfo, WrongCluster
+from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster, pause
 from quire.metadata.uri import open_store
+from quire.metadata.zk_session import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.zookeeper import ZooKeeper
 from tests.metadata.made import BOOKIES, ledger
 from tests.metadata.proxy import Proxy
+from tests.metadata.sleeper import Sleeper
 from tests.metadata.stories import Heard, failing
 from tests.reactor import reactor, run
 
@@ -393,6 +401,237 @@ def test_a_registration_survives_a_lost_connection(lossy, zookeeper_place):
         assert await other.bookies() == BookieList({}, {"a:1": HERE})
 
     run(story)
+
+
+# -- sessions ------------------------------------------------------------------------------------------------------
+
+
+def is_new_session(args) -> bool:
+    """Whether that is kazoo's news of a connection."""
+    return args[:1] == (KazooState.CONNECTED,)
+
+
+@pytest.mark.parametrize("told", ["nothing", "that the connection is lost"])
+def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, told):
+    """
+    A bookie and a repair sleep past their session, others take their places, and they wake up to leave: before they hear of anything, or while they wait for
+    the connection, which kazoo has again by then.  What they send is for their old session.  Who asks to be told of its end is, before anybody goes on.
+    """
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        sleeper, happened = Sleeper(reactor), []
+        other = await zookeeper_place.ready()
+        store = await open_store(sleeper, zookeeper_place.uri)
+        zookeeper_place.opened.append(store)
+        store.on_session_lost(lambda: happened.append("lost"))
+        await store.register_bookie("a:1", HERE)
+        release = await store.lock_repair(7)
+        old = store.session.id
+        sleeper.asleep = True
+        await zookeeper_place.expire(store)
+        await other.register_bookie("a:1", ServiceInfo.of("127.0.0.1", 3182))
+        assert await other.lock_repair(7) is not None
+        await sleeper.until(is_new_session, Deferred())
+        waiting = succeed(None)
+        if told != "nothing":
+            sleeper.wake(before=is_new_session)
+            waiting = Deferred.fromCoroutine(store.session.start()).addCallback(lambda _: happened.append("goes on"))
+        leaving = [
+            failing(store.session.delete(f"{root}/available/a:1", session=old), SessionOver),
+            failing(store.session.delete(f"{root}/underreplication/locks/urL0000000007", session=old), SessionOver),
+            failing(store.unregister_bookie("a:1"), NotRegistered),
+        ]
+        released = release()
+        leaving = [Deferred.fromCoroutine(each) for each in leaving]
+        leaving += [store.session.exists("/"), released]  # its answer is behind whatever went out
+        if told == "nothing":
+            await sleeper.until(lambda args: args and getattr(args[0], "value", None), Deferred())
+        sleeper.wake()
+        await gatherResults([*leaving, waiting])
+        assert happened == (["lost"] if told == "nothing" else ["lost", "goes on"])
+        assert (await other.bookies()).writable["a:1"].bookie_address()[1] == 3182
+        assert await store.lock_repair(7) is None
+
+    run(story)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, number):
+    """The answer of a leave is lost and the session with it; another process has the id and the lock when it is tried again."""
+    proxy, store = lossy
+
+    async def story():
+        other = await zookeeper_place.ready()
+        await store.register_bookie("a:1", HERE)
+        release = await store.lock_repair(7)
+        client_id = store.session.client_id
+        proxy.lose_answer(number)
+        leaving, released = store.unregister_bookie("a:1"), release()
+        while not proxy.lost:
+            await pause(reactor, 0.01)
+        proxy.refusing = True
+        proxy.drop()
+        ending = KazooClient(zookeeper_place.uri.split("/")[2], client_id=client_id)
+        await deferToThread(ending.start)
+        await deferToThread(ending.stop)
+        await deferToThread(ending.close)
+        await other.register_bookie("a:1", HERE)
+        assert await other.lock_repair(7) is not None
+        proxy.refusing = False
+        outcome = (await DeferredList([leaving, released], consumeErrors=True))[0]
+        assert outcome[0] or outcome[1].check(NotRegistered)
+        assert list((await other.bookies()).writable) == ["a:1"]
+        assert await store.lock_repair(7) is None
+
+    run(story)
+
+
+def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tmp_path):
+    """A timeout below two ticks is two ticks to the server, which counts them by the tick: a bookie that was killed is back at the first try."""
+
+    async def story():
+        server = await deferToThread(ZooKeeper, tmp_path, tick_ms=1000)
+        proxy = Proxy(reactor, server.port)
+        await proxy.start()
+        try:
+            killed = await open_store(reactor, server.uri.replace(server.address, f"127.0.0.1:{proxy.port}"), session_timeout_ms=1000)
+            again = await open_store(reactor, server.uri, session_timeout_ms=1000)
+            await again.init_cluster()
+            await killed.register_bookie("a:1", HERE)
+            proxy.refusing = True
+            proxy.drop()
+            await again.register_bookie("a:1", HERE)
+            assert again.session.granted_s == 2.0
+            await again.close()
+            await killed.close()
+        finally:
+            await proxy.stop()
+            await deferToThread(server.stop)
+
+    run(story, timeout=60)
+
+
+def test_all_who_choose_bookies_hear_in_time_that_the_store_is_away(lossy, zookeeper_place):
+    """They share one reading, and its failure, instead of waiting for one after the other; the store is back for all of them too."""
+    proxy, _ = lossy
+    direct = zookeeper_place.uri
+
+    async def story():
+        other = await zookeeper_place.ready()
+        zookeeper_place.uri = f"zk://127.0.0.1:{proxy.port}/{direct.split('/', 3)[3]}"
+        store = await zookeeper_place.open(session_timeout_ms=1000)
+        await other.register_bookie("a:1", HERE)
+        assert list((await store.known_bookies()).writable) == ["a:1"]
+        proxy.refusing = True
+        proxy.drop()
+
+        async def asked(times):
+            outcomes = await DeferredList([store.known_bookies() for _ in range(times)], consumeErrors=True)
+            assert all(success or value.check(MetaStore) for success, value in outcomes)
+            return {success for success, _ in outcomes}
+
+        while True in await asked(1):  # as long as the loss is not heard of
+            await pause(reactor, 0.01)
+        began = reactor.seconds()
+        assert await asked(20) == {False}
+        assert reactor.seconds() - began < 5
+        proxy.refusing = False
+        while False in await asked(20):
+            await pause(reactor, 0.01)
+
+    run(story)
+
+
+# -- what it costs -------------------------------------------------------------------------------------------------
+
+
+async def answered(proxy, store, *operations) -> list[int]:
+    """How many answers the server gave for each of them."""
+    counts = []
+    for operation in operations:
+        before = proxy.answers
+        outcome = operation()
+        await (Deferred.fromCoroutine(outcome) if iscoroutine(outcome) else outcome)
+        await store.session.sync("/")  # behind whatever else was asked for
+        counts.append(proxy.answers - before - 1)
+    return counts
+
+
+def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
+    """
+    With 3 and with 40 ledgers followed and bookies registered, as many requests: to make, open and close a ledger, to replace a bookie, to begin and to end a
+    watch, and for a change of a ledger that is watched.  However often one was watched, its change is told to us once.
+    """
+    proxy, plain = lossy
+    sleeper = Sleeper(reactor)
+
+    async def story():
+        other = await zookeeper_place.ready()
+        store = await open_store(sleeper, plain.uri)
+        zookeeper_place.opened.append(store)
+        client = Client(reactor, store, ClientOptions())
+        sizes, costs, hops = (3, 40), [], []
+        made = 0
+        for size in sizes:
+            while made < size:
+                await other.register_bookie(f"b:{made}", HERE)
+                await other.create_ledger(1000 + made, ledger())
+                heard = Heard()
+                store.watch_ledger(1000 + made, heard)
+                await heard.until(lambda _: True)
+                made += 1
+            await client.spares.available()
+            heard = Heard()
+            store.watch_ledger(1000, heard)
+            await heard.until(lambda _: True)
+            self_made, watches = [], []
+            await store.create_ledger(await store.new_ledger_id(), ledger())  # and the directories above
+
+            async def create(self_made=self_made):
+                self_made.append(await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2))
+
+            async def change(heard=heard):
+                found = await other.read_ledger(1000)
+                written = await other.write_ledger(1000, found.value.with_ensemble(found.value.last_fragment.first + 1, OTHERS), found.version)
+                await heard.until(lambda seen: seen == written)
+
+            async def watch(watches=watches):
+                heard = Heard()
+                watches.append(store.watch_ledger(2000, heard))
+                await heard.until(lambda _: True)
+
+            await other.create_ledger(2000, ledger())
+            costs.append(
+                await answered(
+                    proxy,
+                    store,
+                    create,
+                    lambda self_made=self_made: self_made[0].close(),
+                    lambda self_made=self_made: client.open_ledger(self_made[0].id),
+                    lambda: Deferred.fromCoroutine(client.spares.replace(StoreEnsemble(0, ((0, "b:0"),), ("b:0", "b:1"), must=True))),
+                    watch,
+                    lambda watches=watches: succeed(watches[0].cancel()),
+                    change,
+                )
+            )
+            for _ in range(20):
+                await watch()
+                watches.pop().cancel()
+            heard = Heard()
+            store.watch_ledger(2000, heard)
+            made_last = await heard.until(lambda _: True)
+            before = sleeper.hops
+            written = await other.write_ledger(2000, made_last.value.recovering(), made_last.version)
+            await heard.until(lambda seen, written=written: seen == written)
+            hops.append(sleeper.hops - before)
+            await other.delete_ledger(2000)
+        assert costs[0] == costs[1]
+        assert costs[1][3:] == [0, 1, 0, 1]
+        assert hops == [2, 2], "the event and the answer"
+        await client.close()
+
+    run(story, timeout=60)
 
 
 # -- a store that is down ------------------------------------------------------------------------------------------

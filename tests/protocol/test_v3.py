@@ -186,7 +186,7 @@ statuses = st.sampled_from(list(Status))
 replies = st.one_of(
     st.builds(ReadReply, statuses, i64, i64, maybe_bytes, maybe_i64, maybe_i64, txns),
     st.builds(LacReply, statuses, i64, txns, maybe_bytes, maybe_bytes),
-    st.builds(InfoReply, statuses, txns, maybe_i64, maybe_i64),
+    st.builds(InfoReply, statuses, txns, maybe_i64, maybe_i64, st.none() | st.text(max_size=10)),
     st.builds(ListReply, statuses, i64, txns, maybe_bytes),
     st.builds(AuthReply, st.text(max_size=10), st.binary(max_size=20), statuses, txns),
     st.builds(StatusReply, st.sampled_from([6, 10]), statuses, txns, i64),

@@ -150,6 +150,7 @@ ASKED: list[tuple[Request, Reply]] = [
     (ListEntries(1, 12), ListReply(Status.EOK, 1, 12, bytes(64))),
     (Force(1, 10), StatusReply(10, Status.EOK, 10, 1)),
     (BookieInfo(3, 11), InfoReply(Status.EOK, 11, 1000, 500)),
+    (BookieInfo(1 << 20, 0), InfoReply(Status.EOK, 0, bookie="bookie-1")),
     (Auth("sasl", b""), AuthReply("AuthDisabledPlugin", b"")),
     (Auth("sasl", b"", 14, version=3), AuthReply("AuthDisabledPlugin", b"", txn=14)),
     (StartTls(13), StatusReply(9, Status.EOK, 13)),

@@ -1,13 +1,14 @@
 """Superfluous copies: the rule holds line by line; a copy that any of it speaks for stays."""
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory_store import Fault
+from quire.protocol.availability import encode
 from quire.protocol.errors import MetaStore
 from quire.replication.surplus import IDLE_S, Surplus, drop_surplus
 from tests.client.cluster import FakeCluster
@@ -22,16 +23,20 @@ class Holder:
     def __init__(self, *ledgers: int) -> None:
         self.stored = list(ledgers)
         self.emptied: set[int] = set()
+        self.doubt: MetaStore | None = None
         self.idle: Callable[[int], int] = lambda ledger: IDLE_S
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         return succeed(array("q", self.stored))
 
-    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
-        return succeed([] if ledger in self.emptied else [(0, 30)])
+    def held(self, ledger: int) -> Deferred[bytes]:
+        return succeed(encode([] if ledger in self.emptied else [(0, 30)]))
 
     def idle_seconds(self, ledger: int) -> int:
         return self.idle(ledger)
+
+    def trust_store(self, deleted: Sequence[int] = ()) -> Deferred[None]:
+        return fail(self.doubt) if self.doubt is not None else succeed(None)
 
     def drop_copy(self, ledger: int) -> None:
         self.stored.remove(ledger)
@@ -100,6 +105,11 @@ def changed(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
     return "its metadata changed meanwhile"
 
 
+def set_back(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
+    holder.doubt = MetaStore("the store was set back")
+    return "the store was set back"
+
+
 def away(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
     def fault(name: str, arguments: tuple[object, ...]) -> Fault | None:
         return Fault(error=MetaStore("the store is away")) if name == "lock_repair" else None
@@ -108,7 +118,7 @@ def away(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
     return "the store is away"
 
 
-@pytest.mark.parametrize("spoil", [busy, becomes_busy, locked, lacking, damaged, down, changed, away])
+@pytest.mark.parametrize("spoil", [busy, becomes_busy, locked, lacking, damaged, down, changed, set_back, away])
 def test_anything_that_speaks_for_a_copy_keeps_it(spoil: Callable[[FakeCluster, int, Holder], str | None]) -> None:
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 30)

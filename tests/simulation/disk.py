@@ -6,12 +6,13 @@ loses what it was for.  The index and the ledger table are `DictRows`, of which 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from errno import EIO
 from functools import cache
 from random import Random
 
 from quire.bookie.files import Buffer, Files, Usage
-from quire.bookie.rows import DictRows
+from quire.bookie.rows import DictRows, Row
 
 SECTOR = 512
 TORN_MAX = 64  # sectors of one write that chance looks at one by one; the rest of a larger one goes together
@@ -58,13 +59,44 @@ def put(target: bytearray, offset: int, data: bytes) -> None:
     target[offset : offset + len(data)] = data
 
 
+class SimRows(DictRows):
+    """Rows of which those of some ledgers can't be read any more."""
+
+    def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
+        super().__init__(rows)
+        self.rotten: set[int] = set()
+
+    def _check(self, *ledgers: int) -> None:
+        if not self.rotten.isdisjoint(ledgers):
+            raise OSError(EIO, f"simulated: a damaged block of ledgers {ledgers}")
+
+    def floor(self, key: bytes) -> Row | None:
+        if self.rotten:
+            self._check(ledger_of(key))
+        return super().floor(key)
+
+    def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
+        if self.rotten:
+            self._check(*(ledger for ledger in self.rotten if low <= ledger.to_bytes(8, "big") + bytes(8) < high))
+        return super().scan(low, high)
+
+    def crash(self, kept: int = 0) -> "SimRows":
+        after = SimRows(super().crash(kept).as_dict())
+        after.rotten = self.rotten
+        return after
+
+
+def ledger_of(key: bytes) -> int:
+    return int.from_bytes(key[:8], "big")
+
+
 class SimDisk(Files):
     """All files of one bookie.  `before(call, path)` hears of each changing call and may raise `OSError`."""
 
     def __init__(self) -> None:
         self.inodes: dict[str, Inode] = {}
         self.durable: dict[str, Inode] = {}
-        self.rows: dict[str, DictRows] = {}
+        self.rows: dict[str, SimRows] = {}
         self.boots = 1  # of its machine
         self.before: Callable[[str, str], None] | None = None
         self._handles: dict[int, tuple[str, Inode]] = {}
@@ -89,6 +121,9 @@ class SimDisk(Files):
             if not create:
                 raise FileNotFoundError(path)
             inode = self.inodes[path] = Inode()
+        return self._opened(path, inode)
+
+    def _opened(self, path: str, inode: Inode) -> int:
         self._next += 1
         self._handles[self._next] = (path, inode)
         return self._next
@@ -130,7 +165,11 @@ class SimDisk(Files):
     def sync(self, handle: int) -> None:
         self.datasync(handle)
 
-    def sync_directory(self, path: str) -> None:
+    def open_directory(self, path: str) -> int:
+        return self._opened(path, Inode())
+
+    def sync_names(self, handle: int) -> None:
+        path, _inode = self._handles[handle]
         if self.before is not None:
             self.before("sync directory", path)
         for name in [name for name in self.durable if directory_of(name) == path]:
@@ -172,14 +211,25 @@ class SimDisk(Files):
     def usage(self, path: str) -> Usage:
         return Usage(1, 1 << 30, 1 << 29)
 
-    def open_rows(self, path: str) -> DictRows:
+    def open_rows(self, path: str) -> SimRows:
         rows = self.rows.get(path)
         if rows is None:
             self.inodes[f"{path}/CURRENT"] = self.durable[f"{path}/CURRENT"] = Inode()
-            rows = self.rows[path] = DictRows()
+            rows = self.rows[path] = SimRows()
         return rows
 
     # what happens to it
+
+    def lose(self, directory: str) -> None:
+        """A directory is gone, with all that is in it."""
+        self.inodes = {name: inode for name, inode in self.inodes.items() if not name.startswith(directory + "/")}
+        self.durable = {name: inode for name, inode in self.durable.items() if not name.startswith(directory + "/")}
+        self.rows = {path: rows for path, rows in self.rows.items() if not path.startswith(directory + "/")}
+
+    def rot(self, path: str, offset: int) -> None:
+        """Bits flip: no record begins there any more."""
+        for data in (self.inodes[path].data, self.inodes[path].durable):
+            put(data, offset, b"\x7f\xff\xff\xff")
 
     def process_ended(self) -> None:
         """kill -9: what was handed to the system stays."""

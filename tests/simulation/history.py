@@ -32,8 +32,10 @@ OPTIONS = {
 }  # fmt: skip
 QUIET_SECONDS = 3.0
 TAIL_SECONDS = 1e6  # a follower's patience outlasts every jump of its clock: it ends at the close
+EARLY, EARLY_IDS = 0.15, 12  # how often an advanced writer may give an id before those below it, and how far ahead
 END_SECONDS = 150.0  # in which everything must have ended once faults are over: two rounds of the longest wait of a writer
 OPEN_TRIES = 12
+GAP_TRIES = 10
 COLLECT_EVERY = 20  # histories
 FENCED = -101
 RECOVERY_REFUSED = (-10, -23)
@@ -75,12 +77,34 @@ class Line:
         self.appends: list[tuple[list[bytes], Outcome]] = []
         self.given: set[bytes] = set()
         self.next_id = truth.first
+        self.ids: set[int] = set()  # that an advanced writer gave
+        self.early = truth.early  # it may still give ids before those below them
         self.closed: list[Outcome] = []
         self.opens: list[tuple[SimClient, Outcome]] = []
         self.readers: list[list[Any]] = []  # [client, reader, highest end]
         self.tails: list[tuple[SimClient, list[Any], Outcome]] = []
         self.peeks: list[tuple[SimClient, Outcome]] = []
         self.settled = False  # it was closed, and what it holds is right
+
+    def give_id(self, rng: Random) -> int:
+        """The lowest id that an advanced writer has not given, or one further on."""
+        entry = self.next_id
+        if self.early and rng.random() < EARLY:
+            further = entry + rng.randint(1, EARLY_IDS)
+            entry = entry if further in self.ids else further
+        self.ids.add(entry)
+        while self.next_id in self.ids:
+            self.next_id += 1
+        return entry
+
+    def take_back(self, entry: int) -> None:
+        self.ids.discard(entry)
+        self.next_id = min(self.next_id, entry)
+
+    @property
+    def gaps(self) -> int:
+        """Ids that are missing below the highest one."""
+        return len(set(range(max(self.ids, default=-1))) - self.ids)
 
 
 class History:
@@ -91,6 +115,7 @@ class History:
             world.trace = [str(plan)]
         world.network.fragmenting = plan.fragmenting
         world.listing_lies = plan.profile.listing_lies
+        world.moving = plan.moving
         self.truth: Truth = world.truth
         self.options = ClientOptions(protocol=plan.protocol, **{**OPTIONS, **dict(plan.modes)})
         self.bookies: list[SimBookie] = []
@@ -98,9 +123,16 @@ class History:
             self.new_bookie()
         self.clients: list[SimClient] = []
         self.lines: list[Line] = []
-        self.destroyed = 0  # disks; at most AQ - 1 may be
+        self.losers: set[str] = set()  # bookies that lost something that was durable; at most AQ - 1 may, each as often as it likes
         self._drawn: Random = world.random
         self.upkeep = Upkeep(self)
+
+    def may_lose(self, bookie: SimBookie) -> bool:
+        """Whether the bookie may lose something that is durable; if so it is going to."""
+        if bookie.name in self.losers or len(self.losers) < self.plan.shape[2] - 1:
+            self.losers.add(bookie.name)
+            return True
+        return False
 
     @property
     def seen(self) -> Counter[str]:
@@ -126,6 +158,7 @@ class History:
             (getattr(self, name) if hasattr(self, name) else getattr(self.upkeep, name[1:]))(self._drawn)
             self._check()
         self._end()
+        self._count_requests()
         if self.plan.upkeep:
             self.upkeep.finish()
 
@@ -184,6 +217,7 @@ class History:
                 writing.AppendMachine = machine
             assert made.value is not None, made.error
             truth = LedgerTruth(made.value.id, plan.shape, client.name, "deferred" in kind)
+            truth.early = "early" in kind
             truth.first = first
             truth.confirmed = first - 1
             self.truth.ledgers[truth.id] = truth
@@ -245,8 +279,11 @@ class History:
 
         if "advanced" in line.kind:
             for payload in payloads:
-                entry, line.next_id = line.next_id, line.next_id + 1
-                line.appends.append(([payload], Outcome(writer.append_at(entry, payload), lambda outcome, one=payload: told(outcome, [one]))))
+                entry = line.give_id(self._drawn)
+                outcome = Outcome(writer.append_at(entry, payload), lambda outcome, one=payload: told(outcome, [one]))
+                line.appends.append(([payload], outcome))
+                if line.truth.early and outcome.done and outcome.error is not None:  # refused at once: the window is full
+                    line.take_back(entry)
             return
         line.appends.append((payloads, Outcome(writer.append_many(payloads), told)))
 
@@ -432,9 +469,8 @@ class History:
         if bookie is None:
             return
         if self.plan.directories[1] > 1:  # that directory is given up, and what is in it
-            if self.destroyed >= self.plan.shape[2] - 1:
+            if not self.may_lose(bookie):
                 return
-            self.destroyed += 1
             bookie.doubtful = True
         bookie.fail_next_sync("/ledgers", None)
 
@@ -452,16 +488,51 @@ class History:
 
     def _destroy(self, rng: Random, amnesia: bool) -> None:
         bookie = self.some_bookie(rng)
-        if bookie is None or self.destroyed >= self.plan.shape[2] - 1:
+        if bookie is None or not self.may_lose(bookie):
             return
-        self.destroyed += 1
         self.seen["disk destroyed"] += 1
         bookie.lose_disk(amnesia)
         if rng.random() < 0.7:
             self.world.timeline.at(rng.random() * 0.05, bookie.start)
 
+    def _do_lose_unnamed(self, rng: Random) -> None:
+        """A bookie loses its disk that a recovery has written to, and that the metadata does not name yet."""
+
+        def found() -> list[SimBookie]:
+            written = set()
+            for line in self.lines:
+                metadata = self.world.metadata(line.truth.id)
+                if metadata is not None and metadata.state is LedgerState.IN_RECOVERY:
+                    written |= {bookie for kept in line.truth.kept.values() for bookie in kept} - set(metadata.bookies())
+            return [bookie for bookie in self.bookies if bookie.id in written and bookie.serving]
+
+        self.let_pass(0.2, found)
+        bookies = found()
+        if bookies and self.may_lose(bookies[0]):
+            self.seen["a disk destroyed that a recovery counts on"] += 1
+            bookies[0].lose_disk(amnesia=True)
+            self.world.timeline.at(rng.choice((0.0, 0.01)), bookies[0].start)
+
+    def _do_lose_directory(self, rng: Random) -> None:
+        """A journal is gone, or one of several ledger directories: of a bookie that lost something before, if there is one, and then not the same ledgers."""
+        losers = [bookie for bookie in self.bookies if bookie.name in self.losers and not bookie.gone]
+        bookie = rng.choice(losers) if losers else self.some_bookie(rng)
+        if bookie is None or not self.may_lose(bookie):
+            return
+        count = self.plan.directories[1]
+        if count < 2 or rng.random() < 0.35:
+            self.seen["a journal lost"] += 1
+            bookie.lose_directory(bookie.options.journal_directories, rng.randrange(self.plan.directories[0]))
+        else:
+            self.seen["a ledger directory of several lost"] += 1
+            number = rng.randrange(count)
+            spared = bookie.doubted is not None and number == bookie.doubted % count
+            bookie.lose_directory(bookie.options.ledger_directories, (number + 1) % count if spared else number)
+        if rng.random() < 0.7:
+            self.world.timeline.at(rng.random() * 0.05, bookie.start)
+
     def _do_stop_link(self, rng: Random) -> None:
-        hosts = [bookie.name for bookie in self.bookies]
+        hosts = [bookie.host for bookie in self.bookies]
         users = [client.name for client in self.clients[1:] if client.alive]
         if not users:
             return
@@ -484,7 +555,7 @@ class History:
             self.world.network.cut(end.process.host, end.peer_host)
 
     def _do_slow_host(self, rng: Random) -> None:
-        host = rng.choice(self.bookies).name
+        host = rng.choice(self.bookies).host
         self.world.network.slow[host] = rng.choice((0.0, 0.01, 0.05, 0.3))
 
     def _do_slow_disk(self, rng: Random) -> None:
@@ -503,8 +574,18 @@ class History:
 
     def _do_expire(self, rng: Random) -> None:
         bookie = self.some_bookie(rng)
-        if bookie is not None and hasattr(bookie, "store"):
-            self.seen["session expired"] += 1
+        if bookie is None or not hasattr(bookie, "store"):
+            return
+        kind = rng.randrange(4)
+        if kind == 0:
+            self.seen["registration removed by somebody"] += 1
+            bookie.unlist()
+            return
+        self.seen["session expired"] += 1
+        if kind == 1:
+            self.seen["unregistered after the session's end"] += 1
+            bookie.leave_late(rng.choice((0.0, 0.05, 0.5)))
+        else:
             bookie.store.expire_session()
 
     def _do_jump(self, rng: Random) -> None:
@@ -545,9 +626,17 @@ class History:
     def _do_lie(self, rng: Random) -> None:
         """A bookie's memory holds a LAC that nobody wrote: in answers it is a hint, and no more (D14)."""
         bookie = self.some_bookie(rng)
-        if bookie is not None and bookie.storage is not None:
+        if bookie is not None:
+            self._let_lie([bookie])
+
+    def _do_lies(self, rng: Random) -> None:
+        """The same of every bookie: a reader that follows finds nobody to wait at."""
+        self._let_lie(self.bookies)
+
+    def _let_lie(self, bookies: list[SimBookie]) -> None:
+        for bookie in bookies:
             for line in self.lines:
-                state = bookie.storage.ledger(line.truth.id)
+                state = bookie.storage.ledger(line.truth.id) if bookie.storage is not None else None
                 if state is not None:
                     self.seen["wrong LAC hint"] += 1
                     state.lac += 3
@@ -564,9 +653,11 @@ class History:
         world.network.slow.clear()
         world.network.jitter = min(world.network.jitter, 0.01)
         world.network.unblock(sorted(world.network.blocked))
-        for _ in range(self.destroyed):  # who lost disks for good brings new ones
+        for _ in range(len(self.losers)):  # who lost disks for good brings new ones
             self._do_spare(self._drawn)
         for bookie in self.bookies:
+            if bookie.is_rotten:  # its index could not be made anew: somebody gives it a new disk
+                bookie.lose_disk(amnesia=True)
             bookie.sync_seconds = 0.0005
             bookie.disk.before = None
             if bookie.process is not None:
@@ -577,6 +668,9 @@ class History:
             if bookie.storage is not None and bookie.storage.read_only is None:
                 bookie.read_only(False)
         self.let_pass(QUIET_SECONDS)
+        unlisted = [bookie.name for bookie in self.bookies if bookie.serving and world.shared.bookie_list().find(bookie.id) is None]
+        if unlisted:
+            raise Violation("listed", f"{unlisted} serve and are in no list")
         for bookie in self.bookies:
             if not bookie.up and not bookie.gone:
                 bookie.start()
@@ -584,8 +678,12 @@ class History:
             line_out = line.client.alive and line.writer.bookies_out
             self.seen["went on without a spare"] += bool(line_out)
             if line.client.alive and not line.writer.closed:
-                self._append(line, [b"%d.late" % len(line.given)])
-                self.let_pass(1.0)
+                line.early = False
+                for _ in range(GAP_TRIES if line.gaps else 1):
+                    self._append(line, [b"%d.late" % (len(line.given) + number) for number in range(line.gaps + 1)])
+                    self.let_pass(1.0)
+                    if not line.gaps:
+                        break
                 if self.plan.seed % 2:
                     self._close(line)
                     self.let_pass(1.0)
@@ -617,7 +715,7 @@ class History:
                 bookie.start()
         assert opened is not None
         if not opened.done or opened.error is not None:
-            doubts = sum(bookie.doubtful or bookie.amnesia or bookie.gone for bookie in self.bookies)
+            doubts = sum(bookie.doubtful or bookie.amnesia or bookie.gone or bookie.name in self.losers for bookie in self.bookies)
             if doubts >= self.plan.shape[2] and opened.code in RECOVERY_REFUSED:  # more than a ledger need bear: it is not closed on a guess
                 self.seen["recovery refused: too many bookies in doubt"] += 1
                 return
@@ -632,6 +730,13 @@ class History:
         self._reckon(line, opened.value, metadata)
         line.settled = True
 
+    def _count_requests(self) -> None:
+        followers = {client.name for line in self.lines for client, _got, _tail in line.tails}
+        for (host, second), requests in self.world.network.writes.items():
+            if host in followers:
+                self.truth.asked(host, second, requests)
+        self._check()
+
     def _all_ended(self, line: Line) -> bool:
         if line.client.alive and not all(outcome.done for _payloads, outcome in line.appends):
             return False
@@ -641,7 +746,7 @@ class History:
         truth, first, end = line.truth, line.truth.first, metadata.last_entry
         if line.client.alive:
             hanging = [payloads[0][:20] for payloads, outcome in line.appends if not outcome.done]
-            if hanging and not (self.destroyed and self.options.disable_ensemble_change):  # such a writer waits for the lost bookie
+            if hanging and not (self.losers and self.options.disable_ensemble_change):  # such a writer waits for the lost bookie
                 raise Violation("ends once", f"appends hang: {hanging[:3]}")
         if any(client.alive and not outcome.done for client, outcome in line.opens):
             raise Violation("ends once", "an open hangs")
@@ -665,6 +770,7 @@ class History:
                 raise Violation("ends once", "a tail hangs")
             self.truth.followed(truth, [entry.data for entry in got], entries, tail.error)
             self.seen["tail followed to the close"] += tail.error is None
+            self.seen["tail beside ids out of order"] += truth.early
         if end > -1:
             asked = [Outcome(pair[1].read_unconfirmed(truth.first, end + 8)) for pair in line.readers if pair[0].alive and pair[1].closed]
             self.let_pass(2.0, lambda: all(outcome.done for outcome in asked))

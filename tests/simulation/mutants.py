@@ -79,11 +79,13 @@ class Mutant:
 
 APPEND, SENDING = "quire.client.core.append:AppendMachine", "quire.client.core.sending:Sending"
 RECOVERY, SHELL = "quire.client.core.recovery:RecoveryMachine", "quire.client.recovery:Recovery"
+LANE = "quire.client.lane:Lane"
+UNNAMED = (f"{LANE}._reach", "link.bookie is not None and link.bookie != self.bookie", "False")
 QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.reader:Reader", "quire.client.writer:Writer"
 STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage:Storage", "quire.bookie.journal:Journal", "quire.bookie.checkpoint:Checkpoints"
 GARBAGE, LOGS, COMPACTION = "quire.bookie.garbage:Garbage", "quire.bookie.entry_log:EntryLogs", "quire.bookie.compaction"
 RECOVER, COPIER, RESTORE = "quire.replication.recover", "quire.replication.copier:FragmentCopier", "quire.replication.restore:Restoration"
-SURPLUS = "quire.replication.surplus"
+SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.store_guard:StoreGuard", "quire.metadata.memory_store:MemoryStore"
 UNLOCKED = (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")
 
 
@@ -146,10 +148,11 @@ MUTANTS = (
            (f"{READER}._await_news", "failed = answer.code != OK", "self._lac = max(self._lac, answer.lac or 0)\n    failed = answer.code != OK")),
     # Bookie
     mutant("a fence is told before it is durable", "D6, B4, S10", "power",
-           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state)",
-            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state)\n        self.durable([token])")),
+           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
+            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self.durable([token])")),
     mutant("a fence is not written to the journal", "B1", "power",
-           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state)", "journal.append((), 0, token, state)")),
+           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
+            "journal.append((), 0, token, state.fence_synced)")),
     mutant("a fenced ledger takes plain adds", "B2, S11", "recovery", (f"{STORAGE}.add", "if state.fenced:", "if False:")),
     mutant("adds are acknowledged before the sync", "B3", "power",
            (f"{JOURNAL}._commit", "files.datasync(self._handle)", "seal and files.datasync(self._handle)")),
@@ -161,11 +164,15 @@ MUTANTS = (
     mutant("a bookie in limbo takes plain adds", "S9", "limbo",
            (f"{STORAGE}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
     mutant("a bookie that lost its disk is fenced only where it is named", "S9, S10", "surplus",
-           ("quire.bookie.restoring:suspects", "if row.fenced or row.limbo:", "if row.limbo:")),
+           ("quire.bookie.restoring:suspects", "(row.fenced or row.limbo)", "row.limbo")),
+    mutant("an end of limbo that a directory's mark covers is replayed into it", "formats, order on disk", "restore",
+           (f"{STORAGE}._open_journal", "if block[2] % count not in old:", "if block[2] % count not in old or block[0] == LIMBO:")),
+    mutant("a bookie that lost its disk doubts only where it is named", "S6, S9", "counted on",
+           ("quire.bookie.restoring:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection
     mutant("what a listing lacks is deleted without reading it again", "4.3", "garbage",
            (f"{GARBAGE}._delete_confirmed", "if ledger not in absent:", "if False:")),
-    mutant("another cluster's metadata is evidence", "4.3", "garbage", (f"{GARBAGE}._check_cluster", "if found != self._instance_id:", "if False:")),
+    mutant("another cluster's metadata is evidence", "4.3", "garbage", (f"{GUARD}._look", "if cluster != self._cluster:", "if False:")),
     mutant("compaction does not sync the new log", "compaction", "garbage", (f"{LOGS}.finish_whole", "self._files.sync(handle)", "pass")),
     mutant("the old log goes before the index is synced", "compaction", "garbage", (f"{COMPACTION}:remove_logs", "    directory.sync()\n", "")),
     mutant("an old log goes though what lives in it was not moved", "compaction", "garbage",
@@ -194,6 +201,20 @@ MUTANTS = (
            (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for", "each.first == planned.first for"), UNLOCKED),
     mutant("a repair does not take the ledger's lock", "4.3", "surplus", UNLOCKED),
     mutant("limbo ends with copies missing", "S9", "limbo", (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
+    # Who answers
+    mutant("an address is kept, and nobody hears who answers there", "protocol, who answers", "moves", UNNAMED,
+           (f"{LANE}._reach", "await self._resolve()", "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
+           (f"{LANE}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),
+    mutant("nobody hears who answers", "protocol, who answers", "moves", UNNAMED),
+    # Sessions
+    mutant("a bookie that stops unlists its successor", "metadata 5.1", "everything",
+           (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),
+    mutant("a repair lock is given back in another session", "4.3", "surplus",
+           (f"{MEMORY}._release_repair", "if held == session:", "if held is not None:")),
+    mutant("a bookie does not look at its own registration", "metadata 5.1", "everything", (f"{MEMORY}._look", "self._look_at_own()", "pass")),
+    # Readers
+    mutant("a tail does not rest when a hint came to nothing", "D14", "out of order",
+           (f"{READER}._await_news", "await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))", "pass")),
     # Superfluous copies
     mutant("a superfluous copy goes though the others do not answer", "4.3", "surplus", (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),
     mutant("a superfluous copy of a ledger that is not closed goes", "4.3", "idle writer", (f"{SURPLUS}:is_surplus", "metadata.is_closed and all(", "all(")),

@@ -6,12 +6,12 @@ pieces cut anywhere.  A blocked direction (a partition, perhaps one way) holds b
 again; a cut connection loses what is under way, after a prefix of it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from twisted.internet.error import ConnectionLost, ConnectionRefusedError, TimeoutError
+from twisted.internet.error import ConnectionLost, ConnectionRefusedError, TimeoutError, UserError
 from twisted.python.failure import Failure
 
 from tests.simulation.timeline import Process, Timeline
@@ -46,6 +46,7 @@ class End:
 
     def write(self, data: bytes) -> None:
         if self.open and data:
+            self.network.writes[self.process.host, int(self.network.timeline.now)] += 1
             self.peer.come(data)
 
     def loseConnection(self) -> None:
@@ -134,6 +135,28 @@ class End:
         self.deliver_soon()
 
 
+class Connector:
+    """A connection that is being made, and whoever waits for it: told once, how it ends."""
+
+    def __init__(self, factory: Any) -> None:
+        self._factory = factory
+        self.waiting = True
+
+    def take(self) -> Any:
+        """It stands: its protocol."""
+        self.waiting = False
+        return self._factory.buildProtocol(None)
+
+    def fail(self, error: Exception) -> None:
+        if self.waiting:
+            self.waiting = False
+            self._factory.clientConnectionFailed(None, Failure(error))
+
+    def disconnect(self) -> None:
+        """It is not wanted any more."""
+        self.fail(UserError())
+
+
 class Network:
     """All hosts.  `listeners`: (host, port) -> (process, make a server protocol)."""
 
@@ -147,31 +170,31 @@ class Network:
         self.blocked: set[tuple[str, str]] = set()  # (from, to)
         self.listeners: dict[tuple[str, int], tuple[Process, Callable[[], Any]]] = {}
         self.ends: dict[End, None] = {}
+        self.writes: Counter[tuple[str, int]] = Counter()  # by host and second; a client's are its requests
 
     def delay(self, source: str, target: str) -> float:
         slow = self.slow
         more = slow.get(source, 0.0) + slow.get(target, 0.0) if slow else 0.0
         return self.latency + self.random.random() * self.jitter + more
 
-    def connect(self, process: Process, host: str, port: int, factory: Any, timeout: float) -> None:
+    def connect(self, process: Process, host: str, port: int, factory: Any, timeout: float) -> Connector:
         there = self.delay(process.host, host)
-
-        def fail(error: Exception) -> None:
-            factory.clientConnectionFailed(None, Failure(error))
+        connector = Connector(factory)
 
         def arrive() -> None:
             found = self.listeners.get((host, port))
             back = self.delay(host, process.host)
             if (process.host, host) in self.blocked or (host, process.host) in self.blocked:
-                process.callLater(max(0.0, timeout - there), fail, TimeoutError())
+                process.callLater(max(0.0, timeout - there), connector.fail, TimeoutError())
             elif found is None:
-                process.callLater(back, fail, ConnectionRefusedError())
+                process.callLater(back, connector.fail, ConnectionRefusedError())
             else:
-                self._accept(process, host, found, factory, back, timeout)
+                self._accept(process, host, found, connector, back, timeout)
 
         self.timeline.at(there, arrive)
+        return connector
 
-    def _accept(self, process: Process, host: str, found: tuple[Process, Callable[[], Any]], factory: Any, back: float, timeout: float) -> None:
+    def _accept(self, process: Process, host: str, found: tuple[Process, Callable[[], Any]], connector: Connector, back: float, timeout: float) -> None:
         server_process, make = found
         near, far = End(self, process, host), End(self, server_process, process.host)
         near.peer, far.peer = far, near
@@ -182,15 +205,19 @@ class Network:
             near.open = False
             self.ends.pop(near, None)
             far.come(None)
-            factory.clientConnectionFailed(None, Failure(TimeoutError()))
+            connector.fail(TimeoutError())
 
         late = process.callLater(timeout, give_up)  # the other process may be paused, or end before it accepts
 
         def stand() -> None:
             if not late.active():
                 return
+            if not connector.waiting:  # it was given up: what was accepted there ends
+                late.cancel()
+                give_up()
+                return
             late.cancel()
-            near.protocol = factory.buildProtocol(None)
+            near.protocol = connector.take()
             near.stands = True
             near.protocol.makeConnection(near)
             near.deliver_soon()

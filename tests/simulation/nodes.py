@@ -5,7 +5,8 @@ A bookie is the real storage on a simulated disk, the real service, connections,
 the simulated network.  Only what touches the machine is replaced: files, RocksDB, sockets, threads, time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from errno import EIO
 from random import Random
 from typing import Any, TypeVar
@@ -15,17 +16,23 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from quire.bookie import identity, restoring
 from quire.bookie.contract import Own
 from quire.bookie.copies import Copies
+from quire.bookie.directory import current
+from quire.bookie.entry_log import log_name
 from quire.bookie.garbage import Garbage
+from quire.bookie.index import RunIndex
+from quire.bookie.index_place import index_path
 from quire.bookie.listener import Listener
 from quire.bookie.registration import Registration
 from quire.bookie.service import Service
 from quire.bookie.storage import Storage
+from quire.bookie.store_guard import StoreGuard
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
-from quire.metadata.store import Cluster, ServiceInfo, Versioned
+from quire.metadata.store import Cluster, NotRegistered, ServiceInfo, Versioned
+from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.restore import restore
@@ -54,7 +61,10 @@ class World:
         self.truth = Truth()
         self.shared = MemoryCluster("simulation", seed)
         self.shared.ledgers = WatchedLedgers(self.truth)
+        self.shared.went = self.truth.went
         self.trace: list[str] | None = None
+        self.hosts: dict[str, SimBookie | None] = {"b-0": None}  # for bookies, one more than there are -> who started there last
+        self.moving = False  # whether a bookie starts on any of them
         self.listing_lies = 0.0  # how often what a bookie's garbage collection lists is wrong
 
     def tell(self, text: str) -> None:
@@ -97,12 +107,23 @@ class NamedStore(MemoryStore):
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(Elsewhere(process), world.shared)
         self.world = world
-        self.owner = process.host
+        self.owner = process.name
         self._over = False  # the session is, and its process has not heard of it
 
     def expire_session(self) -> None:
         self._over = True
         super().expire_session()
+
+    def leave_late(self, bookie: str, seconds: float) -> None:
+        """The session ends, and a call of it to unregister a bookie arrives that much later."""
+        session, read_only = self._session, bookie in self.shared.read_only
+        self.expire_session()
+
+        def arrive() -> None:
+            with suppress(NotRegistered):
+                self._unregister(bookie, read_only, session)
+
+        self.world.timeline.at(seconds, arrive)
 
     def _tell_lost(self) -> None:
         self._over = False
@@ -202,13 +223,18 @@ class SimBookie:
     def __init__(self, world: World, name: str, **options: Any) -> None:
         self.world = world
         self.name = name
-        self.id = f"{name}:{PORT}"
+        self.host = f"b-{len(world.hosts)}"  # drawn anew at each start
+        world.hosts[self.host] = None
+        self.id = f"{self.host}:{PORT}"  # fixed: an address that may be another one's
         self.options = BASE.model_copy(update={**SMALL, "advertised_address": name, "bookie_id": self.id, **options})
         self.disk = SimDisk()
         self.sync_seconds = 0.0005
         self.up = False
         self.gone = False  # its disk was destroyed: it must never serve again
         self.amnesia = False  # it lost its disk, and may come back in limbo
+        self.lost_directory = False  # it lost a ledger directory, and comes back without it
+        self.settled: set[int] = set()  # ledgers whose limbo ended here
+        self.doubted: int | None = None  # the ledger that `rot` was about last
         self.doubtful = False  # it went down without having synced, and doubts itself
         self.lives = 0
         self.process: Process | None = None
@@ -224,16 +250,27 @@ class SimBookie:
             return
         self.up = True
         self.lives += 1
-        self.process = Process(self.world.timeline, self.name, self.world.network.connect)
+        self._move()
+        self.process = Process(self.world.timeline, self.host, self.world.network.connect, self.name)
         starting = Deferred.fromCoroutine(self._start(self.process))
         starting.addErrback(self._could_not, self.process)
+
+    def _move(self) -> None:
+        """A start is on any host where no bookie runs, perhaps one where another was and is still looked for."""
+        if not self.world.moving:
+            return
+        hosts = self.world.hosts
+        self.host = self.world.random.choice([host for host, last in hosts.items() if last is None or not last.up or last.host != host or last is self])
+        self.world.truth.seen["bookie at an address that another one had"] += hosts[self.host] not in (None, self)
+        hosts[self.host] = self
 
     async def _start(self, process: Process) -> None:
         world, options = self.world, self.options
         self.store = store = DoubtfulStore(world, process)
         instance_id = world.shared.instance_id
         try:
-            lost = await identity.lost_directories(store, options, self.id, instance_id, self.disk) if self.amnesia else []
+            back = self.amnesia or self.lost_directory
+            lost = await identity.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
             if lost:
                 restoring.begin(self.disk, options, lost)
             else:
@@ -249,11 +286,20 @@ class SimBookie:
         self.storage = storage
         storage.failed = self._failed
         storage.read_only_changed = lambda reason: self.read_only(reason is not None)
-        self.service = Service(process, options, storage)
-        self.copies = Copies(process, storage)
-        self.garbage = Garbage(process, options, self.disk, storage, store, instance_id)
+        self.service = Service(process, options, storage, self.id)
+        self.guard = StoreGuard(process, self.disk, lambda: self._living(storage), storage, store, self.id, instance_id)
+        self.copies = copies = Copies(process, storage, self.guard)
+
+        async def doubt(rows: Any) -> None:
+            copies.add(rows)
+            world.truth.seen["ledger doubted while a bookie serves"] += len(rows)
+            await storage.mark_limbo(rows)
+
+        storage.reindex.doubt, storage.reindex.doubted = doubt, copies.decided
+        self.garbage = Garbage(process, options, self.disk, storage, store, self.guard)
         self._watch(storage)
         storage.start()
+        await self.guard.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
         failed = {options.ledger_directories.index(path) for path in storage.behind}
@@ -264,22 +310,24 @@ class SimBookie:
             identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.lost_directories))
             restoring.end(self.disk, [path for path in lost if path not in storage.lost_directories])
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
-        if not lost:
-            if restoring.unclean(self.disk, options, self.disk.boot_id()):
-                await self._doubt(storage, restoring.Lost.all_of(options))
-                self.doubtful = True
-                world.truth.seen["bookie without sync doubts itself"] += 1
-            if self.lives > 1 and not self.amnesia:
-                self._look_back(storage, failed)
+        if not lost and restoring.unclean(self.disk, options, self.disk.boot_id()):
+            await self._doubt(storage, restoring.Lost.all_of(options))
+            self.doubtful = True
+            world.truth.seen["bookie without sync doubts itself"] += 1
+        if self.lives > 1 and not self.amnesia:
+            self._look_back(storage, failed)
         restoring.note_running(self.disk, options, self.disk.boot_id())
         listener = Listener(process, options, self.service)
         listener.startFactory()
-        world.network.listeners[self.name, PORT] = (process, lambda: listener.buildProtocol(None))
+        world.network.listeners[self.host, PORT] = (process, lambda: listener.buildProtocol(None))
         self.registration = Registration(store, self.id, self._failed)
-        await self.registration.start(ServiceInfo.of(self.name, PORT), False)
+        await self.registration.start(ServiceInfo.of(self.host, PORT), False)
         self.garbage.start()
         self.serving = store.lying = True
-        world.tell(f"{self.name} serves")
+        world.tell(f"{self.name} serves at {self.host}")
+
+    def _living(self, storage: Any) -> list[str]:
+        return [path for path in self.options.ledger_directories if path not in storage.lost_directories]
 
     def _could_not(self, failure: Any, process: Process) -> None:
         cause = failure.value.__cause__ or failure.value
@@ -291,7 +339,7 @@ class SimBookie:
     def _watch(self, storage: Any) -> None:
         """The truth hears what the storage takes, makes durable and says."""
         truth, name, world = self.world.truth, self.id, self.world
-        give_back, add, read = storage.durable, storage.add, storage.read
+        give_back, add, read, read_run = storage.durable, storage.add, storage.read, storage.read_run
         delete, drop_copy, set_limbo = storage.delete_ledger, storage.drop_copy, storage.set_limbo
         copies: dict[Own, AddRun] = {}
 
@@ -326,6 +374,17 @@ class SimBookie:
 
             return found.addCallback(look) if isinstance(found, Deferred) else look(found)
 
+        def watched_read_run(ledger: int, first: int, *bounds: int) -> Any:
+            had = truth.has(name, ledger, first)
+            found = read_run(ledger, first, *bounds)
+
+            def look(result: Any) -> Any:
+                if isinstance(result, Status):
+                    truth.answered(name, ledger, first, result, had, in_doubt(storage, ledger), world.metadata(ledger))
+                return result
+
+            return found.addCallback(look) if isinstance(found, Deferred) else look(found)
+
         def watched_delete(ledger: int) -> None:
             if storage.ledger(ledger) is not None:
                 world.tell(f"{self.name} deletes ledger {ledger}")
@@ -339,11 +398,14 @@ class SimBookie:
 
         def watched_limbo(ledger: int, limbo: bool, token: object | None = None) -> Status:
             if not limbo:
+                self.settled.add(ledger)
                 metadata = world.metadata(ledger)
-                maybeDeferred(storage.held, ledger).addCallback(lambda held: truth.limbo_ended(name, ledger, entries_of(held), metadata))
+                looking = maybeDeferred(storage.held, ledger)
+                looking.addCallback(lambda held: truth.limbo_ended(name, ledger, entries_of(held), metadata))
+                looking.addErrback(lambda failure: failure.trap(OSError))
             return set_limbo(ledger, limbo, token)  # type: ignore[no-any-return]
 
-        storage.durable, storage.add, storage.read = durable, watched_add, watched_read
+        storage.durable, storage.add, storage.read, storage.read_run = durable, watched_add, watched_read, watched_read_run
         storage.delete_ledger, storage.drop_copy, storage.set_limbo = watched_delete, watched_drop, watched_limbo
         reads = self.service.reads
         refuse, begin = reads.refuse, reads.in_turn
@@ -373,10 +435,12 @@ class SimBookie:
             given_up = self.world.metadata(ledger) if ledger % len(self.options.ledger_directories) in failed else None
             comparing = maybeDeferred(storage.held, ledger)
             comparing.addCallback(self._compare, ledger, promised, fence_lost, limbo, given_up)
+            comparing.addErrback(lambda failure: failure.trap(OSError))  # its index is damaged, and it says so
 
-    def _compare(self, ranges: Any, ledger: int, promised: set[int], fence_lost: bool, limbo: bool, given_up: LedgerMetadata | None) -> None:
-        """`ranges`: what it has of the ledger."""
-        truth, stored, now = self.world.truth, entries_of(ranges), self.world.timeline.now
+    def _compare(self, held: Any, ledger: int, promised: set[int], fence_lost: bool, limbo: bool, given_up: LedgerMetadata | None) -> None:
+        """`held`: what it has of the ledger."""
+        truth, stored, now = self.world.truth, entries_of(held), self.world.timeline.now
+        truth.has_again(self.id, ledger, stored)
         if limbo:  # it doubts itself, and says so
             truth.lacks(self.id, ledger, promised - stored, now)
         else:
@@ -387,6 +451,16 @@ class SimBookie:
         async for rows in restoring.suspects(self.store, self.id, lost):
             await storage.mark_limbo(rows)
         await storage.mark_limbo({})
+
+    def leave_late(self, seconds: float) -> None:
+        """A process of this bookie is told to stop while its session ends: what it sends to be listed no more arrives later."""
+        self.store.leave_late(self.id, seconds)
+
+    def unlist(self) -> None:
+        """Somebody removes its registration."""
+        shared = self.world.shared
+        if shared.writable.pop(self.id, None) is not None or shared.read_only.pop(self.id, None) is not None:
+            shared.changed()
 
     def read_only(self, on: bool) -> None:
         if self.up and hasattr(self, "registration"):
@@ -425,9 +499,12 @@ class SimBookie:
         assert self.process is not None
         self.up = self.serving = False
         self.process.alive = False
-        self.world.network.listeners.pop((self.name, PORT), None)
+        self.world.network.listeners.pop((self.host, PORT), None)
         self.world.network.drop_process(self.process)
-        self.store.close()
+        if self.world.moving:  # nobody tells the metadata store: so long it is listed where it was, and somebody else may be there already
+            self.world.timeline.at(self.world.random.choice((0.0, 0.02, 0.2)), self.store.close)
+        else:
+            self.store.close()
         if self._client is not None:
             self._client.store.close()
             self._client = None
@@ -450,6 +527,36 @@ class SimBookie:
         self.world.truth.disk_lost(self.id, self.world.timeline.now)
         self.disk = SimDisk()
         self.amnesia, self.gone = amnesia, not amnesia
+
+    def lose_directory(self, directories: Sequence[str], number: int) -> None:
+        """One of the journals or of the ledger directories is gone; the bookie serves again without what was in it, in limbo."""
+        self.die()
+        count = len(directories)
+        self.world.truth.disk_lost(self.id, self.world.timeline.now, lambda ledger: ledger % count == number)
+        self.disk.lose(directories[number])
+        self.lost_directory = True
+
+    @property
+    def is_rotten(self) -> bool:
+        """Whether an index can't be read any more, and no new one was made."""
+        paths = [index_path(self.disk, current(path)) for path in self.options.ledger_directories]
+        return any(path in self.disk.rows and self.disk.rows[path].rotten for path in paths)
+
+    def rot(self, ledger: int) -> set[int]:
+        """The index can't tell any more what it has of a ledger, and the entry logs can't be read on where that lies: entries that are lost by it."""
+        path = self.options.ledger_directories[ledger % len(self.options.ledger_directories)]
+        if path in self.storage.lost_directories or self.is_rotten:
+            return set()
+        rows = self.disk.rows[index_path(self.disk, current(path))]
+        entries = set()
+        for run in RunIndex(rows).runs(ledger):
+            self.disk.rot(f"{current(path)}/{log_name(run.log)}", run.offset)
+            entries.update(range(run.first, run.last + 1))
+        if entries:
+            self.doubted = ledger
+            rows.rotten.add(ledger)
+            self.world.truth.lacks(self.id, ledger, entries, self.world.timeline.now)
+        return entries
 
     def fail_next_sync(self, prefix: str, power: Random | None) -> None:
         """The next sync below `prefix` fails, once; with `power` the power goes in that very moment."""
@@ -490,8 +597,8 @@ def in_doubt(storage: Any, ledger: int) -> bool:
     return state is not None and bool(state.limbo)
 
 
-def entries_of(ranges: Any) -> set[int]:
-    return {entry for first, count in ranges for entry in range(first, first + count)} if isinstance(ranges, list) else set()
+def entries_of(held: Any) -> set[int]:
+    return {entry for first, count in runs_of(held) for entry in range(first, first + count)} if isinstance(held, bytes) else set()
 
 
 class SimClient:
@@ -515,7 +622,7 @@ class SimClient:
         if kind == 0 and operation == "write_ledger":
             seen["metadata answer lost"] += 1
             return Fault(before=rng.choice([0, 0.02]), after=0.01, error=MetaStore("simulated: the answer was lost"), applied=True)
-        if kind == 1:
+        if kind == 1 and operation != "release_repair":  # that one is tried until the session is over
             seen["metadata failed"] += 1
             return Fault(error=MetaStore("simulated: the store is away"))
         seen["metadata slow"] += 1

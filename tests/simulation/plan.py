@@ -34,13 +34,14 @@ class Profile:
     jitter: tuple[float, ...] = (0.0005, 0.002, 0.01)
     fault_rates: tuple[float, ...] = (0.0, 0.0, 0.1, 0.4)
     chance_on: float = 0.35
-    kinds: tuple[str, ...] = ("plain",)  # of ledgers: plain, advanced, deferred
+    kinds: tuple[str, ...] = ("plain",)  # of ledgers: plain, advanced, deferred; advanced early: ids out of order
     sync: bool = True
     first_id: int = 0
     protocols: tuple[str, ...] = ("v2", "v2", "v3")
     modes: tuple[tuple[tuple[str, Any], ...], ...] = ((),)  # more options of the clients
     bookie: tuple[tuple[str, Any], ...] = ()  # more options of the bookies
     listing_lies: float = 0.0
+    moving: float = 0.5  # in how many histories bookies start on any free host, and stay listed for a while after a kill
     upkeep: bool = False  # every history ends with repairs and a day later; of other profiles one in `UPKEEP_EVERY`
 
 
@@ -110,6 +111,17 @@ profile(
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), writers=(1,), gap=0.01,
 )  # fmt: skip
 profile(
+    "counted on",
+    {"open": 14, "kill": 12, "start": 6, "lose_unnamed": 14, "slow_host": 8, "crash_writer": 3, "refill": 3, "look": 2},
+    chance_on=1.0, steps=(6, 20), batch=4, shapes=((3, 3, 2), (4, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(1, 2), writers=(1,), gap=0.01,
+    jitter=(0.002, 0.01, 0.03), fault_rates=(0.0,),
+)  # fmt: skip
+profile(
+    "restore",
+    {"rot": 16, "lose_directory": 20, "amnesia": 1, "start": 20, "refill": 20, "open": 4, "close": 12, "kill": 2, "stop_link": 2, "heal": 3, "collect": 2},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3), gap=0.03, fault_rates=(0.0,), upkeep=True,
+)  # fmt: skip
+profile(
     "tail",
     {"open": 8, "look": 10, "poll": 25, "follow": 6, "peek": 8, "crash_writer": 3, "stop_link": 8, "heal": 5, "slow_host": 6, "crash_opener": 6, "lie": 4},
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2)), spares=(0, 1), writers=(1,), gap=0.006, jitter=(0.002, 0.01, 0.03),
@@ -165,16 +177,30 @@ profile(
     "surplus",
     {"kill": 5, "start": 12, "repair": 10, "retire": 8, "amnesia": 3, "open": 6, "close": 6, "day": 5, "pause_repair": 4, "slow_host": 4, "refill": 2},
     chance_on=0.9, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3)), spares=(2, 3), writers=(1, 2), gap=0.02, fault_rates=(0.0,), bookie=DUSTY, upkeep=True,
+    moving=0.2,
 )  # fmt: skip
 profile(
     "idle writer",
     {"kill": 12, "start": 16, "day": 8, "open": 1},
     chance_on=1.0, steps=(8, 25), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(2, 3), writers=(1,), gap=0.05, fault_rates=(0.0,), bookie=DUSTY,
+    moving=0.2,
+)  # fmt: skip
+profile(
+    "moves",
+    {"kill": 14, "start": 24, "open": 8, "look": 3, "poll": 5, "cut": 6},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 2)), spares=(0, 2), writers=(1, 2), gap=0.02, fault_rates=(0.0, 0.0, 0.3),
+    moving=1.0,
 )  # fmt: skip
 profile(
     "clocks",
     {"jump": 20, "kill": 5, "start": 8, "open": 4, "look": 4, "poll": 5, "follow": 2, "stop_link": 4, "heal": 5, "repair": 3, "slow_host": 3, "close": 1},
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2)), spares=(0, 2), writers=(1, 2), gap=0.02, modes=MODES,
+)  # fmt: skip
+profile(
+    "out of order",
+    {"open": 3, "look": 12, "poll": 6, "follow": 14, "peek": 6, "close": 1, "stop_link": 4, "heal": 6, "slow_host": 2, "kill": 3, "start": 8, "lies": 6},
+    chance_on=0.7, always=frozenset({"look", "follow"}), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2), (5, 3, 2)), spares=(0, 1), writers=(1,), gap=0.03,
+    kinds=("advanced early", "advanced early", "plain"), fault_rates=(0.0,),
 )  # fmt: skip
 
 
@@ -195,6 +221,7 @@ class Plan:
     modes: tuple[tuple[str, Any], ...] = ()
     directories: tuple[int, int] = (1, 1)  # of journals and of ledgers, of each bookie
     upkeep: bool = False
+    moving: bool = False
     steps: tuple[Step, ...] = field(default=())
 
     def with_steps(self, steps: tuple[Step, ...]) -> "Plan":
@@ -207,7 +234,7 @@ class Plan:
         return (
             f"profile {self.profile.name!r} seed {self.seed}: E={e} WQ={w} AQ={a}, {self.bookies} bookies, ledgers: {kinds}, {self.protocol}, "
             f"latency {self.latency * 1000:g} ms + {self.jitter * 1000:g} ms, metadata faults {self.fault_rate:g}, "
-            f"{self.directories[0]} journals, {self.directories[1]} ledger directories{modes}, {len(self.steps)} steps"
+            f"{self.directories[0]} journals, {self.directories[1]} ledger directories{modes}, {'bookies move, ' if self.moving else ''}{len(self.steps)} steps"
         )
 
 
@@ -232,7 +259,8 @@ def draw(profile: Profile, seed: int) -> Plan:
         rng.choice(profile.fault_rates),
         rng.choice(profile.protocols),
         rng.choice(profile.modes),
-        rng.choice(((1, 1), (1, 1), (1, 1), (1, 2), (2, 2))),
+        rng.choice(((1, 1), (1, 2), (1, 3), (2, 2), (2, 3))),
         profile.upkeep or seed % UPKEEP_EVERY == 0,
+        rng.random() < profile.moving,
         tuple(steps),
     )

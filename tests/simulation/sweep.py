@@ -17,7 +17,7 @@ from tests.simulation.plan import PROFILES, Plan, Profile, Step, draw
 from tests.simulation.truth import Violation
 
 MIXED = ("mix", "mix", "recovery", "late add", "new ensemble", "change", "power", "limbo", "tail", "store", "no spare", "deferred", "large ids",
-         "everything", "repair", "garbage", "surplus", "clocks", "new index")  # fmt: skip
+         "everything", "repair", "garbage", "surplus", "clocks", "new index", "out of order", "moves", "restore", "counted on")  # fmt: skip
 ENOUGH = 10_000  # histories after which every rare case must have been met
 
 # What must have happened at least once in a sweep of `ENOUGH` histories.
@@ -28,15 +28,18 @@ RARE = (
     "disk destroyed", "empty last fragment at close", "ensemble change", "force refused", "forced", "journal replayed", "limbo answer",
     "metadata answer lost", "metadata failed", "metadata slow", "partition", "power lost inside a write", "process paused", "read past what is confirmed",
     "read-only bookie", "recoverer against writer", "recoverer crashed", "recovery failed", "recovery refused: too many bookies in doubt",
+    "registration removed by somebody", "unregistered after the session's end",
     "session expired", "several replaced in one change", "sync failed", "tail followed to the close", "tail recovered beyond what was confirmed",
     "torn write", "two recoverers", "unacknowledged tail dropped", "bookie came back in limbo", "went on without a spare", "writer crashed",
-    "writer told that it is fenced", "wrong LAC hint",
+    "writer told that it is fenced", "wrong LAC hint", "bookie at an address that another one had",
     "a day passed", "a listing lied", "a living bookie lacked copies", "another cluster answered", "clock set back far", "clock set forward far",
     "deleted ledger collected", "entry logs compacted", "entry logs removed", "every entry on its whole write quorum", "fragment repaired",
     "garbage collection forced", "index made anew", "ledger deleted", "limbo ended", "power lost inside a round of garbage collection",
     "power lost while an index was made anew", "repair begun under faults",
     "repair beside a recovery", "repair crashed", "repair lost its session", "repair of a ledger that is being written", "repair paused",
-    "superfluous copy dropped", "two repairs",
+    "superfluous copy dropped", "two repairs", "tail beside ids out of order",
+    "a disk destroyed that a recovery counts on", "a journal lost", "a ledger directory of several lost", "an index could not tell what it has",
+    "ledger doubted while a bookie serves",
 )  # fmt: skip
 
 

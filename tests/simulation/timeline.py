@@ -96,9 +96,10 @@ class Timeline:
 class Process:
     """One process on one host: the reactor of everything in it."""
 
-    def __init__(self, timeline: Timeline, host: str, connect: Callable[..., Any] | None = None) -> None:
+    def __init__(self, timeline: Timeline, host: str, connect: Callable[..., Any] | None = None, name: str = "") -> None:
         self.timeline = timeline
         self.host = host
+        self.name = name or host
         self.alive = True
         self.paused_until = 0.0
         self.clock_offset = 0.0
@@ -126,9 +127,9 @@ class Process:
         self.clock_ahead = max(self.clock_ahead, offset)
         self.timeline.clock_set(self, change)
 
-    def connectTCP(self, host: str, port: int, factory: Any, timeout: float = 30) -> None:
+    def connectTCP(self, host: str, port: int, factory: Any, timeout: float = 30) -> Any:
         assert self._connect is not None
-        self._connect(self, host, port, factory, timeout)
+        return self._connect(self, host, port, factory, timeout)
 
     def pause(self, seconds: float) -> None:
         self.paused_until = max(self.paused_until, self.timeline.now + seconds)

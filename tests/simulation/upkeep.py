@@ -167,6 +167,23 @@ class Upkeep:
         if bookie is not None and bookie.serving and bookie.storage.reindex.start():
             bookie.power_after(rng.randint(1, 40), rng)
 
+    def do_rot(self, rng: Random) -> None:
+        """What a bookie has of a ledger is damaged in its index and in its entry logs; it makes its index anew, and finds that it can't tell."""
+        history = self.history
+        losers = [bookie for bookie in history.bookies if bookie.name in history.losers and bookie.serving]
+        bookie = rng.choice(losers) if losers else history.some_bookie(rng)
+        if bookie is None or not bookie.serving:
+            return
+        bookie.storage.flush().addErrback(lambda _failure: None)
+        history.let_pass(0.05)
+        ledger = rng.choice(sorted(bookie.settled)) if bookie.settled else history.some_line(rng).truth.id
+        if not bookie.serving or bookie.storage.reindex.running or bookie.storage.ledger(ledger) is None or not history.may_lose(bookie):
+            return
+        if bookie.rot(ledger):
+            self.world.tell(f"{bookie.name} can't tell what it has of ledger {ledger}, and makes its index anew")
+            self.truth.seen["an index could not tell what it has"] += 1
+        bookie.storage.reindex.start()
+
     def do_astray(self, rng: Random) -> None:
         """For a while it is another cluster's metadata that answers a bookie."""
         bookie = self.history.some_bookie(rng)
@@ -224,10 +241,9 @@ class Upkeep:
         if not lines or plan.profile.first_id:
             return
         rng = Random(plan.seed)
-        if history.destroyed < plan.shape[2] - 1 and rng.random() < 0.5:
-            history.destroyed += 1
+        if len(history.losers) < plan.shape[2] - 1 and rng.random() < 0.5:
             lost = history.some_bookie(rng)
-            if lost is not None:
+            if lost is not None and history.may_lose(lost):
                 self.world.tell(f"{lost.name} is lost for good")
                 lost.lose_disk(amnesia=False)
         self._make_whole(lines)

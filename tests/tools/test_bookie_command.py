@@ -61,6 +61,18 @@ class Cluster:
         self.started.append(process)
         return Process(process)
 
+    def start_with_files(self, limit: int) -> "Process":
+        """One that may have so many files open; its limit is lower still before it raises it."""
+        program = f"""
+            import resource, runpy, sys
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, {limit}))
+            sys.argv = ["bookie", "--conf", {str(self.conf)!r}]
+            runpy.run_module("quire.tools.bookie_daemon", run_name="__main__")
+        """
+        command = [sys.executable, "-c", textwrap.dedent(program)]
+        self.started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return Process(self.started[-1])
+
     def end(self) -> None:
         for process in self.started:
             if process.poll() is None:
@@ -124,6 +136,46 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path)
     yield made
     made.end()
+
+
+def test_more_connections_than_descriptors(cluster: Cluster) -> None:
+    """Idle ones go, checkpoints and new segments go on, nothing is given up, and it stays writable; the log says how the limit is divided."""
+    cluster.write_conf("flushInterval=20\n")
+    bookie = cluster.start_with_files(200)
+    bookie.ready()
+
+    def checkpoints() -> int:
+        with urllib.request.urlopen(bookie.metrics, timeout=WAIT_S) as answer:
+            found = re.search(rb"quire_checkpoints_total (\d+)", answer.read())
+        assert found
+        return int(found[1])
+
+    idle: list[socket.socket] = []
+    try:
+        for entry in range(5):
+            idle += [socket.create_connection(("127.0.0.1", bookie.port), WAIT_S) for _ in range(60)]
+            (ok,) = bookie.ask(adds(bytes(500_000), first=entry))
+            assert ok[4:8] == bytes(4)
+            before = checkpoints()
+            while checkpoints() == before:
+                bookie.ask(read(entry))
+        with urllib.request.urlopen(bookie.metrics.replace("/metrics", "/api/v1/bookie/state/readonly"), timeout=WAIT_S) as answer:
+            assert json.loads(answer.read()) == {"readOnly": False, "reasons": []}
+    finally:
+        for each in idle:
+            each.close()
+    status, log = bookie.end()
+    assert status == 0, log
+    assert "200 files may be open: 20 in each index and table, 8 entry logs in each ledger directory, 48 connections" in log
+    assert "connectionsMax" in log
+    assert not list(cluster.path.rglob("quire.lost"))
+
+
+def test_too_few_descriptors(cluster: Cluster) -> None:
+    """The start says how many a bookie needs, and where that is set."""
+    bookie = cluster.start_with_files(120)
+    assert re.search(r"may have 120 files open, and a bookie with these directories needs \d+.* LimitNOFILE=", bookie.failed())
+    assert bookie.process.returncode == 1
 
 
 def test_the_life_of_a_bookie(cluster: Cluster) -> None:

@@ -7,9 +7,13 @@ from kazoo.protocol.states import WatchedEvent
 
 class TransactionRequest:
     def create(self, path: str, value: bytes = ..., acl: Any = ..., ephemeral: bool = ..., sequence: bool = ...) -> None: ...
+    def delete(self, path: str, version: int = ...) -> None: ...
     def commit_async(self) -> AsyncResult: ...
 
 class KazooClient:
+    _connection: Any
+    _conn_retry: Any
+    last_zxid: int
     def __init__(
         self,
         hosts: str = ...,

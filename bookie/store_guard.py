@@ -1,0 +1,377 @@
+"""
+How far the metadata store had come when this bookie saw it last, and what follows when it is behind that: an old backup was put back.  It does not know what
+came after it was made, and such ledgers are no garbage.
+
+File `quire.store` in the `current/` of every ledger directory, text:
+
+    quire.store 1                  name and version
+    cluster: ID                    the cluster that the numbers are of
+    changes: N                     the store's own counter
+    ledgers: N                     the first ledger id that was not given yet
+    chosen: N                      ids from here on may have been chosen by those who made the ledgers, not given by the store; -1: none that was seen
+    accepted: N                    how often an operator accepted here that the store was set back
+    note: N                        the number of the note in the store that was accepted last
+    behind: N                      only while the store is behind: the number of the note about that, 0 before it is written
+    found: N N                     with it: changes and ledgers of the store, when that was found
+    CRC32C of the lines before, in hex
+
+The note lies in the store itself (`MetadataStore.read_set_back`), JSON: {"number", "accepted", "ledgers", "bookies": {ID: {"changes", "ledgers", "unknown"}}}.
+The first bookie that finds the store behind writes it, and every other one that reads it deletes nothing either, whatever its own numbers say: ids that were
+raised meanwhile, or a ZooKeeper that began a new epoch, hide from it that the store went back.  Each adds what it saw itself, so that the operator's
+command knows the ids above which it has to go on, and who was not heard.
+
+Three things show that a store went back: a number is lower than it was seen; the note is older than the one that was accepted; a ledger is here that the
+store does not know, with an id that it has not given yet, and lower than those that callers are known to choose.
+
+The cluster is the one that the bookie belongs to, or nothing is seen and nothing believed.
+
+Knows: all that.  Does not know: what is deleted, and why else.
+Safety: what was found is on disk, and in the note, before anything is raised that would hide it.  Deleters ask after they have their evidence, and
+delete in the turn of the answer.
+"""
+
+import json
+import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from crc32c import crc32c
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from quire.bookie.files import Files, StorageError
+from quire.metadata.store import MetadataStore, Progress, ReactorTime, SetBack, Timer, WrongCluster
+from quire.protocol.errors import LedgerError, MetadataSerialization
+
+# SPDX-License-Identifier: Apache-2.0
+
+STORE = "quire.store"
+HEAD = "quire.store 1"
+LOOK_S = 10.0  # between two looks
+ARRIVED_S = 1.0  # after a ledger came that is new here there is a look, too
+RAISED_MAX = 100_000  # ids that a bookie makes the store pass over by itself; for more there is the command
+STRANGE_MAX = 100  # ledgers that are read by themselves in one look
+SWAPS_MAX = 20  # tries to write the note while others do
+COMMAND = "quire metadata set-back"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the file holds.  `behind` is None unless the store is."""
+
+    cluster: str
+    changes: int = 0
+    ledgers: int = 0
+    chosen: int = -1
+    accepted: int = 0
+    note: int = 0
+    behind: int | None = None
+    found: tuple[int, int] = (0, 0)
+
+    def encode(self) -> bytes:
+        lines = [HEAD, f"cluster: {self.cluster}"]
+        lines += [f"{name}: {getattr(self, name)}" for name in ("changes", "ledgers", "chosen", "accepted", "note")]
+        if self.behind is not None:
+            lines += [f"behind: {self.behind}", f"found: {self.found[0]} {self.found[1]}"]
+        text = "".join(line + "\n" for line in lines).encode()
+        return text + b"%08x\n" % crc32c(text)
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "Seen":
+        """`StorageError` names the file."""
+        text, check = data[:-9], data[-9:]
+        lines = text.decode("utf-8", "replace").splitlines()
+        if check != b"%08x\n" % crc32c(text) or lines[:1] != [HEAD]:
+            raise StorageError(f"{path} at offset {len(text)}: damaged (its checksum is wrong): if the metadata store was not set back, remove it")
+        values = dict(line.split(": ", 1) for line in lines[1:])
+        numbers: dict[str, Any] = {name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")}
+        seen = cls(values["cluster"], **numbers)
+        if "behind" not in values:
+            return seen
+        changes, ledgers = map(int, values["found"].split())
+        return replace(seen, behind=int(values["behind"]), found=(changes, ledgers))
+
+
+def read_seen(files: Files, directories: Iterable[str], cluster: str) -> Seen | None:
+    """The latest of the directories' files; None where there is none of this cluster.  `StorageError`, `OSError`."""
+    found = []
+    for directory in directories:
+        path = _path(directory)
+        data = files.read_file(path)
+        if data is not None:
+            found.append(Seen.decode(data, path))
+    ours = [seen for seen in found if seen.cluster == cluster]
+    return max(ours, key=lambda seen: (seen.accepted, seen.behind is not None, seen.changes, seen.ledgers), default=None)
+
+
+def _path(directory: str) -> str:
+    return os.path.join(directory, "current", STORE)
+
+
+def note_of(data: bytes) -> dict[str, Any]:
+    """The note in a store as a dictionary; one that nobody wrote has the number 0 and is accepted."""
+    if not data:
+        return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}}
+    note: dict[str, Any] = json.loads(data)
+    return note
+
+
+def bytes_of(note: dict[str, Any]) -> bytes:
+    return json.dumps(note, sort_keys=True).encode()
+
+
+class GuardedStorage(Protocol):
+    """What the guard needs of a storage."""
+
+    def take_arrived(self) -> set[int]:
+        """The ledgers that were new here since the last call; after a start those that the journal names."""
+        ...
+
+    def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
+        """Does a job beside the reactor."""
+        ...
+
+
+class StoreGuard:
+    """One bookie's.  All of it belongs to the reactor thread."""
+
+    log = Logger()
+
+    def __init__(
+        self,
+        clock: ReactorTime,
+        files: Files,
+        directories: Callable[[], Sequence[str]],
+        storage: GuardedStorage,
+        store: MetadataStore,
+        bookie: str,
+        cluster: str,
+    ) -> None:
+        """`directories`: the ledger directories that live now."""
+        self.noticed: Callable[[], None] = lambda: None  # called when the store is found behind
+        self.unknown: array[int] | None = None  # ledgers here that the store does not know, as garbage collection counted them while it is behind
+        self._clock = clock
+        self._files = files
+        self._directories = directories
+        self._storage = storage
+        self._arrived: set[int] = set()  # ledgers that came since the last look
+        self._looked_at = clock.seconds()
+        self._store = store
+        self._bookie = bookie
+        self._cluster = cluster
+        self._lock = DeferredLock()
+        self._timer: Timer | None = None
+        self._stopped = False
+        self._seen = Seen(cluster)
+        self._saved: Seen | None = None  # what the files say
+        self._saved_at = clock.seconds()
+        self._new = True  # nothing was ever seen
+
+    # -- what is known
+
+    @property
+    def behind(self) -> str | None:
+        """What to tell an operator while the store is behind what was seen of it."""
+        seen = self._seen
+        if seen.behind is None:
+            return None
+        (changes, ledgers), uri = seen.found, self._store.uri
+        return (
+            f"the metadata store {uri} was set back, as by an old backup: it was found at change {changes}, to give ledger id {ledgers} next, "
+            f"and {self._bookie} has seen change {seen.changes}, and id {seen.ledgers} as the next, or another bookie says so.  "
+            f"Nothing is deleted here until that is accepted: put a newer backup in place, or see `{COMMAND} --metadata '{uri}'`"
+        )
+
+    @property
+    def is_behind(self) -> bool:
+        return self._seen.behind is not None
+
+    def status(self) -> dict[str, Any]:
+        seen = self._seen
+        return {
+            "behind": self.is_behind,
+            "reason": self.behind,
+            "metadata": self._store.uri,
+            "changes_seen": seen.changes,
+            "ledgers_seen": seen.ledgers,
+            "unknown_ledgers": None if self.unknown is None else len(self.unknown),
+        }
+
+    # -- looking
+
+    async def start(self) -> None:
+        """The first look, before the bookie is listed.  Fails as the store does; `StorageError` or `OSError` when the files can't be read."""
+        self._saved = read_seen(self._files, self._directories(), self._cluster)
+        if self._saved is not None:
+            self._seen, self._new = self._saved, False
+        await self.look()
+        await self._save()
+        self._later()
+
+    def _later(self) -> None:
+        if not self._stopped:
+            self._timer = self._clock.callLater(ARRIVED_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._arrived |= self._storage.take_arrived()
+        if not self._arrived and 0 <= self._clock.seconds() - self._looked_at < LOOK_S:
+            self._later()
+            return
+        Deferred.fromCoroutine(self._look_in_time()).addErrback(lambda failure: self.log.failure("looking at the metadata store failed", failure))
+
+    async def _look_in_time(self) -> None:
+        try:
+            await self.look()
+        except LedgerError as failure:
+            self.log.debug("{store} can't be looked at: {reason}", store=self._store.uri, reason=str(failure))
+        self._later()
+
+    async def stop(self) -> None:
+        """No more looks; what was seen is written down."""
+        self._stopped = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        if not self._new and not self._lock.locked:  # else a look is under way, for which nobody waits
+            await self._save()
+
+    async def look(self) -> None:
+        """Sees how far the store is now.  `WrongCluster`; `LedgerError` when it can't be asked."""
+        await self._lock.run(lambda: Deferred.fromCoroutine(self._look_and_compare()))
+
+    async def _look_and_compare(self) -> None:
+        """A look, and whether the store knows the ledgers that came since the last one, or has given their ids at least."""
+        self._arrived |= self._storage.take_arrived()
+        arrived = set(self._arrived)
+        found = await self._look()
+        strange = self._never_given(arrived, found)[:STRANGE_MAX]
+        try:
+            absent = await self._store.absent_ledgers(strange) if strange else []
+        except MetadataSerialization:
+            absent = []  # one that can't be read exists, so it was chosen
+        for ledger in sorted(set(strange) - set(absent))[:1]:
+            self._choose(ledger)
+        await self._suspect(self._never_given(absent, found))
+        self._arrived -= arrived
+        self._looked_at = self._clock.seconds()
+
+    async def trust_store(self, deleted: Sequence[int] = ()) -> None:
+        """`SetBack` unless the store may be believed: what it says and, of ledgers that are here, that these were deleted."""
+        await self._lock.run(lambda: Deferred.fromCoroutine(self._trust(deleted)))
+        if (reason := self.behind) is not None:
+            raise SetBack(reason)
+
+    async def _trust(self, deleted: Iterable[int]) -> None:
+        found = await self._look()
+        await self._suspect(self._never_given(deleted, found))
+
+    def _never_given(self, ledgers: Iterable[int], found: Progress) -> list[int]:
+        """Those that the store has not given yet, and that were not chosen, as far as is known."""
+        chosen = self._seen.chosen
+        return sorted(ledger for ledger in ledgers if ledger >= found.next_ledger and (chosen < 0 or ledger < chosen))
+
+    async def _suspect(self, absent: Sequence[int]) -> None:
+        """Ledgers that are here and that the store neither has nor has given yet."""
+        if absent and (absent[-1] >= self._seen.ledgers or not self.is_behind):
+            self._seen = replace(self._seen, ledgers=max(absent[-1] + 1, self._seen.ledgers))
+            await self._look()
+
+    def _choose(self, ledger: int) -> None:
+        """This one exists, and the store has not given it."""
+        if self._seen.chosen < 0 or ledger < self._seen.chosen:
+            self._seen = replace(self._seen, chosen=ledger)
+
+    async def saw(self, listed: Sequence[int]) -> None:
+        """These ledgers exist, ascending.  Those that the store has not given yet were chosen."""
+        if listed[-1] >= self._seen.ledgers and not self.is_behind:
+            await self.look()  # after the listing, so that whatever was given is below
+            first = next((ledger for ledger in listed if ledger >= self._seen.ledgers), None)
+            if first is not None and not self.is_behind:
+                self._choose(first)
+
+    async def counted(self, unknown: "array[int]") -> None:
+        """While the store is behind: these ledgers are here, and it does not know them.  Their ids were seen, too."""
+        self.unknown = unknown
+        await self._lock.run(lambda: Deferred.fromCoroutine(self._trust(unknown)))
+
+    async def _look(self) -> Progress:
+        cluster = (await self._store.cluster()).instance_id
+        if cluster != self._cluster:
+            raise WrongCluster(f"{self._store.uri} holds cluster {cluster}, but this bookie belongs to {self._cluster}")
+        note = note_of(await self._store.read_set_back())
+        found = await self._store.progress()
+        seen = self._seen
+        if self._new:
+            self._new = False
+            if note["accepted"]:
+                self._seen = seen = replace(seen, note=note["number"])
+        if seen.behind is None:
+            went_back = found.changes < seen.changes or found.next_ledger < seen.ledgers or note["number"] < seen.note
+            if note["number"] > seen.note:
+                went_back = not self._accepts(note, found)  # an operator who accepted without this bookie spoke for it, too
+            if not went_back:
+                self._seen = replace(seen, changes=found.changes, ledgers=found.next_ledger, note=note["number"])
+                if not 0 <= self._clock.seconds() - self._saved_at < LOOK_S:
+                    await self._save()
+                return found
+            self._seen = replace(seen, behind=0, found=found)
+            await self._save()
+            self.log.critical("{reason}", reason=self.behind)
+            await self._join(note)
+            self.noticed()
+        elif note["number"] >= seen.behind > 0 and self._accepts(note, found):
+            self._seen = replace(seen, changes=found.changes, ledgers=found.next_ledger, accepted=seen.accepted + 1, note=note["number"], behind=None)
+            await self._save()
+            self.unknown = None
+            self.log.warn("{bookie}: an operator has accepted that {store} was set back; what it lacks may go", bookie=self._bookie, store=self._store.uri)
+        else:
+            self._seen = replace(seen, ledgers=max(seen.ledgers, found.next_ledger))
+            await self._join(note)
+        return found
+
+    def _accepts(self, note: dict[str, Any], found: Progress) -> bool:
+        """Whether an operator has accepted the store as it is, and it goes on above every id that was seen here."""
+        return bool(note["accepted"]) and found.next_ledger >= self._seen.ledgers
+
+    # -- being behind
+
+    async def _join(self, note: dict[str, Any]) -> None:
+        """Adds this bookie to the note, which is begun if nobody did; then no id is given again that was seen here."""
+        seen = self._seen
+        for _ in range(SWAPS_MAX):
+            old = await self._store.read_set_back()
+            note = note_of(old)
+            if note["accepted"] or note["number"] < max(seen.note, seen.behind or 0):
+                note = {"number": max(note["number"], seen.note, seen.behind or 0) + 1, "accepted": False, "ledgers": 0, "bookies": {}}
+            note["ledgers"] = max(note["ledgers"], seen.ledgers)
+            unknown = None if self.unknown is None else len(self.unknown)
+            note["bookies"][self._bookie] = {"changes": seen.changes, "ledgers": seen.ledgers, "unknown": unknown}
+            new = bytes_of(note)
+            if new == old or await self._store.swap_set_back(old, new):
+                break
+        else:
+            return  # the next look tries again
+        if seen.behind != note["number"]:
+            self._seen = replace(seen, behind=note["number"])
+            await self._save()
+        lacking = seen.ledgers - (await self._store.progress()).next_ledger
+        if 0 < lacking <= RAISED_MAX:
+            await self._store.raise_ledger_ids(seen.ledgers)
+
+    async def _save(self) -> None:
+        """Writes down what was seen, if that is not on disk.  A disk that is full is no reason to do less; the next look tries again."""
+        seen = self._seen
+        self._saved_at = self._clock.seconds()
+        if seen != self._saved:
+            try:
+                await self._storage.aside(self._write, list(self._directories()), seen.encode())
+            except OSError as failure:
+                self.log.error("how far {store} had come can't be written down: {reason}", store=self._store.uri, reason=str(failure))
+            else:
+                self._saved = seen
+
+    def _write(self, directories: Sequence[str], data: bytes) -> None:
+        """On a thread."""
+        for directory in directories:
+            self._files.replace(_path(directory), data)
