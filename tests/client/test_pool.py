@@ -317,6 +317,19 @@ def test_closing_fails_what_waits_and_all_that_comes():
     assert net.getDelayedCalls() == []
 
 
+def test_closing_ends_who_turns_to_another_bookie_then():
+    """Who is told that a bookie is gone may ask one that was never asked before."""
+    net = Net()
+    pool = make_pool(net)
+    first = pool.read("10.0.0.1:1", 1, 0)
+    second = Deferred()
+    first.addCallback(lambda _answer: pool.read("10.0.0.2:1", 1, 0).chainDeferred(second))
+    assert not pending(pool.close())
+    net.turn()
+    assert result(second).code == -19
+    assert net.asked == 0
+
+
 def test_closing_does_not_wait_for_an_address():
     """Nor for a connect or a question under way: the store may be slow, and a host may swallow packets."""
     net = Net()
