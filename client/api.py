@@ -196,10 +196,10 @@ class Client:
         """
         told: Deferred[None] = Deferred()
         if self._closing is not None:
-            self._closing.addCallback(lambda _ended: told.callback(None))
+            self._closing.addCallbacks(told.callback, told.errback)
             return told
         self._closing = Deferred()
-        self._closing.addCallback(lambda _ended: told.callback(None))
+        self._closing.addCallbacks(told.callback, told.errback)
         Deferred.fromCoroutine(self._close()).chainDeferred(self._closing)
         return told
 
