@@ -208,18 +208,25 @@ def test_a_store_that_can_not_be_opened_again_is_tried_again(tmp_path: Path, mon
     full.rows.close()
 
 
-@pytest.mark.parametrize("store", ["index", "table"])
-def test_a_store_that_was_closed_and_could_not_be_opened_is_opened_by_a_bookie_without_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+class Refused(RocksRows):
+    """A store of which `refuse` is what a write does that meets the limit of open files."""
+
+    def refuse(self) -> None:
+        self._stuck = NotBegun(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.parametrize("store", ["runs", "ledgers"])
+def test_a_store_that_a_refused_write_left_closed_is_opened_by_an_idle_bookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     """A write of somebody else, as a compaction's, met the limit of open files twice; nobody writes afterwards.  Reads are refused meanwhile, not for ever."""
-    monkeypatch.setattr(RealDisk, "open_rows", lambda disk, path: RocksRows(path))
+    opened: dict[str, Refused] = {}
+    monkeypatch.setattr(RealDisk, "open_rows", lambda disk, path: opened.setdefault(Path(path).name, Refused(path)))
     life = Life(RealDisk(), root=str(tmp_path / "live"))
     life.add(1, 0, 10)
     life.commit()
     life.flush()
     life.clock.advance(life.options.flush_interval_ms / 1000)
-    (directory,) = life.storage._directories
-    rows = getattr(directory, store)._rows
-    rows._stuck = NotBegun(errno.EMFILE, os.strerror(errno.EMFILE))
+    rows = opened[store]
+    rows.refuse()
 
     def no_descriptor(path: str) -> None:
         raise NotBegun(errno.EMFILE, os.strerror(errno.EMFILE), path)
@@ -229,7 +236,7 @@ def test_a_store_that_was_closed_and_could_not_be_opened_is_opened_by_a_bookie_w
         for attempt in (lambda: rows.write([(b"a", b"b")]), rows.sync, lambda: rows.sequence):
             with pytest.raises(NotBegun):
                 attempt()
-        if store == "index":
+        if store == "runs":
             assert life.now(life.storage.read(1, 5)) is Status.ETOOMANYREQUESTS
         life.clock.advance(life.options.flush_interval_ms / 1000)
         assert life.storage.read_only is None
