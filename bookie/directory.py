@@ -146,6 +146,11 @@ class LedgerDirectory:
         self._sequences.write(*reached)
         self.logs.settle()
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a store has refused a write and is to be opened anew, which the next `sync` does; until then it may answer nothing."""
+        return self.index.is_stuck or self.table.is_stuck
+
     def _sync(self, part: EntryLogs | RunIndex | LedgerTable) -> None:
         try:
             part.sync()

@@ -197,8 +197,10 @@ class Storage:
             self._open_journal(path, None if begins is None else begins[number], stored)
             ahead = ahead or any(place is not None and self._journals[number].place < place for place in stored)
         self._move_in(moving)
-        if ahead:
-            self._checkpoints.make_now()  # what is written from now on would stand before a mark, though it is in no directory
+        # Ledgers have another journal than before when one was added, and a later replay would come to that of some first.
+        added = self.counters.replayed_groups > 0 and not all(journal.segments for journal in self._journals)
+        if ahead or added:
+            self._checkpoints.make_now()  # or what is written from now on would stand before a mark, or before what it follows, though it is in no directory
         opening.moving(Moving.finish)
         self._leave_out(opening.dead)
         for journal in self._journals:

@@ -874,3 +874,30 @@ def test_entries_that_only_apaches_index_names_get_rows_of_ours(name: str, tmp_p
     for ledger, (digest, payloads) in kept.items():
         assert [digest.open(ledger, entry, here.read(ledger, entry)) for entry in range(len(payloads))] == payloads
     here.close()
+
+
+def test_the_old_index_tells_which_of_two_forms_of_an_entry_is_the_newer_one() -> None:
+    """A compaction copies an entry to a log of its own; the entry is written again to a log that was begun before that one."""
+    bookie = bookie_on()
+    for part in range(4):
+        for ledger in (1, 2):
+            store(bookie, ledger, 20 * part, 20)
+        flushed(bookie)
+    bookie.storage.delete_ledger(1)
+    store(bookie, 4, 0, 1)
+    flushed(bookie)
+
+    def log_of(ledger: int, entry: int) -> int:
+        run = RunIndex(bookie.disk.rows[RUNS]).find(ledger, entry)
+        assert run is not None
+        return run.log
+
+    bookie.now(bookie.storage.space.reclaim(lambda path: 0.9))
+    assert log_of(2, 5) > log_of(4, 0)
+    store(bookie, 2, 5, 1, size=30, recovery=True)
+    flushed(bookie)
+    assert log_of(2, 5) == log_of(4, 0)
+    found = reindexed(bookie)
+    assert (found.done, found.problems, found.taken_over) == (True, [], 0)
+    assert bookie.read(2, 5) == body_of(2, 5, 30)
+    assert [bookie.read(2, entry) for entry in range(80) if entry != 5] == [body_of(2, entry) for entry in range(80) if entry != 5]

@@ -419,6 +419,28 @@ def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
     assert [last.read(ledger, 2) for ledger in (0, 1)] == [body_of(0, 2), body_of(1, 2)]
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_journal_is_added_to_a_bookie_that_was_killed(marked: bool) -> None:
+    """Ledgers change their journals by it.  What they had in the old ones comes before what they get in the new ones, whoever is replayed first later."""
+    first = Bookie(journals=2)
+    if marked:
+        first.storage.add(run_of(100, 0), "a")
+        first.commit()
+        first.now(first.storage.flush())
+    assert first.storage.add(run_of(3, 0, v3=True), "b") is Status.EOK
+    assert first.storage.add(run_of(5, 0, v3=True), "c") is Status.EOK
+    first.commit()
+    second = Bookie(first.disk.killed(), journals=3)
+    assert second.storage.add(run_of(3, 1, v3=True), "d") is Status.EOK
+    second.storage.delete_ledger(5)
+    second.commit()
+    assert (first.tokens[-2:], second.tokens) == (["b", "c"], ["d"])
+    third = Bookie(second.disk.killed(), journals=3)
+    assert [third.read(3, entry) for entry in range(2)] == [body_of(3, entry) for entry in range(2)]
+    assert third.storage.ledger(5) is None
+    third.close()
+
+
 def test_a_mark_fences_without_limbo_and_takes_nothing_back() -> None:
     """A ledger that the metadata gives to others has its fence only; one that is in limbo or fenced already stays so; the fence is durable at once."""
     bookie = Bookie()
