@@ -69,7 +69,7 @@ class ApacheIndex(ABC):
         """The lowest entry that is not below `first`."""
 
     @abstractmethod
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
         """(first, count) of all entries, ascending."""
 
     @abstractmethod
@@ -170,17 +170,9 @@ class Locations(ApacheIndex):
             return int(ENTRY.unpack(key)[1])
         return None
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
-        first = following = -1
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
         for key, _value in self._rows.scan(ENTRY.pack(ledger, 0), ENTRY.pack(ledger + 1, 0)):
-            entry = ENTRY.unpack(key)[1]
-            if entry != following:
-                if following >= 0:
-                    found.append((first, following - first))
-                first = entry
-            following = entry + 1
-        return [*found, (first, following - first)] if following >= 0 else found
+            yield ENTRY.unpack(key)[1], 1
 
     def store(self, rows: Iterable[tuple[int, int, Sequence[int]]]) -> int:
         count = 0
@@ -325,15 +317,9 @@ class Pages(ApacheIndex):
                     return entry
         return None
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
         for start, places in self._pages(ledger):
-            for entry, place in enumerate(places, start):
-                if place and found and found[-1][0] + found[-1][1] == entry:
-                    found[-1] = (found[-1][0], found[-1][1] + 1)
-                elif place:
-                    found.append((entry, 1))
-        return found
+            yield from ((entry, 1) for entry, place in enumerate(places, start) if place)
 
     def store(self, rows: Iterable[tuple[int, int, Sequence[int]]]) -> int:
         count = 0

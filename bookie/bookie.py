@@ -223,6 +223,8 @@ class Bookie:
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
         self._closers.append(lambda: Deferred.fromCoroutine(storage.stop_upkeep()))  # first, for a round of garbage collection waits for it
         storage.start(dead)
+        if storage.replay_found_limbo and restoring.noted_limbo(self._files, self._living) is None:  # before a checkpoint takes it out of the journal
+            restoring.note_limbo(self._files, self._living, restoring.COPYING)
         await self.guard.start()
         boot = self._files.boot_id()
         if restoring.unclean(self._files, self._living, boot, storage.behind):  # first, for then it is not what is on the lost disks alone
@@ -230,8 +232,6 @@ class Bookie:
             await self._mark(storage, restoring.Lost.all_of(options))
         elif lost or storage.behind:
             await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.behind]))
-        elif storage.replay_found_limbo and restoring.noted_limbo(self._files, self._living) is None:
-            restoring.note_limbo(self._files, self._living, restoring.COPYING)
         if lost or storage.behind:
             storage.caught_up()
             cookie = identity.Cookie.expected(options, self.id, cluster.instance_id)

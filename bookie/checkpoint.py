@@ -225,7 +225,8 @@ class Checkpoints:
         return Work(places, half, changes, deleted)
 
     async def _settle(self, work: Work) -> None:
-        if not (work.empty and work.places == self.marks):
+        stuck = any(directory.fault is None and directory.is_stuck for directory in self._directories)
+        if stuck or not (work.empty and work.places == self.marks):
             try:
                 await self._stored(work)
             except StorageError as error:

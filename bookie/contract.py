@@ -44,21 +44,19 @@ class Peer(Protocol):
 
     alive: bool
     choked: bool  # it does not take its answers
+    owed_bytes: int  # of answers, since it takes none
     held: deque[ReadRequest]  # reads that wait for their turn
     reads_under_way: int
+    answer_bytes: int  # of the last answer with a body, or of one to come
     parked: deque[WriteRequest]  # what found no room, in order
-    parked_bytes: int
+    pending_bytes: int  # of what it sent and what waits for the journal: all that is parked, fences and forces
 
     def send(self, data: bytes) -> None:
         """Whole frames; nothing happens once the connection is gone."""
         ...
 
-    def park(self, request: WriteRequest, size: int) -> None:
-        """Keeps what found no room; the connection stops reading at its bound."""
-        ...
-
-    def unpark(self, size: int) -> None:
-        """The oldest parked one has been dealt with."""
+    def pend(self, size: int) -> None:
+        """So much more, or less, of what it sent waits; the connection stops reading at its bound."""
         ...
 
 
@@ -95,13 +93,17 @@ class LedgerStorage(Protocol):
         """EOK and None as for `add`."""
         ...
 
-    def force(self, ledger: int, token: object) -> None: ...
+    def force(self, ledger: int, token: object) -> Status:
+        """EOK: the token comes back after a sync of what was acknowledged before.  Otherwise it never does."""
+        ...
 
     def read(self, ledger: int, entry: int) -> bytes | Status | Deferred[bytes | Status]: ...
 
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes] | Status | Deferred[list[bytes] | Status]: ...
 
-    def entries(self, ledger: int) -> Status | Deferred[list[tuple[int, int]]]: ...
+    def entries(self, ledger: int) -> Status | Deferred[bytes | Status]:
+        """As `availability` encodes them."""
+        ...
 
     def lac(self, ledger: int) -> int | Deferred[int]: ...
 

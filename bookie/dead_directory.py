@@ -79,8 +79,8 @@ class DeadDirectory(LedgerDirectory):
     def survey(self, ledger: int) -> tuple[int, int]:
         return -1, -1
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        return []
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        return iter(())
 
     def window(self, ledger: int, first: int, bytes_max: int) -> list[bytes]:
         return []

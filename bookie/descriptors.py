@@ -6,6 +6,7 @@ Safety: whoever meets the limit all the same tries again (`NotBegun`); no disk i
 """
 
 import resource
+from contextlib import suppress
 from typing import NamedTuple
 
 from quire.bookie.entry_log import OPEN_LOGS_MAX
@@ -22,6 +23,7 @@ PER_LEDGER_DIRECTORY = 20  # its lock, logs that are written, synced or compacte
 STORES = 2  # RocksDBs of a ledger directory
 STORE_MIN, LOGS_MIN = 20, 8  # tables open in one RocksDB, which takes no less; logs open for reading
 CONNECTIONS_MIN = 32
+UNLIMITED = 1 << 20  # files, where the process may have any number of them
 
 
 class Descriptors(NamedTuple):
@@ -34,10 +36,12 @@ class Descriptors(NamedTuple):
 
 
 def raised() -> int:
-    """The limit of the process, its soft one made equal to the hard one."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
+    """The limit of the process, its soft one made equal to the hard one where the system lets it be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
 def divided(limit: int, options: BookieOptions) -> Descriptors:

@@ -11,7 +11,7 @@ a body that differs from its sum is never given out.
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from crc32c import crc32c
@@ -145,6 +145,11 @@ class LedgerDirectory:
         self._sync(self.table)
         self._sequences.write(*reached)
         self.logs.settle()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a store has refused a write and is to be opened anew, which the next `sync` does; until then it may answer nothing."""
+        return self.index.is_stuck or self.table.is_stuck
 
     def _sync(self, part: EntryLogs | RunIndex | LedgerTable) -> None:
         try:
@@ -334,8 +339,8 @@ class LedgerDirectory:
             return last, -1
         return last, int.from_bytes(body[16:24], "big", signed=True)
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        """(first, count) of what is indexed, ascending."""
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending; of an index that Apache left some of it perhaps twice."""
         return self.index.ranges(ledger)
 
     def close(self) -> None:

@@ -235,7 +235,8 @@ class EntryLogs:
         at = self._position
         self._files.write(self._handle, ledgers_map(self._map), at)
         self._files.write(self._handle, [HEADER.pack(MAGIC, 1, at, len(self._map))], 0)
-        self._files.trim(self._handle)
+        with suppress(NotBegun):  # the log has its end, so it must count as ended
+            self._files.trim(self._handle)
         self._unsynced[self._log] = self._handle
         self._log = -1
         self._handle = -1
@@ -267,10 +268,10 @@ class EntryLogs:
         try:
             self._files.write(handle, ledgers_map(ledgers), at)
             self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(ledgers))], 0)
+            self._files.sync(handle)
         except OSError:
             self.drop_whole(log, handle)
             raise
-        self._files.sync(handle)
         self._files.close(handle)
         path = os.path.join(self._directory, log_name(log))
         try:

@@ -214,9 +214,9 @@ class RunIndex:
         for key, value in self._rows.scan(KEY.pack(ledger, first), KEY.pack(ledger + 1, 0)):
             yield Run(ledger, KEY.unpack(key)[1], value)
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        """(first, count) of what is indexed, ascending."""
-        return [(run.first, run.count) for run in self.runs(ledger)]
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending, as it was when the first was taken."""
+        return ((run.first, run.count) for run in self.runs(ledger))
 
     def uses(self, pause: Callable[[], None], finished: Iterable[int] = ()) -> dict[int, Use]:
         """
@@ -412,8 +412,13 @@ class RunIndex:
 
     @property
     def sequence(self) -> int:
-        """The number of the last write in the store."""
+        """The number of the last write in the store.  Raises as `sync`."""
         return self._rows.sequence
+
+    @property
+    def is_stuck(self) -> bool:
+        """See `Rows`."""
+        return self._rows.is_stuck
 
     def close(self) -> None:
         self._rows.close()

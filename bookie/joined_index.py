@@ -11,6 +11,7 @@ Safety: a log with an entry that only Apache's index names is in use; any doubt 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from heapq import merge
 
 from quire.bookie.apache_index import ENTRY_MAX, ApacheIndex
 from quire.bookie.entry_log import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, ZEROS_AT_ONCE, EntryLogs, past_zeros, read_map
@@ -78,9 +79,9 @@ class JoinedIndex(RunIndex):
         """Those of our rows only."""
         return super().runs(ledger)
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        """(first, count) of what is indexed, in no order and perhaps twice; Apache's logs are not read for it."""
-        return [(run.first, run.count) for run in super().runs(ledger)] + self.apache.ranges(ledger)
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending, some of it perhaps twice; Apache's logs are not read for it."""
+        return merge(((run.first, run.count) for run in self.own_runs(ledger)), self.apache.ranges(ledger))
 
     def delete_all(self, ledgers: Iterable[int], pause: Callable[[], None] = lambda: None) -> None:
         ledgers = list(ledgers)

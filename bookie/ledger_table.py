@@ -161,8 +161,13 @@ class LedgerTable:
 
     @property
     def sequence(self) -> int:
-        """The number of the last write in the store."""
+        """The number of the last write in the store.  Raises as `sync`."""
         return self._rows.sequence
+
+    @property
+    def is_stuck(self) -> bool:
+        """See `Rows`."""
+        return self._rows.is_stuck
 
     def close(self) -> None:
         self._rows.close()

@@ -69,8 +69,8 @@ class LogWalk:
 
 class LogRuns:
     """
-    The runs of one log that are of `wanted` ledgers.  After `rows` is exhausted: `found`, bytes of records by ledger; `passed_over`, records of others;
-    `damaged`, a line for each run that differs from the index that names it.
+    The runs of one log that are of `wanted` ledgers.  After `rows` is exhausted: `found`, bytes of records by ledger; `passed_over`, records of others,
+    and of entries that an index has elsewhere; `damaged`, a line for each run that differs from the index that names it.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class LogRuns:
         walk: LogWalk,
         log: int,
         wanted: Callable[[int], bool],
-        indexed: Callable[[int, int, int], tuple[Run | None, int]] = lambda ledger, entry, at: (None, RUN_ENTRIES_MAX),
+        indexed: Callable[[int, int], tuple[Run | None, int]] = lambda ledger, entry: (None, RUN_ENTRIES_MAX),
     ) -> None:
         """
-        `indexed(ledger, entry, offset)`: the run of an index that names this very record, if there is one; it is kept as it is, sums and all.  And for
-        how many entries, from this one on, that answer counts.
+        `indexed(ledger, entry)`: the run of an index that has the entry, if there is one; where it names this very record it is kept as it is, sums and
+        all.  And for how many entries, from this one on, that answer counts.
         """
         self.found: dict[int, int] = {}
         self.passed_over = 0
@@ -97,7 +97,7 @@ class LogRuns:
         found = self.found
         ledger = following = next_at = asked = -1
         first = start = total = most = 0
-        taken = False
+        taken = elsewhere = False
         sizes: list[int] = []
         sums: list[int] = []
         known: Run | None = None
@@ -110,17 +110,19 @@ class LogRuns:
                 self.passed_over += 1
                 continue
             if of != ledger or entry != following or at != next_at or len(sizes) >= most or total >= RUN_BYTES_MAX:
-                if sizes:
+                if sizes and not elsewhere:
                     yield ledger, first, len(sizes), self._value(known, first, start, sizes, sums)
                 ledger, first, start, total, sizes, sums = of, entry, at, 0, [], []
-                known, most = self._indexed(of, entry, at)
+                known, most = self._indexed(of, entry)
                 most = min(most, RUN_ENTRIES_MAX)
+                elsewhere = known is not None and (known.log != self._log or known.at(entry)[0] != at)
+            self.passed_over += elsewhere
             sizes.append(size)
             sums.append(crc32c(body))
             total += size
             following = entry + 1
             next_at = at + SIZE.size + size
-        if sizes:
+        if sizes and not elsewhere:
             yield ledger, first, len(sizes), self._value(known, first, start, sizes, sums)
 
     def _value(self, known: Run | None, first: int, start: int, sizes: list[int], sums: list[int]) -> bytes:

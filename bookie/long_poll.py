@@ -152,6 +152,9 @@ class LongPolls:
         """The LAC, with the entry behind the one that the reader knows of where it is here."""
         assert request.previous_lac is not None
         advanced = lac > request.previous_lac
+        if advanced and (peer.choked or not self._reads.room(peer)):  # the LAC alone will do: who does not take answers is read nothing for
+            peer.send(wire.answer(request, ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)))
+            return None
         entry = request.previous_lac + 1 if advanced else LAST_ENTRY
 
         def found(body: bytes | Status) -> None:
@@ -159,9 +162,12 @@ class LongPolls:
                 self._reads.refuse(peer, request, body)
                 return
             reply = ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)
-            if advanced and isinstance(body, bytes):
+            if advanced and isinstance(body, bytes) and not peer.choked:
                 reply.entry, reply.body = entry, body
                 reply.lac_time_ms = None if moved_at is None else int(moved_at * 1000)
-            peer.send(wire.answer(request, reply))
+            data = wire.answer(request, reply)
+            if reply.body is not None:
+                peer.answer_bytes = len(data)
+            peer.send(data)
 
         return then(self._storage.read(request.ledger, entry), found)

@@ -11,7 +11,7 @@ Safety: what is missing is "no such entry" only for a ledger that is not in limb
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.catch_up import CatchUp
@@ -109,20 +109,6 @@ class Lookup:
         if not self._may_be_stored(state, first):
             return _missing(state)
         return Deferred.fromCoroutine(self._read_run_stored(state, first, count_max, room))
-
-    def entries(self, ledger: int) -> "Status | Deferred[list[tuple[int, int]]]":
-        """All stored entries as ascending, disjoint (first, count); ENOLEDGER, EUNKNOWNLEDGERSTATE.  Fails with `StorageError` or `OSError`."""
-        state = self._ledgers.get(ledger)
-        if state is None:
-            return Status.ENOLEDGER
-        if state.limbo:
-            return Status.EUNKNOWNLEDGERSTATE
-        return Deferred.fromCoroutine(self._entries(state))
-
-    def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
-        """What is stored of a ledger, in limbo or not, as ascending, disjoint (first, count)."""
-        state = self._ledgers.get(ledger)
-        return succeed([]) if state is None else Deferred.fromCoroutine(self._entries(state))
 
     def lac(self, ledger: int) -> "int | Deferred[int]":
         """The highest LAC that this bookie knows of the ledger; -1 for none or an unknown ledger."""
@@ -223,11 +209,6 @@ class Lookup:
             self._take_cached(state.id, first, count_max, room, bodies)  # it may go on in memory
         return bodies or _missing(state)
 
-    async def _entries(self, state: LedgerState) -> list[tuple[int, int]]:
-        cached = self._cache.ranges(state.id)  # before the index: what is flushed meanwhile is then in both
-        indexed = [] if state.index_stale else await self._workers.run(self._directory_of(state.id).ranges, state.id)
-        return merge(cached + indexed)
-
     def _read_last(self, state: LedgerState) -> "bytes | Status | Deferred[bytes | Status]":
         if state.limbo:
             return Status.EUNKNOWNLEDGERSTATE  # a higher one may be lost
@@ -266,15 +247,3 @@ class Lookup:
 
 def _missing(state: LedgerState) -> Status:
     return Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY
-
-
-def merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending, disjoint, as few as possible."""
-    merged: list[tuple[int, int]] = []
-    for first, count in sorted(ranges):
-        if merged and first <= merged[-1][0] + merged[-1][1]:
-            start, have = merged[-1]
-            merged[-1] = (start, max(have, first + count - start))
-        else:
-            merged.append((first, count))
-    return merged

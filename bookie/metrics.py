@@ -4,7 +4,7 @@ What a bookie tells Prometheus.
     quire_journal_syncs_total …     one counter for each number in `storage.counters`, named quire_<name>_total
     quire_service_add_entries_total one counter for each number in the service's tally, named quire_service_<name>_total
     quire_bookie_status             1 writable, 0 read-only, -1 not registered
-    quire_connections, quire_parked_bytes, quire_reads_waiting, quire_long_polls_waiting, quire_disk_bytes, quire_disk_free_bytes
+    quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting, quire_disk_bytes, quire_disk_free_bytes
     process_…                       resident memory, CPU, open files
 
 Knows: names and where the numbers are.  Does not know: who counts them.
@@ -71,7 +71,9 @@ class BookieCollector:
         for name, meaning, gauge in (
             ("bookie_status", "1 writable, 0 read-only, -1 not registered", self._registration.listed.value),
             ("connections", "open now", len(listener.connections)),
-            ("parked_bytes", "bytes of adds that wait for room in the journal or the write cache", service.parking.bytes),
+            ("pending_bytes", "bytes of adds that wait for room, and of fences and forces that wait for the journal", service.parking.bytes),
+            ("partial_bytes", "bytes of frames that are not whole yet", listener.partial_bytes),
+            ("answers_bytes", "bytes of answers that their peers do not take", service.reads.owed_bytes),
             ("parked_runs", "runs of adds that wait for room", service.parking.runs),
             ("reads_waiting", "reads that wait for the disk or for their turn", service.reads.waiting),
             ("long_polls_waiting", "long polls that wait", service.long_polls.waiting),

@@ -2,7 +2,8 @@
 The index made anew from the entry logs while the bookie serves: of one ledger directory after the other, beside the index that is there.
 
 1. After a checkpoint, and before the next, the log being written ends and a new index begins; from now on every flush and deletion goes to both (`new_index`).
-2. The logs that stood then are read, the latest first, a piece at a time; what a piece holds of ledgers that the table knows is filled in.
+2. The logs that stood then are read, the latest first, a piece at a time; what a piece holds of ledgers that the table knows is filled in, save what the
+   old index has elsewhere: of two forms of an entry a compaction may have put the older one in the later log.
 3. What the old index names and the new one lacks is taken over: a record that can't be read from the log any more stays known, and is never denied.
 4. Ledgers of which the old index can't tell what it has are put in limbo, so that they are copied from other bookies.
 5. Between two checkpoints the new one takes the place of the old.
@@ -105,7 +106,7 @@ class Making:
             self._pause()
             return logs.read(number, offset, count)
 
-        def indexed(ledger: int, entry: int, at: int) -> tuple[Run | None, int]:
+        def indexed(ledger: int, entry: int) -> tuple[Run | None, int]:
             try:
                 run = next(RunIndex.runs(self._old, ledger, entry), None)  # of our rows: Apache's have no sums
             except NotBegun:
@@ -116,7 +117,7 @@ class Making:
                 return None, RUN_ENTRIES_MAX
             if entry < run.first:
                 return None, run.first - entry  # the next record may be one that it names
-            return run if run.log == number and run.at(entry)[0] == at else None, run.last - entry + 1
+            return run, run.last - entry + 1
 
         walk = LogWalk(read, logs.size(number), path, self._frame_bytes_max)
         runs = LogRuns(walk, number, self._is_known, indexed)

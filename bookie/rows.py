@@ -77,7 +77,12 @@ class Rows(ABC):
     @property
     @abstractmethod
     def sequence(self) -> int:
-        """The number of the last write; it rises with each, and after a start it is that of the last write found."""
+        """The number of the last write; it rises with each, and after a start it is that of the last write found.  Raises as `sync`."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether writes are refused, and perhaps reads, until a write or a sync opens the store anew."""
+        return False
 
     @abstractmethod
     def close(self) -> None: ...
@@ -308,7 +313,13 @@ class RocksRows(Rows):
 
     @property
     def sequence(self) -> int:
+        if self._stuck is not None:
+            self._open_again()  # it may be closed
         return int(self._db.latest_sequence_number())
+
+    @property
+    def is_stuck(self) -> bool:
+        return self._stuck is not None
 
     def close(self) -> None:
         """At once, though scans be left: they fail from now on.  Raises `OSError` when something could not be written; it is closed all the same."""

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from quire.bookie.contract import LedgerStorage, Own, Peer, WriteRequest, status_of
 from quire.bookie.files import StorageError
 from quire.bookie.long_poll import LongPolls
-from quire.bookie.parking import Parking
+from quire.bookie.parking import REQUEST_BYTES, Parking
 from quire.bookie.reads import Reads
 from quire.bookie.tally import Tally
 from quire.conf.bookie import BookieOptions
@@ -51,7 +51,8 @@ from quire.protocol.messages import (
 V2_VERSION_MAX = 2
 V3_VERSION = 3
 LEDGER_ID_END = (1 << 63) - 1  # this id is refused everywhere (architecture.md 4.2)
-LAC_BODY_BYTES_MIN = 16
+KEY_BYTES_MAX = 64  # of a master key; every known client's has 20
+LAC_BODY_BYTES_MIN, LAC_BODY_BYTES_MAX = 16, 64  # known clients': 16 and a digest of 20 at most
 AUTH_DISABLED = "AuthDisabledPlugin"
 
 Token = tuple[Peer, AddRun | Read | BatchRead | WriteLac | Force | Own]  # what the storage is handed and hands back
@@ -140,6 +141,8 @@ class Service:
             status = Status.EREADONLY
         elif run.malformed or not 0 <= run.ledger < LEDGER_ID_END or run.first < 0:
             status = Status.EBADREQ
+        elif len(run.master_key) > KEY_BYTES_MAX:
+            status = Status.EUA
         else:
             try:
                 status = self.storage.add(run, (peer, run))
@@ -171,6 +174,8 @@ class Service:
                 continue
             else:
                 data = wire.refusal(request, done)
+                if type(request) is Force:
+                    self.parking.pend(peer, -REQUEST_BYTES)
             if peer in answers:
                 answers[peer].append(data)
             else:
@@ -178,6 +183,7 @@ class Service:
         for peer, parts in answers.items():
             peer.send(parts[0] if len(parts) == 1 else b"".join(parts))
         for peer, request in fenced:
+            self.parking.pend(peer, -REQUEST_BYTES)
             self.reads.in_turn(peer, request)
         for own in owned:
             own.done.callback(OK)
@@ -194,8 +200,10 @@ class Service:
             status = Status.EBADVERSION
         elif self.read_only:
             status = Status.EREADONLY
-        elif len(body) < LAC_BODY_BYTES_MIN or not 0 <= (ledger := int.from_bytes(body[:8], "big", signed=True)) < LEDGER_ID_END:
+        elif not LAC_BODY_BYTES_MIN <= len(body) <= LAC_BODY_BYTES_MAX or not 0 <= (ledger := int.from_bytes(body[:8], "big", signed=True)) < LEDGER_ID_END:
             status = Status.EBADREQ
+        elif len(request.master_key) > KEY_BYTES_MAX:
+            status = Status.EUA
         else:
             try:
                 status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
@@ -212,13 +220,27 @@ class Service:
     def _force(self, peer: Peer, request: Force) -> None:
         self.tally.forces += 1
         if self._current(peer, request):
-            self.storage.force(request.ledger, (peer, request))
+            self._take(peer, request, lambda token: self.storage.force(request.ledger, token))
+
+    def _take(self, peer: Peer, request: Read | BatchRead | Force, take: Callable[[Token], Status]) -> None:
+        """Hands what finds room always to the storage, and refuses it if the storage does; in the account from here until its token comes back."""
+        self.parking.pend(peer, REQUEST_BYTES)
+        status = Status.EIO
+        try:
+            status = take((peer, request))
+        finally:
+            if status is not Status.EOK:
+                self.parking.pend(peer, -REQUEST_BYTES)
+        if status is not Status.EOK:
+            self.refuse(peer, request, status)
 
     # -- reads
 
     def _read(self, peer: Peer, request: Read) -> None:
         if not spoken(request.version, request.txn is None):
             self.refuse(peer, request, Status.EBADVERSION)
+        elif request.master_key and len(request.master_key) > KEY_BYTES_MAX:
+            self.refuse(peer, request, Status.EUA)
         elif request.fence:
             self._fence(peer, request)
         elif request.previous_lac is not None:
@@ -230,6 +252,8 @@ class Service:
     def _batch_read(self, peer: Peer, request: BatchRead) -> None:
         if not spoken(request.version, is_v2=True):
             self.refuse(peer, request, Status.EBADVERSION)
+        elif request.master_key and len(request.master_key) > KEY_BYTES_MAX:
+            self.refuse(peer, request, Status.EUA)
         elif request.fence:
             self._fence(peer, request)
         else:
@@ -238,14 +262,13 @@ class Service:
     def _fence(self, peer: Peer, request: Read | BatchRead) -> None:
         """The read itself follows when the fence is on disk: every add accepted before it is visible to the read."""
         self.tally.fences += 1
-        if not request.master_key:
-            status = Status.EUA
+        key = request.master_key
+        if not key:
+            self.refuse(peer, request, Status.EUA)
         elif not 0 <= request.ledger < LEDGER_ID_END:
-            status = Status.EBADREQ
+            self.refuse(peer, request, Status.EBADREQ)
         else:
-            status = self.storage.fence(request.ledger, request.master_key, (peer, request))
-        if status is not Status.EOK:
-            self.refuse(peer, request, status)
+            self._take(peer, request, lambda token: self.storage.fence(request.ledger, key, token))
 
     def _read_lac(self, peer: Peer, request: ReadLac) -> None:
         self.tally.lac_reads += 1

@@ -53,6 +53,7 @@ from quire.bookie.journal_format import (
 )
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.ledgers import Ledgers, LedgerState
+from quire.bookie.lists import Lists
 from quire.bookie.lookup import Lookup
 from quire.bookie.moving import Moving
 from quire.bookie.opening import Opening
@@ -120,6 +121,7 @@ class Storage:
             ahead_bytes_max=options.read_cache_bytes_max,
             batch_bytes_max=options.batch_read_bytes_max,
         )
+        self._lists = Lists(self._ledgers, self._cache, self._directories, self._workers)
         self.space = Space(
             self._files,
             self._directories,
@@ -146,7 +148,7 @@ class Storage:
         self._contents = Contents(self._cache, self._ledgers, self._deleted, self._checkpoints, self._lookup, self.counters, reactor)
         self._insert = self._contents.insert
         self.read, self.read_run = self._lookup.read, self._lookup.read_run
-        self.entries, self.lac = self._lookup.entries, self._lookup.lac
+        self.entries, self.lac = self._lists.entries, self._lookup.lac
         self._timer: Any = None
         self._parked = False
         self._ready: list[object] = []  # tokens that wait for nothing
@@ -195,8 +197,10 @@ class Storage:
             self._open_journal(path, None if begins is None else begins[number], stored)
             ahead = ahead or any(place is not None and self._journals[number].place < place for place in stored)
         self._move_in(moving)
-        if ahead:
-            self._checkpoints.make_now()  # what is written from now on would stand before a mark, though it is in no directory
+        # Ledgers have another journal than before when one was added, and a later replay would come to that of some first.
+        added = self.counters.replayed_groups > 0 and not all(journal.segments for journal in self._journals)
+        if ahead or added:
+            self._checkpoints.make_now()  # or what is written from now on would stand before a mark, or before what it follows, though it is in no directory
         opening.moving(Moving.finish)
         self._leave_out(opening.dead)
         for journal in self._journals:
@@ -471,14 +475,20 @@ class Storage:
         state.wake()
         return Status.EOK
 
-    def force(self, ledger: int, token: object) -> None:
-        """`token` comes back after a sync that covers every add of the ledger that was acknowledged before; never when its directory was given up."""
+    def force(self, ledger: int, token: object) -> Status:
+        """
+        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before.  EUNKNOWNLEDGERSTATE: its directory was given
+        up.  EIO: nothing is synced any more.
+        """
+        if self.fault is not None or (not self._options.journal_write_data and self._checkpoints.failure is not None):
+            return Status.EIO
         if self._is_lost(ledger):
-            return
+            return Status.EUNKNOWNLEDGERSTATE
         if self._options.journal_write_data:
             self._journal_of(ledger).force(token)
         else:
             self._checkpoints.run().addCallbacks(lambda _: self._give_back(token), lambda failure: None)  # `_on_checkpoint` says why none comes
+        return Status.EOK
 
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
         """Turns limbo of a known ledger on or off, durably; ENOLEDGER for an unknown one."""
@@ -537,9 +547,9 @@ class Storage:
         """Right after the start: whether the journal says of a ledger that it may lack something."""
         return any(state.limbo for state in self._ledgers.states.values())
 
-    def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
-        """What is stored of a ledger, as ascending (first, count), whether or not something is missing.  Fails with `StorageError` or `OSError`."""
-        return self._lookup.held(ledger)
+    def held(self, ledger: int) -> "Deferred[bytes]":
+        """What is stored of a ledger, as `availability` encodes it, whether or not something is missing.  Fails with `StorageError` or `OSError`."""
+        return self._lists.held(ledger)
 
     def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
         """
@@ -765,6 +775,7 @@ class Storage:
         if self._closing or not self._opened:
             return
         self._closing = True
+        self._lists.stop()
         if self._timer is not None:
             self._timer.cancel()
         try:

@@ -24,6 +24,7 @@ class Tally:
         "read_bytes",
         "read_entries",
         "reads",
+        "reads_again",
         "reads_rejected",
         "refusals",
     )
@@ -36,6 +37,7 @@ class Tally:
         self.batch_reads = 0
         self.read_entries = 0
         self.read_bytes = 0
+        self.reads_again = 0  # read, dropped because the peer took no answers, to be read again
         self.reads_rejected = 0  # too many requests
         self.fences = 0
         self.lac_reads = 0

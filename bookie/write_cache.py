@@ -10,6 +10,7 @@ Safety: a half is dropped only by its owner, after what it holds is durable else
 and the flushing half is changed by nobody save `forget` (a deleted ledger), which a flush tolerates.
 """
 
+import sys
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -107,9 +108,13 @@ class Runs:
             return entry
         return self.firsts[at + 1] if at + 1 < len(self.firsts) else self.end
 
-    def ranges(self) -> list[tuple[int, int]]:
-        """(first, count) of each run."""
-        return [(first, len(run)) for first, run in zip(self.firsts, self.bodies, strict=True)]
+    def ranges(self, start: int, most: int) -> tuple[list[tuple[int, int]], int | None]:
+        """(first, count) of what is here from entry `start` on, of `most` runs at most; and the first entry of the next run."""
+        at = max(bisect_right(self.firsts, start) - 1, 0)
+        stop = at + most
+        runs = zip(self.firsts[at:stop], self.bodies[at:stop], strict=True)
+        found = [(max(first, start), first + len(run) - max(first, start)) for first, run in runs if first + len(run) > start]
+        return found, self.firsts[stop] if stop < len(self.firsts) else None
 
 
 def pieces(bodies: list[bytes]) -> Iterator[tuple[int, list[bytes], int]]:
@@ -208,13 +213,21 @@ class WriteCache:
                 count = min(count, runs.next_from(first) - first)
         return count
 
-    def ranges(self, ledger: int) -> list[tuple[int, int]]:
-        """(first, count) of all cached runs; those of the two halves may overlap."""
+    def ranges(self, ledger: int, start: int = 0, most: int = sys.maxsize) -> tuple[list[tuple[int, int]], int | None]:
+        """
+        (first, count) of what is cached from entry `start` on, ascending, of `most` runs of each half at most, which may overlap;
+        and the entry to go on from, if there are more.
+        """
         found = []
+        following = None
         for half in (self.active, self.flushing):
             if half is not None and (runs := half.ledgers.get(ledger)) is not None:
-                found += runs.ranges()
-        return found
+                some, behind = runs.ranges(start, most)
+                found += some
+                if behind is not None:
+                    following = behind if following is None else min(following, behind)
+        found.sort()
+        return found if following is None else [some for some in found if some[0] < following], following
 
     def holds(self, ledger: int) -> bool:
         return ledger in self.active.ledgers or (self.flushing is not None and ledger in self.flushing.ledgers)

@@ -99,7 +99,7 @@ class Client:
         self.options = options or ClientOptions()
         self.store = store
         self.pool = pool or BookiePool(reactor, store, self.options)
-        self._reactor = reactor
+        self.reactor = reactor
         self._time_of_day = time_of_day
         self.random = random or SystemRandom()
         chosen = self.options
@@ -196,10 +196,10 @@ class Client:
         """
         told: Deferred[None] = Deferred()
         if self._closing is not None:
-            self._closing.addCallback(lambda _ended: told.callback(None))
+            self._closing.addCallbacks(told.callback, told.errback)
             return told
         self._closing = Deferred()
-        self._closing.addCallback(lambda _ended: told.callback(None))
+        self._closing.addCallbacks(told.callback, told.errback)
         Deferred.fromCoroutine(self._close()).chainDeferred(self._closing)
         return told
 
@@ -254,7 +254,7 @@ class Client:
         ledger, stored = await self._store(ledger_id, metadata)
         self._check_open()
         writer = Writer(
-            self._reactor,
+            self.reactor,
             self.pool,
             self.spares,
             LedgerRecord(self.store, ledger, stored),
@@ -301,7 +301,7 @@ class Client:
         self._check_open()
         if self.options.reorder_reads and self._bookies_watch is None:
             self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
-        reader = Reader(self._reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks)
+        reader = Reader(self.reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks)
         self.handles.add(reader)
         if not record.metadata.is_closed:
             reader.watch()
@@ -339,7 +339,7 @@ class Client:
             write_set = [ensemble[(entry + step) % now.ensemble_size] for step in range(metadata.write_quorum)]
             return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, write_set, entry))
 
-        recovery = Recovery(self._reactor, self.pool, self.spares, record, digest, limits_of(self.options), body)
+        recovery = Recovery(self.reactor, self.pool, self.spares, record, digest, limits_of(self.options), body)
         self.recoveries.add(recovery)
         try:
             return await recovery.run()

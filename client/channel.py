@@ -56,6 +56,7 @@ class AddChannel:
         self._sink: AddSink | None = sink
         self._link: Carrier | None = None
         self._beside: Carrier | None = None  # for adds that the connection itself can't carry
+        self._large: set[int] = set()  # those ids, each sent by itself
         self._queued: list[tuple[AddBatch, Sequence[int], bool]] = []  # (batch, ids, all of it)
         self._queued_bytes = 0
         self.unanswered = Unanswered()
@@ -102,6 +103,8 @@ class AddChannel:
         self._queued_bytes = 0
         links = (self._link, self._beside)
         self._link = self._beside = None
+        if self._large:  # an answer to the others comes to nobody, and `_beside` must not wait for it
+            self.unanswered = self.unanswered.only(self._large)
         for link in links:
             if link is not None:
                 link.leave(self)
@@ -124,6 +127,7 @@ class AddChannel:
         if self._beside is None:
             self._beside = link
             link.join(self)
+        self._large.add(entry)
         self._pass(link, batch, [entry], False)
 
     def took(self, ids: Sequence[int], size: int) -> Sent:

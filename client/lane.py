@@ -170,17 +170,15 @@ class Lane:
         that is somebody else's by now.  `BookieHandleNotAvailable`, and what the store says.
         """
         info = await self._store.service_info(self.bookie)
-        address = address_in(self.bookie)
-        if info is None and address is not None:
-            listed = await self._store.bookies()
-            info = listed.find(self.bookie)  # it may just have come
-            for bookie, other in (*listed.writable.items(), *listed.read_only.items()):
-                if info is None and serves_at(other, address):
-                    raise BookieHandleNotAvailable(f"it is not registered, and its address is that of bookie {bookie} now")
         if info is not None:
             return info.bookie_address()
+        address = address_in(self.bookie)
         if address is None:
             raise BookieHandleNotAvailable("it is not registered, so its address is unknown")
+        listed = await self._store.known_bookies()  # one that is down is tried again and again, which must not read all the others each time
+        for bookie, other in (*listed.writable.items(), *listed.read_only.items()):
+            if bookie != self.bookie and serves_at(other, address):  # else it has just come
+                raise BookieHandleNotAvailable(f"it is not registered, and its address is that of bookie {bookie} now")
         return address
 
     def _up(self, link: Link) -> None:

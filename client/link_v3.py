@@ -287,7 +287,7 @@ class LinkV3(Link):
         self._channels = [each for each in self._channels if each is not channel]
 
     def send_adds(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
-        if size + batch.digest.overhead > self._body_bytes_max:
+        if batch.bytes + batch.digest.overhead > self._body_bytes_max:  # of a part `size` is no more than its share
             ids, whole, size = self._without_large(channel, batch, ids, whole, size)
             if not ids:
                 return
@@ -302,10 +302,14 @@ class LinkV3(Link):
     def _without_large(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> tuple[Sequence[int], bool, int]:
         """What is left of such a call when the adds that fit no frame have been given away."""
         payload_bytes_max = self._body_bytes_max - batch.digest.overhead
-        large = {entry: len(batch.payloads[entry - batch.first]) for entry in ids if len(batch.payloads[entry - batch.first]) > payload_bytes_max}
+        sizes = {entry: len(batch.payloads[entry - batch.first]) for entry in ids}
+        large = [entry for entry in ids if sizes[entry] > payload_bytes_max]
+        if not large:
+            return ids, whole, size
         for entry in large:
             self._send_large(channel, batch, entry)
-        return [entry for entry in ids if entry not in large], whole and not large, size - sum(large.values())
+            del sizes[entry]
+        return list(sizes), False, sum(sizes.values())
 
     def channels(self) -> list[AddChannel]:
         return list(self._channels)

@@ -180,7 +180,7 @@ class BookiePool:
     def close(self) -> Deferred[None]:
         """Ends every connection; what waits fails with -19, and so does every later request."""
         self._closed = True
-        return DeferredList([lane.close() for lane in self._lanes.values()]).addCallback(lambda _ended: None)
+        return DeferredList([lane.close() for lane in list(self._lanes.values())]).addCallback(lambda _ended: None)
 
     def _lane(self, bookie: str, generation: int) -> Lane:
         lane = self._lanes.get((bookie, generation))

@@ -12,7 +12,7 @@ transaction ids, `Unanswered` with entry ids.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Generic, Protocol, TypeVar
 
 # SPDX-License-Identifier: Apache-2.0
@@ -183,6 +183,14 @@ class Unanswered:
         self.table.add(ids[0], sent)
         self.bytes += size
         return sent
+
+    def only(self, ids: Container[int]) -> "Unanswered":
+        """Those of its batches that begin with one of these ids."""
+        out = Unanswered()
+        for sent in self.table.open():
+            if sent.ids[0] in ids:
+                out.add(sent.ids, sent.size)
+        return out
 
     def answer(self, first: int, count: int) -> list[tuple[int, int]]:
         """Entries first to first + count - 1 were answered: the runs (first id, count) of those that were open, ascending."""

@@ -278,8 +278,12 @@ class Writer:
 
     def _tell_ready(self) -> None:
         if self._ready and not self._machine.crowded and not self._gathered:
-            ready, self._ready = self._ready, []
-            for done in ready:
+            self._end_waits()
+
+    def _end_waits(self) -> None:
+        ready, self._ready = self._ready, []
+        for done in ready:
+            if not done.called:  # one that was told before may have cancelled it
                 done.callback(None)
 
     def _flush(self) -> None:
@@ -335,9 +339,7 @@ class Writer:
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
             waiter.done.errback(error_of(effect.code, f"ledger {self.id}, append up to entry {waiter.last} (acknowledged: {confirmed}): {effect.reason}"))
-        ready, self._ready = self._ready, []
-        for done in ready:
-            done.callback(None)
+        self._end_waits()
 
     # The metadata.
 

@@ -150,7 +150,7 @@ class BookieOptions(BaseModel):
         key="connectionPendingSizeMB",
         unit="MiB",
         scale=MIB,
-        description="parked adds of one connection; beyond it the bookie stops reading from it (our own key)",
+        description="what one connection sent and what waits for the journal; beyond it the bookie stops reading from it (our own key)",
     )
     pending_bytes_max: int = option(
         256 * MIB,
@@ -158,7 +158,23 @@ class BookieOptions(BaseModel):
         key="pendingSizeMB",
         unit="MiB",
         scale=MIB,
-        description="parked adds of all connections; beyond it no connection that has some is read from (our own key)",
+        description="the same of all connections; beyond it no connection of which something waits is read from (our own key)",
+    )
+    answers_bytes_max: int = option(
+        256 * MIB,
+        ge=MIB,
+        key="answersSizeMB",
+        unit="MiB",
+        scale=MIB,
+        description="answers that their readers do not take; beyond it the connections that took none for the longest time are closed (our own key)",
+    )
+    partial_bytes_max: int = option(
+        64 * MIB,
+        ge=MIB,
+        key="partialFramesSizeMB",
+        unit="MiB",
+        scale=MIB,
+        description="frames that are not whole yet, of all connections, at least two of the largest; beyond it those begun first are closed (our own key)",
     )
     connections_max: int = option(10_000, ge=1, key="connectionsMax", description="open connections; beyond it the longest idle one is closed (our own key)")
     partial_frame_ms_max: int = option(

@@ -13,7 +13,7 @@ Knows: this encoding, as runs (first id, count).  Does not know: ledgers.
 Safety: what a peer sent is bounded before it is expanded: never more than `RUNS_MAX` runs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct, iter_unpack
 from typing import Final
 
@@ -27,34 +27,74 @@ assert (HEADER.size, GROUP.size) == (64, 24)
 SEQUENCE_MAX: Final = (1 << 31) - 1  # entries of one sequence: a signed 32-bit field
 PERIOD_MAX: Final = (1 << 31) - 1
 PLAIN_GROUPS_MAX: Final = 200_000  # 4.8 MB: as much as a frame takes
+PAUSE_RUNS: Final = 64  # some 0.1 ms of work
 RUNS_MAX: Final = 4_000_000  # runs that one answer may expand to
 
 Run = tuple[int, int]  # first id, count
 Group = tuple[int, int, int, int]  # the four fields
 
 
-def encode(runs: Iterable[Run]) -> bytes:
+class TooManyGroups(Exception):
+    """These entries need a longer list than was allowed."""
+
+
+def encode(runs: Iterable[Run], pause: Callable[[], None] = lambda: None, groups_max: int | None = None) -> bytes:
     """
     The bytes for ascending runs; touching or overlapping ones are merged.  One group per run, as Apache's encoder makes them;
     where those would not fit into a frame, runs at equal distances (a striped ledger has no others) share a group.
+
+    The runs are taken one by one and nothing is kept of them but the bytes; `pause` is called now and then.  Raises `TooManyGroups`, as soon as that is clear.
     """
-    pieces = [(start, min(SEQUENCE_MAX, first + count - start)) for first, count in merged(runs) for start in range(first, first + count, SEQUENCE_MAX)]
-    groups = [(first, first, size, 0) for first, size in pieces] if len(pieces) <= PLAIN_GROUPS_MAX else periodic(pieces)
-    return HEADER.pack(0, len(groups)) + b"".join([GROUP.pack(*group) for group in groups])
+    packed, count = bytearray(), 0
+    for group in periodic(_pieces(merged(_paused(runs, pause)))):
+        first, last, _size, period = group
+        count += (last - first) // period + 1 if period else 1
+        packed += GROUP.pack(*group)
+        if groups_max is not None and len(packed) > groups_max * GROUP.size:
+            raise TooManyGroups(f"a list of entries would have more than {groups_max} groups")
+    if count <= PLAIN_GROUPS_MAX:
+        packed = bytearray().join(GROUP.pack(first, first, size, 0) for first, size in _paused(_expanded(packed), pause))
+    return HEADER.pack(0, len(packed) // GROUP.size) + packed
 
 
-def periodic(runs: Iterable[Run]) -> list[Group]:
+def _paused(runs: Iterable[Run], pause: Callable[[], None]) -> Iterator[Run]:
+    for number, run in enumerate(runs):
+        if number % PAUSE_RUNS == 0:
+            pause()
+        yield run
+
+
+def _pieces(runs: Iterable[Run]) -> Iterator[Run]:
+    """The runs, cut where they are too long for a group."""
+    for first, count in runs:
+        for start in range(first, first + count, SEQUENCE_MAX):
+            yield start, min(SEQUENCE_MAX, first + count - start)
+
+
+def periodic(runs: Iterable[Run]) -> Iterator[Group]:
     """Ascending, disjoint runs as few groups: neighbours of one size and at one distance share a group."""
-    groups: list[Group] = []
-    for start, size in runs:
-        if groups:
-            first, last, before, period = groups[-1]
-            distance = start - last
-            if size == before and distance <= PERIOD_MAX and period in (0, distance):
-                groups[-1] = (first, start, size, distance)
-                continue
-        groups.append((start, start, size, 0))
-    return groups
+    first = last = size = period = 0  # the group that may still grow; none while `size` is 0
+    for start, count in runs:
+        distance = start - last
+        if count == size and distance <= PERIOD_MAX and period in (0, distance):
+            last, period = start, distance
+            continue
+        if size:
+            yield first, last, size, period
+        first, last, size, period = start, start, count, 0
+    if size:
+        yield first, last, size, period
+
+
+def runs_of(data: bytes) -> Iterator[Run]:
+    """The ascending runs of a list that was made here, one by one; touching ones are those of a run that was too long for a group."""
+    return _expanded(memoryview(data)[HEADER.size :])
+
+
+def _expanded(groups: bytes | bytearray | memoryview) -> Iterator[Run]:
+    for first, last, size, period in iter_unpack(GROUP.format, groups):
+        for start in range(first, last + 1, period or 1):
+            yield start, size
 
 
 def decode(data: bytes) -> list[Run]:
@@ -79,7 +119,7 @@ def decode(data: bytes) -> list[Run]:
     return list(merged(sorted(runs)))
 
 
-def merged(runs: Iterable[Run]) -> Iterable[Run]:
+def merged(runs: Iterable[Run]) -> Iterator[Run]:
     """Ascending runs with those that touch or overlap joined, empty ones left out."""
     first = stop = 0
     for start, count in runs:

@@ -20,7 +20,7 @@ in limbo, and the others go on.
 Safety: limbo ends only for a ledger whose metadata is the same as when its entries were counted, and every one of them is on this bookie's disk.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from quire.client.api import Client
 from quire.client.core.quorum import Quorums
 from quire.client.record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.protocol import availability
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication, error_of
 from quire.replication.checker import digest_of
@@ -40,6 +41,7 @@ from quire.replication.together import each_of
 # SPDX-License-Identifier: Apache-2.0
 
 LEDGERS_AT_ONCE = 4
+LOOKED_AT_ONCE = 2000  # runs compared in one turn of the reactor: some 5 ms
 ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next run
 
 
@@ -48,7 +50,9 @@ class Holder(Protocol):
 
     def limbo(self) -> list[int]: ...
 
-    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]: ...
+    def held(self, ledger: int) -> Deferred[bytes]:
+        """Which entries it has, as `availability` encodes them."""
+        ...
 
     def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> Deferred[int]: ...
 
@@ -171,7 +175,14 @@ class Restoration:
         last = fragment.last if fragment.last is not None else await self._confirmed(record.metadata)
         quorums = quorums_of(record.metadata)
         for index in fragment.indexes:
-            for first, end in missing(quorums, index, fragment.first, last, await self._holder.held(record.ledger)):
+            held = availability.runs_of(await self._holder.held(record.ledger))
+            for lacking in missing(quorums, index, fragment.first, last, held):
+                if lacking is None:
+                    turn: Deferred[None] = Deferred()
+                    self._client.reactor.callLater(0, turn.callback, None)
+                    await turn
+                    continue
+                first, end = lacking
                 part = HeldFragment(first, end, fragment.bookies, (index,))
                 copier = FragmentCopier(self._client.pool, record, quorums, digest, part, [self._bookie], self._moved)
                 try:
@@ -196,29 +207,37 @@ class Restoration:
             raise error_of(code, f"ledger {self._ledger}: {what}")
 
 
-def missing(quorums: Quorums, index: int, first: int, last: int, held: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def missing(quorums: Quorums, index: int, first: int, last: int, held: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int] | None]:
     """
     Ranges (first, last) of first..last in which ensemble index `index` lacks what belongs to it; entries of other indexes may lie in them.
-    `held`: what is there, as ascending (first, count).
+    `held`: what is there, as ascending (first, count).  None between them: a moment to let others work.
     """
-    ranges: list[tuple[int, int]] = []
-    at = 0
+    nothing = last + 1, 0
+    have = next(held, nothing)
+    lacking: tuple[int, int] | None = None
+    looked = 0
     for start, count in runs_on(quorums, index, first, last):
         entry, stop = start, start + count
         while entry < stop:
-            while at < len(held) and held[at][0] + held[at][1] <= entry:
-                at += 1
-            have = held[at] if at < len(held) else (stop, 0)
+            looked += 1
+            if looked % LOOKED_AT_ONCE == 0:
+                yield None
+            if have is not nothing and have[0] + have[1] <= entry:
+                have = next(held, nothing)
+                continue
             if have[0] <= entry:
                 entry = min(stop, have[0] + have[1])
                 continue
             end = min(stop, have[0])
-            if ranges and not _any_between(quorums, index, ranges[-1][1] + 1, entry):
-                ranges[-1] = (ranges[-1][0], end - 1)
+            if lacking is not None and not _any_between(quorums, index, lacking[1] + 1, entry):
+                lacking = lacking[0], end - 1
             else:
-                ranges.append((entry, end - 1))
+                if lacking is not None:
+                    yield lacking
+                lacking = entry, end - 1
             entry = end
-    return ranges
+    if lacking is not None:
+        yield lacking
 
 
 def _any_between(quorums: Quorums, index: int, first: int, end: int) -> bool:

@@ -22,6 +22,7 @@ from twisted.logger import Logger
 from quire.client.api import Client
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
+from quire.protocol.availability import runs_of
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer
 from quire.replication.checker import check_ledger
 from quire.replication.lock import repair_lock
@@ -37,7 +38,9 @@ class Holder(Protocol):
 
     def stored_ledgers(self) -> "Deferred[array[int]]": ...
 
-    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]: ...
+    def held(self, ledger: int) -> Deferred[bytes]:
+        """Which entries it has, as `availability` encodes them."""
+        ...
 
     def idle_seconds(self, ledger: int) -> int: ...
 
@@ -72,7 +75,7 @@ async def _drop_surplus(client: Client, bookie: str, holder: Holder) -> Surplus:
         done.looked_at += 1
         try:
             found = await client.store.read_ledger(ledger)
-            if not is_surplus(found.value, bookie) or not await holder.held(ledger):
+            if not is_surplus(found.value, bookie) or not any(runs_of(await holder.held(ledger))):
                 continue
             kept = await _judge(client, ledger, found, holder)
         except NoSuchLedgerExistsOnMetadataServer:

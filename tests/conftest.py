@@ -1,10 +1,15 @@
 """
 For every test: generated examples have no deadline, since a busy machine is not a fault of the code; and commands that tests start hear SIGINT, also
-where the suite runs in the background of a shell that has turned it off for what it starts.
+where the suite runs in the background of a shell that has turned it off for what it starts.  And bookies in processes of their own are watched: a turn of
+their reactor that takes too long fails the test.
 """
 
+import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # SPDX-License-Identifier: Apache-2.0
@@ -14,3 +19,30 @@ settings.load_profile("quire")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def long_turns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the bookies that tests start as processes tell turns of their reactor that took too long (`tests/watched/`)."""
+    report = tmp_path_factory.mktemp("turns") / "long"
+    report.touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TURNS_WATCHED", str(report))
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(Path(__file__).parent / "watched"), os.environ.get("PYTHONPATH")))))
+        yield report
+    no_long_turn(report)
+
+
+@pytest.fixture(autouse=True)
+def turns_are_short(long_turns: Path) -> Iterator[None]:
+    """No turn of the reactor of a bookie's process takes more than 50 ms of its thread's CPU time, whatever the test does."""
+    yield
+    no_long_turn(long_turns)
+
+
+def no_long_turn(report: Path) -> None:
+    """Fails with what is told there, which is told once."""
+    if report.stat().st_size:
+        told = report.read_text(encoding="utf-8")
+        os.truncate(report, 0)
+        pytest.fail(told, pytrace=False)

@@ -33,6 +33,7 @@ SWITCH_INTERVAL_S = 0.00001  # who needs the interpreter waits so long for it: a
 GC_THRESHOLDS = (200_000, 20, 50)  # batches make few cycles; the start's objects are frozen besides
 M_ARENA_MAX = -8  # of glibc's mallopt
 LOG_NAME = "bookie.log"
+LOG_BYTES_MAX, OLD_LOGS_MAX = 16 << 20, 4  # with --daemon: of one file, and how many full ones are kept as .1 to .4
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -69,7 +70,8 @@ def status(argv: Sequence[str] | None) -> int:
     try:
         check_pidfile(arguments.pidfile)
         if arguments.daemon:
-            detached = detach(arguments.log or os.path.join(options.journal_directories[0], LOG_NAME))
+            arguments.log = arguments.log or os.path.join(options.journal_directories[0], LOG_NAME)
+            detached = detach(arguments.log)
             if detached is not None:
                 return detached
         if arguments.pidfile:
@@ -133,13 +135,30 @@ def detach(log: str) -> int | None:
     return None
 
 
-def begin_logging() -> None:
-    """Log events of level info and above to standard error, a line each."""
+def log_file(path: str, bytes_max: int = LOG_BYTES_MAX, old_max: int = OLD_LOGS_MAX) -> Any:
+    """
+    A file that is put aside when it is full; the oldest goes.  Standard error follows it, for what the interpreter itself says.  What is no file (a device, a
+    pipe) is written to as it is.
+    """
+    if not Path(path).is_file():
+        return sys.stderr
+    from twisted.python.logfile import LogFile
+
+    class Followed(LogFile):
+        def _openFile(self) -> None:
+            super()._openFile()  # type: ignore[no-untyped-call]  # Twisted's has no annotations
+            os.dup2(self._file.fileno(), sys.stderr.fileno())
+
+    return Followed(os.path.basename(path), os.path.dirname(path) or ".", rotateLength=bytes_max, maxRotatedFiles=old_max)  # type: ignore[no-untyped-call]
+
+
+def begin_logging(out: Any) -> None:
+    """Log events of level info and above to `out`, a line each."""
     from twisted.logger import FilteringLogObserver, LogLevel, LogLevelFilterPredicate, globalLogBeginner, textFileLogObserver
 
     # zope.interface declares what these implement; a type checker can't see it.
     wanted: Any = LogLevelFilterPredicate(defaultLogLevel=LogLevel.info)
-    lines: Any = textFileLogObserver(sys.stderr, timeFormat="%Y-%m-%dT%H:%M:%S%z")
+    lines: Any = textFileLogObserver(out, timeFormat="%Y-%m-%dT%H:%M:%S%z")
     observer: Any = FilteringLogObserver(lines, [wanted])
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=False)
 
@@ -168,7 +187,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     log = Logger(namespace="quire.bookie")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     share_memory()
-    begin_logging()
+    begin_logging(log_file(arguments.log) if arguments.daemon else sys.stderr)
     for warning in warnings:
         log.warn("{warning}", warning=warning)
     outcome: list[tuple[int, str | None]] = []

@@ -187,11 +187,12 @@ class RangeRead:
         self._ask_number = 0
         self._untaken = 0
         self._entry_bytes = float(ENTRY_BYTES_GUESS)
-        self._body: bytes | None = None  # of the last entry of the last good answer
+        self._body: bytes | None = None  # of the highest entry that is the last of a good answer
+        self._body_of = -1
 
     @property
     def lac(self) -> int:
-        """The last add confirmed that the last entry of the last good answer carries; -1: none."""
+        """The last add confirmed that the highest entry which is the last of a good answer carries, in whatever order they came; -1: none."""
         return -1 if self._body is None else last_add_confirmed(self._body)
 
     def handle(self, given: Input) -> list[Effect]:
@@ -287,7 +288,9 @@ class RangeRead:
             bodies = given.bodies if len(given.bodies) <= count else given.bodies[:count]
             payloads = self.digest.open_run(self.ledger, piece.first, bodies)
             if payloads:
-                self._body = bodies[len(payloads) - 1]
+                last = piece.first + len(payloads) - 1
+                if last > self._body_of:
+                    self._body_of, self._body = last, bodies[len(payloads) - 1]
                 self._accept(piece, index, payloads, len(payloads) < len(bodies), effects)
                 return
             code = DigestMatch.code

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 
 from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.space import DirectorySpace, Threshold
+from quire.protocol import availability
 from quire.protocol.digest import last_add_confirmed
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -106,6 +107,7 @@ class FakeStorage:
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
         self.behind: list[str] = []
+        self.lost: set[int] = set()  # ledgers whose directory was given up, as far as a force cares
         self.arrived: set[int] = set()
         self.space = FakeSpace()
         self.reindex = FakeReindex()
@@ -182,8 +184,11 @@ class FakeStorage:
         self._queue(token)
         return Status.EOK
 
-    def force(self, ledger: int, token: object) -> None:
+    def force(self, ledger: int, token: object) -> Status:
+        if ledger in self.lost:
+            return Status.EUNKNOWNLEDGERSTATE
         self._queue(token)
+        return Status.EOK
 
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
         if ledger not in self.kept:
@@ -210,9 +215,9 @@ class FakeStorage:
     def limbo_ledgers(self) -> list[int]:
         return sorted(ledger for ledger, found in self.kept.items() if found.limbo)
 
-    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
+    def held(self, ledger: int) -> Deferred[bytes]:
         found = self.kept.get(ledger)
-        return succeed([(entry, 1) for entry in sorted(found.entries)] if found is not None else [])
+        return succeed(availability.encode([(entry, 1) for entry in sorted(found.entries)] if found is not None else []))
 
     def take_arrived(self) -> set[int]:
         arrived, self.arrived = self.arrived, set()
@@ -286,7 +291,7 @@ class FakeStorage:
         found = self.kept.get(ledger)
         if found is None:
             return Status.ENOLEDGER
-        return self._later([(entry, 1) for entry in sorted(found.entries)])
+        return self._later(availability.encode((entry, 1) for entry in sorted(found.entries)))
 
     def lac(self, ledger: int):  # type: ignore[no-untyped-def]
         return self.kept[ledger].lac if ledger in self.kept else -1

@@ -245,7 +245,7 @@ def test_a_directory_that_fails_is_given_up_alone(call: str) -> None:
     bookie.now(bookie.storage.flush())
     assert set(bookie.storage.ledgers()) >= {0, 2, 3, 5}
     assert bookie.storage.limbo_ledgers() == [], "nothing can be copied there"
-    bookie.storage.force(1, "no")
+    assert bookie.storage.force(1, "no") is Status.EUNKNOWNLEDGERSTATE
     bookie.commit()
     assert "no" not in bookie.tokens
 

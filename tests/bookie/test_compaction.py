@@ -1,5 +1,6 @@
 """Compaction and the removal of logs: what lives stays readable byte for byte, at every crash; what is doubtful is left alone."""
 
+import errno
 import random
 from collections.abc import Iterator
 from contextlib import suppress
@@ -312,6 +313,28 @@ def test_a_failed_sync_is_told_as_such() -> None:
     disk.before = before
     with pytest.raises(SyncFailed, match="ledgers0"):
         compact(directory, directory.logs.finished())
+    check(directory, 2, 40)
+
+
+def test_no_room_at_the_sync_of_a_new_log_leaves_nothing_behind() -> None:
+    """Some file systems say so late.  The log is gone with its handle, and the next pass has all that it needs."""
+    disk = Disk()
+    directory = dead_and_alive(disk)
+
+    def before(call: str, path: str) -> None:
+        if call == "sync" and ".compacting" in path:
+            raise OSError(errno.ENOSPC, "no room")
+
+    disk.before = before
+    handles = set()
+    for _ in range(3):
+        with pytest.raises(OSError, match="no room"):
+            compact(directory, directory.logs.finished())
+        handles.add(disk.open_files)
+    disk.before = lambda call, path: None
+    assert disk.find(".compacting") == []
+    assert len(handles) == 1
+    compact(directory, directory.logs.finished())
     check(directory, 2, 40)
 
 

@@ -10,6 +10,7 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.service import Service
 from quire.bookie.store_guard import StoreGuard
 from quire.metadata.memory_store import MemoryCluster, MemoryStore
+from quire.protocol.availability import encode
 from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess
 from quire.protocol.errors import NoSuchLedgerExists as NoLedger
 from tests.bookie.disk import KEY, OTHER_KEY, body_of
@@ -46,9 +47,9 @@ def test_stored_when_it_is_on_disk() -> None:
     scene.storage.sync()
     assert scene.codes == [0]
     assert scene.storage.taken == [(7, 0, 3)]
-    held: list[object] = []
+    held: list[bytes] = []
     scene.copies.held(7).addCallback(held.append)
-    assert held == [[(0, 1), (1, 1), (2, 1)]]
+    assert held == [encode([(0, 3)])]
 
 
 def test_it_waits_for_room() -> None:

@@ -1,8 +1,10 @@
 """How the limit of open files is divided."""
 
+import resource
+
 import pytest
 
-from quire.bookie.descriptors import CONNECTIONS_MIN, LOGS_MIN, STORE_MIN, divided
+from quire.bookie.descriptors import CONNECTIONS_MIN, LOGS_MIN, STORE_MIN, UNLIMITED, divided, raised
 from quire.bookie.entry_log import OPEN_LOGS_MAX
 from quire.bookie.files import StorageError
 from quire.bookie.rows import FILES_MAX
@@ -41,3 +43,24 @@ def test_the_usual_soft_limit() -> None:
     assert divided(256, two).connections >= CONNECTIONS_MIN
     with pytest.raises(StorageError, match=r"may have 200 files open.* LimitNOFILE"):
         divided(200, two)
+
+
+@pytest.mark.parametrize(
+    ("limits", "allowed", "expected"),
+    [
+        ((1024, 4096), True, 4096),
+        ((1024, resource.RLIM_INFINITY), True, UNLIMITED),
+        ((1024, resource.RLIM_INFINITY), False, 1024),
+        ((1024, 4096), False, 1024),
+    ],
+)
+def test_the_limit_that_there_is_when_it_was_raised(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], allowed: bool, expected: int) -> None:
+    """None at all is a large number; where the system refuses to raise it, it is the one that there was."""
+
+    def change(which: int, wanted: tuple[int, int]) -> None:
+        if not allowed:
+            raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda which: limits)
+    monkeypatch.setattr(resource, "setrlimit", change)
+    assert raised() == expected

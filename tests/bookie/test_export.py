@@ -12,6 +12,7 @@ from quire.bookie.apache_journal import GUARD, journal_name, read_last_mark
 from quire.bookie.files import Files, StorageError
 from quire.bookie.rows import RocksRows, open_read_only
 from quire.bookie.stopped import Stopped
+from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 from tests.bookie.apache import Here, ledgers_of, options_for, unpack
@@ -127,7 +128,7 @@ def test_a_start_after_an_export_that_apache_did_not_use_keeps_our_rows(tmp_path
     assert read_last_mark(Files(), str(root / "ledgers/current"), "lastMark") == GUARD
     assert len(checked(root)) == 1
     here = Here(root)
-    assert here.now(here.storage.entries(LEDGER)) == [(0, 220)]
+    assert decode(here.now(here.storage.entries(LEDGER))) == [(0, 220)]
     here.close()
 
 

@@ -120,7 +120,7 @@ def test_a_fault_of_ours_closes_that_connection_only() -> None:
     with log_lines() as lines:
         bad.send(adds(b"a"))
     assert bad.closed
-    assert any("192.0.2.1:1002 could not be served" in line for line in lines)
+    assert any("192.0.2.1:1002: a request could not be served" in line for line in lines)
     assert good.ask(read(0)).status is S.ENOLEDGER
 
 

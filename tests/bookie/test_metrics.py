@@ -6,10 +6,11 @@ from pathlib import Path
 from twisted.internet.task import Clock
 
 from quire.bookie.metrics import BookieCollector, Metrics, numbers
+from quire.bookie.parking import REQUEST_BYTES
 from quire.bookie.registration import Listed, Registration
 from quire.metadata.memory_store import MemoryCluster, MemoryStore
 from tests.bookie.fake_storage import FakeCounters
-from tests.bookie.wires import Scene, adds, read
+from tests.bookie.wires import KEY, Scene, adds, read
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -51,7 +52,7 @@ def test_pressure_shows() -> None:
     scene.connect().send(adds(bytes(100)))
     found = scrape(scene, registration())
     assert found["quire_parked_runs"] == 1
-    assert found["quire_parked_bytes"] == 28 + 36 + 100
+    assert found["quire_pending_bytes"] == REQUEST_BYTES + len(KEY) + 28 + 36 + 100
 
 
 def test_numbers_of_a_slots_object() -> None:

@@ -14,6 +14,7 @@ from quire.bookie.ledger_table import LedgerTable
 from quire.bookie.restoring import COPYING, noted_limbo
 from quire.bookie.rows import RocksRows
 from quire.bookie.write_cache import WriteCache
+from quire.protocol.availability import decode
 from quire.protocol.digest import last_add_confirmed
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -32,7 +33,7 @@ def check_all(here: Here, name: str, moment: str) -> None:
         while len(found) < len(payloads):
             found += here.read_run(ledger, len(found))
         assert digest.open_run(ledger, 0, found) == payloads
-        assert here.now(here.storage.entries(ledger)) == [(0, len(payloads))]
+        assert decode(here.now(here.storage.entries(ledger))) == [(0, len(payloads))]
         assert here.read(ledger, len(payloads)) is Status.ENOENTRY
         assert here.read(ledger, -1) == found[-1]
         assert here.now(here.storage.lac(ledger)) == last_add_confirmed(found[-1])
@@ -82,7 +83,7 @@ def test_keys_hold_and_new_entries_join_old_ones(name: str, tmp_path: pathlib.Pa
         while len(found) < 210:
             found += here.read_run(4, len(found))
         assert digest.open_run(4, 0, found) == [*payloads, *[b"new"] * 10]
-        assert here.now(here.storage.entries(4)) == [(0, 210)]
+        assert decode(here.now(here.storage.entries(4))) == [(0, 210)]
         here.close()
         here = Here(root)
     assert here.storage.fence(4, digest.master_key, "f") is Status.EOK

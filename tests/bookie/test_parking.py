@@ -34,7 +34,7 @@ def test_adds_without_room_are_parked_and_get_in_in_order() -> None:
     scene.storage.relieved()
     assert client.replies() == [AddAcks(LEDGER, 2, 2, S.EOK)]
     assert [first for _, first, _ in scene.storage.taken] == [0, 1, 2, 3]
-    assert (scene.service.parking.runs, scene.service.parking.bytes, client.connection.parked_bytes) == (0, 0, 0)
+    assert (scene.service.parking.runs, scene.service.parking.bytes, client.connection.pending_bytes) == (0, 0, 0)
 
 
 def test_an_add_never_overtakes_a_parked_one_of_its_connection() -> None:
@@ -139,7 +139,7 @@ def test_an_explicit_lac_waits_like_an_add() -> None:
     client = scene.connect().send(adds3(1, b"a")).send(lac3(2)).send(adds3(3, b"b", first=1))
     alone = scene.connect().send(lac3(4, ledger=8))
     assert (client.replies(), alone.replies(), scene.service.parking.runs) == ([], [], 4)
-    assert alone.connection.parked_bytes > len(DIGEST.lac_body(8, 4))
+    assert alone.connection.pending_bytes > len(DIGEST.lac_body(8, 4))
     scene.storage.room = 3
     scene.storage.relieved()
     assert [type(reply) for reply in client.replies()] == [AddAcks, StatusReply, AddAcks]

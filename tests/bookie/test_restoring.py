@@ -18,7 +18,7 @@ from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.rebuild import rebuild
 from quire.bookie.restoring import Lost, suspects
 from quire.bookie.stopped import Stopped
-from quire.bookie.store_guard import bytes_of, note_of
+from quire.bookie.store_guard import StoreGuard, bytes_of, note_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import MetadataStore
@@ -313,8 +313,12 @@ def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path, synced: bool) -
     run(story)
 
 
-def test_limbo_that_the_journal_tells_of_is_looked_after(tmp_path: Path) -> None:
-    """It was journaled and not yet in the table when the process was killed: the start finds it, and says that somebody should copy."""
+@pytest.mark.parametrize("away", [False, True], ids=["at once", "the metadata store goes away in the first start"])
+def test_limbo_that_the_journal_tells_of_is_looked_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool) -> None:
+    """
+    It was journaled and not yet in the table when the process was killed: the start finds it, and says that somebody should copy.  That is not forgotten
+    when this start fails, whose last checkpoint takes it out of the journal.
+    """
 
     async def story() -> None:
         store = await new_store()
@@ -332,6 +336,15 @@ def test_limbo_that_the_journal_tells_of_is_looked_after(tmp_path: Path) -> None
         await first.stop()
         moved = Path(shutil.move(tmp_path, tmp_path.parent / "aside"))
         shutil.move(tmp_path.parent / "killed", tmp_path)
+        if away:
+
+            async def failing(guard: StoreGuard) -> None:
+                raise MetaStore("the store is away")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(StoreGuard, "start", failing)
+                with pytest.raises(MetaStore):
+                    await Bookie(reactor, options, store).start()
         again = Bookie(reactor, options, store)
         await again.start()
         assert (again.incomplete, again.restoring, again.ledgers_in_limbo) == (True, True, 1)

@@ -14,12 +14,13 @@ from twisted.internet.task import Clock
 
 from quire.bookie import rows as rows_module
 from quire.bookie.directory import LedgerDirectory, SyncFailed
-from quire.bookie.files import Files, StorageError, Usage
+from quire.bookie.files import AGAIN_SECONDS, Files, NotBegun, StorageError, Usage
 from quire.bookie.moving import open_index
 from quire.bookie.rows import DictRows, RocksRows, Rows
 from quire.bookie.sequences import Sequences
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
+from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.disk import Bookie, Disk, body_of, options_of
 from tests.crash.lives import Life, RealDisk
@@ -183,7 +184,7 @@ def test_a_bookie_whose_index_is_full_goes_on_when_there_is_room(tmp_path: Path,
     for root in ("live", "killed"):
         life = Life(RealDisk(), root=str(tmp_path / root), ledgers=2)
         for ledger in range(8):
-            assert life.now(life.storage.entries(ledger)) != []
+            assert decode(life.now(life.storage.entries(ledger))) != []
             for entry in range(0, count * 250, 49):
                 assert life.now(life.storage.read(ledger, entry)) == body_of(ledger, entry, 0)
         life.close()
@@ -206,6 +207,48 @@ def test_a_store_that_can_not_be_opened_again_is_tried_again(tmp_path: Path, mon
     full.rows.write([(b"a", b"b")])
     assert [key for key, _value in full.rows.scan(b"", b"z")] == [*full.written, b"a"]
     full.rows.close()
+
+
+class Refused(RocksRows):
+    """A store of which `refuse` is what a write does that meets the limit of open files."""
+
+    def refuse(self) -> None:
+        self._stuck = NotBegun(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.parametrize("store", ["runs", "ledgers"])
+def test_a_store_that_a_refused_write_left_closed_is_opened_by_an_idle_bookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    """A write of somebody else, as a compaction's, met the limit of open files twice; nobody writes afterwards.  Reads are refused meanwhile, not for ever."""
+    opened: dict[str, Refused] = {}
+    monkeypatch.setattr(RealDisk, "open_rows", lambda disk, path: opened.setdefault(Path(path).name, Refused(path)))
+    life = Life(RealDisk(), root=str(tmp_path / "live"))
+    life.add(1, 0, 10)
+    life.commit()
+    life.flush()
+    life.clock.advance(life.options.flush_interval_ms / 1000)
+    rows = opened[store]
+    rows.refuse()
+
+    def no_descriptor(path: str) -> None:
+        raise NotBegun(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rows_module.rocks_files, "check", no_descriptor)
+        for attempt in (lambda: rows.write([(b"a", b"b")]), rows.sync, lambda: rows.sequence):
+            with pytest.raises(NotBegun):
+                attempt()
+        if store == "runs":
+            assert life.now(life.storage.read(1, 5)) is Status.ETOOMANYREQUESTS
+        life.clock.advance(life.options.flush_interval_ms / 1000)
+        assert life.storage.read_only is None
+        for _ in range(40):
+            life.clock.advance(AGAIN_SECONDS)
+        assert "no checkpoint could be begun" in str(life.storage.read_only)
+    for _ in range(4):
+        life.clock.advance(life.options.flush_interval_ms / 1000)
+    assert (life.storage.read_only, life.storage.counters.directories_lost, life.failures) == (None, 0, [])
+    assert life.now(life.storage.read(1, 5)) == body_of(1, 5)
+    life.close()
 
 
 def test_many_threads_open_a_full_store_again_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from quire.bookie.ledger_table import LedgerRow
 from quire.bookie.rows import DictRows
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
+from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Bookie, HeldWorkers, Inode, body_of, options_of, run_of
@@ -213,7 +214,7 @@ def test_reads_look_in_every_place() -> None:
     assert bookie.read(3, 410) is Status.ENOENTRY
     assert bookie.read(3, -1) == body_of(3, 409)
     assert bookie.read(77, 0) is Status.ENOLEDGER
-    assert bookie.now(bookie.storage.entries(3)) == [(0, 410)]
+    assert decode(bookie.now(bookie.storage.entries(3))) == [(0, 410)]
     assert bookie.storage.entries(77) is Status.ENOLEDGER
 
 
@@ -324,8 +325,8 @@ def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
         assert storage.add(run_of(4, 0), "c") is Status.EOK
     assert [again.read(1, entry) for entry in (0, 3)] == [body_of(1, 0), Status.EUNKNOWNLEDGERSTATE]
     assert [again.read(ledger, 0) for ledger in (2, 3)] == [Status.EUNKNOWNLEDGERSTATE] * 2
-    assert again.now(again.storage.held(1)) == [(0, 3)]
-    assert again.now(again.storage.held(9)) == []
+    assert decode(again.now(again.storage.held(1))) == [(0, 3)]
+    assert decode(again.now(again.storage.held(9))) == []
     assert again.storage.add(run_of(2, 0, recovery=True), "r") is Status.EOK
     for ledger in (1, 2):
         again.storage.set_limbo(ledger, False)
@@ -418,6 +419,28 @@ def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
     assert [last.read(ledger, 2) for ledger in (0, 1)] == [body_of(0, 2), body_of(1, 2)]
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_journal_is_added_to_a_bookie_that_was_killed(marked: bool) -> None:
+    """Ledgers change their journals by it.  What they had in the old ones comes before what they get in the new ones, whoever is replayed first later."""
+    first = Bookie(journals=2)
+    if marked:
+        first.storage.add(run_of(100, 0), "a")
+        first.commit()
+        first.now(first.storage.flush())
+    assert first.storage.add(run_of(3, 0, v3=True), "b") is Status.EOK
+    assert first.storage.add(run_of(5, 0, v3=True), "c") is Status.EOK
+    first.commit()
+    second = Bookie(first.disk.killed(), journals=3)
+    assert second.storage.add(run_of(3, 1, v3=True), "d") is Status.EOK
+    second.storage.delete_ledger(5)
+    second.commit()
+    assert (first.tokens[-2:], second.tokens) == (["b", "c"], ["d"])
+    third = Bookie(second.disk.killed(), journals=3)
+    assert [third.read(3, entry) for entry in range(2)] == [body_of(3, entry) for entry in range(2)]
+    assert third.storage.ledger(5) is None
+    third.close()
+
+
 def test_a_mark_fences_without_limbo_and_takes_nothing_back() -> None:
     """A ledger that the metadata gives to others has its fence only; one that is in limbo or fenced already stays so; the fence is durable at once."""
     bookie = Bookie()
@@ -448,7 +471,7 @@ def test_limbo_of_a_ledger_without_a_row_hides_nothing_that_is_indexed() -> None
     disk.rows = {path: rows if path.endswith("runs") else DictRows() for path, rows in disk.rows.items()}
     again = Bookie(disk)
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
-    assert again.now(again.storage.held(1)) == [(0, 3)]
+    assert decode(again.now(again.storage.held(1))) == [(0, 3)]
     assert again.read(1, 2) == body_of(1, 2)
     again.storage.set_limbo(1, False)
     again.commit()
@@ -969,7 +992,7 @@ def test_small_writes_in_any_order_against_a_model() -> None:
         entry = rng.randrange(80)
         assert bookie.read(ledger, entry) == model.get((ledger, entry), Status.ENOENTRY)
     for ledger in range(3):
-        have = bookie.now(bookie.storage.entries(ledger))
+        have = decode(bookie.now(bookie.storage.entries(ledger)))
         assert [entry for first, count in have for entry in range(first, first + count)] == sorted(entry for known, entry in model if known == ledger)
 
 

@@ -170,7 +170,7 @@ class Addresses:
             return failed
         return succeed(self.known.get(bookie))
 
-    def bookies(self) -> Deferred[BookieList]:
+    def known_bookies(self) -> Deferred[BookieList]:
         return succeed(BookieList(dict(self.known), {}))
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 import quire.client.writer as writing
 from quire.client import api
@@ -240,6 +240,15 @@ def test_closing_the_client_ends_everything_under_way():
     for later in (client.create_ledger(), client.open_ledger(0), client.metadata(0), client.ledger_ids(), client.delete_ledger(0)):
         assert isinstance(cluster.fails(later), ClientClosed)
     assert cluster.metadata(writer.id).state is LedgerState.OPEN
+
+
+def test_a_close_that_fails_says_so():
+    """Nobody waits for ever; who closes again waits for nothing."""
+    cluster = FakeCluster()
+    client = cluster.client()
+    client.store.close = lambda: fail(MetaStore("it did not end"))
+    assert isinstance(cluster.fails(client.close()), MetaStore)
+    assert cluster.succeed(client.close()) is None
 
 
 def test_handles_that_ended_are_forgotten():

@@ -237,6 +237,31 @@ def test_many_who_wait_for_a_writer_s_room_and_give_up_are_forgotten():
     assert outcomes[0].code == 0
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_who_waits_for_a_writer_s_room_is_cancelled_by_one_who_got_it(ends):
+    """They are told one after another; the writer lives on, or ends as it must."""
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client(window_entries_max=1).create_ledger())
+    cluster.judge = lambda _request: "hold"
+    first = [cluster.outcome(writer.append(b"x")) for _ in range(2)]
+    cluster.spin(0.01)
+    waiting = [writer.ready() for _ in range(2)]
+    waiting[0].addCallback(lambda _ready: waiting[1].cancel())
+    outcomes = [cluster.outcome(one) for one in waiting]
+    cluster.judge = lambda _request: "pass"
+    if ends:
+        writer.shut_down()
+    else:
+        cluster.let_go()
+        cluster.spin(0.1)
+    assert [type(outcome.error) for outcome in first] == [ClientClosed if ends else type(None)] * 2
+    assert outcomes[0].done
+    assert isinstance(outcomes[1].error, CancelledError)
+    after = cluster.outcome(writer.append(b"y"))
+    cluster.spin(0.1)
+    assert type(after.error) is (ClientClosed if ends else type(None))
+
+
 # The asyncio face, on real bookies.
 
 

@@ -279,6 +279,44 @@ def test_recovery_adds_that_fit_no_v3_frame_go_over_v2():
     assert [code for code, _ in again.failures] == [-8]
 
 
+def test_a_part_of_a_batch_of_recovery_adds_may_hold_a_large_one():
+    """What a replica of a striped ledger gets of a batch, or what is sent again: the entries' own sizes count, not their share of the batch's."""
+    net = Net()
+    pool = make_pool(net, frame_bytes_max=8192)
+    sink = Listener()
+    channel = pool.add_channel(BOOKIE, 1, sink, secure=True)
+    v3 = net.accept()
+    channel.send(recovered(8192 - 28 - 36, 10, 20, 30), [0, 2])
+    v2 = net.accept()
+    for peer, ids in ((v2, [0]), (v3, [2])):
+        run = peer.only()
+        assert [run.first + i for i in range(len(run.bodies))] == ids
+        peer.ack(run)
+    assert sorted(sink.ids()) == [0, 2]
+    assert channel.outstanding_bytes == 0
+
+
+def test_a_recovery_that_was_given_up_does_not_stand_in_the_way_of_the_next():
+    """The V2 connection waits for late answers to what was sent there, and to nothing else."""
+    net = Net()
+    pool = make_pool(net, frame_bytes_max=8192)
+    most = 8192 - 28 - 36
+    channel = pool.add_channel(BOOKIE, 1, Listener(), secure=True)
+    net.accept()
+    channel.send(recovered(most, 10))
+    v2 = net.accept()
+    channel.close()
+    early = Listener()
+    pool.add_channel(BOOKIE, 1, early, secure=True).send(recovered(most))
+    net.turn()
+    assert [code for code, _ in early.failures] == [-8]
+    v2.ack(v2.only())
+    sink = Listener()
+    pool.add_channel(BOOKIE, 1, sink, secure=True).send(recovered(most))
+    v2.ack(v2.only())
+    assert sink.ids() == [0]
+
+
 def test_a_large_recovery_add_does_not_go_where_plain_adds_of_its_ledger_are_under_way():
     """A V2 answer says (ledger, entry) and no more: it could be taken for that to a plain add."""
     net = Net()

@@ -1,7 +1,7 @@
 """The pool: which generation carries what, connecting on demand, refusals and backoff, addresses, closing."""
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import MetaStore, Status
@@ -223,6 +223,21 @@ def test_an_unregistered_bookie_is_not_tried_where_another_one_is_registered():
     assert net.accept().address == ("10.1.1.1", 4000)
 
 
+def test_a_bookie_that_is_down_is_tried_without_reading_all_the_others_anew():
+    """Who serves at its address is as far as was heard; and one that just came is no other one."""
+    net = Net()
+    addresses = Addresses()
+    addresses.known["10.1.1.1:4000"] = ServiceInfo.of("10.1.1.1", 4000)
+    addresses.service_info = lambda _bookie: succeed(None)
+    addresses.bookies = lambda: pytest.fail("every bookie was read")
+    pool = make_pool(net, addresses)
+    for _ in range(3):
+        read = pool.read("10.1.1.1:4000", 1, 0)
+        net.refuse()
+        assert result(read).code == -8
+        net.turn(1)
+
+
 @pytest.mark.parametrize("bookie", ["rack1-a", "host:", ":3181", "host:port", "host:0", "host:99999"])
 def test_an_unregistered_bookie_without_an_address_is_unreachable(bookie):
     net = Net()
@@ -315,6 +330,19 @@ def test_closing_fails_what_waits_and_all_that_comes():
     assert result(answer).code == -19
     net.turn(60)
     assert net.getDelayedCalls() == []
+
+
+def test_closing_ends_who_turns_to_another_bookie_then():
+    """Who is told that a bookie is gone may ask one that was never asked before."""
+    net = Net()
+    pool = make_pool(net)
+    first = pool.read("10.0.0.1:1", 1, 0)
+    second = Deferred()
+    first.addCallback(lambda _answer: pool.read("10.0.0.2:1", 1, 0).chainDeferred(second))
+    assert not pending(pool.close())
+    net.turn()
+    assert result(second).code == -19
+    assert net.asked == 0
 
 
 def test_closing_does_not_wait_for_an_address():

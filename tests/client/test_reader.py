@@ -1,5 +1,6 @@
 """Reading: the range machine alone and in random histories, then readers on a fake cluster: replicas, damage, LAC, tails."""
 
+from dataclasses import asdict
 from random import Random
 
 import pytest
@@ -8,6 +9,7 @@ from twisted.internet.defer import Deferred
 from quire.client.core import read as r
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import Quorums
+from quire.client.reader import READ_ON
 from quire.metadata.memory_store import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
@@ -961,3 +963,13 @@ def test_ids_that_no_frame_holds_are_refused_at_once():
     assert isinstance(cluster.fails(reader.read((1 << 63) - 1, (1 << 63) - 1)), Read)
     assert cluster.fails(reader.read_unconfirmed((1 << 63) - 1, (1 << 63) - 1)).code == NO_ENTRY
     assert len(cluster.succeed(reader.read_unconfirmed(0, 4))) == 5
+
+
+def test_what_entries_carry_is_seen_in_whatever_order_they_come():
+    """A tail that reads on asks for several entries at once; the highest one counts though its answer is the first."""
+    reading = machine(1, 100, fragments=[(0, None, ("b0", "b1", "b2"))], **asdict(READ_ON))
+    asked = asks(reading.handle(r.Begin()))
+    assert [ask.first for ask in asked] == [1, 2, 3, 4]
+    for ask in reversed(asked):
+        reading.handle(r.Answered(ask.ask, 0, [body(ask.first)]))
+    assert reading.lac == 3

@@ -16,6 +16,7 @@ from quire.bookie.files import Files
 from quire.bookie.rows import RocksRows, Rows
 from quire.bookie.storage import Storage
 from quire.bookie.workers import InlineWorkers
+from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Disk, body_of, options_of, run_of
 from tests.crash.tape import Event, Ground, RecordingDisk
@@ -496,7 +497,7 @@ def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
             found = life.now(storage.read(ledger, -1))
             assert isinstance(found, bytes)
             assert int.from_bytes(found[8:16], "big") == last
-            stored = life.now(storage.entries(ledger))
+            stored = decode(life.now(storage.entries(ledger)))
             assert max(first + count - 1 for first, count in stored) == last
             for first, count in stored:
                 bodies = life.now(storage.read_run(ledger, first, count, 1 << 20))

@@ -105,15 +105,15 @@ def test_periodic_groups_hold_the_same_runs(steps: list[tuple[int, int]]) -> Non
         first += distance
         runs.append((first, size))
         first += size
-    groups = availability.periodic(runs)
+    groups = list(availability.periodic(runs))
     assert availability.decode(header(len(groups)) + b"".join(group(*fields) for fields in groups)) == list(availability.merged(runs))
     assert len(groups) <= max(1, len(runs))
 
 
 def test_a_period_fits_its_field() -> None:
     """Neighbours further apart than 2^31 - 1 do not share a group."""
-    assert availability.periodic([(0, 1), ((1 << 31) - 1, 1)]) == [(0, (1 << 31) - 1, 1, (1 << 31) - 1)]
-    assert availability.periodic([(0, 1), (1 << 31, 1)]) == [(0, 0, 1, 0), (1 << 31, 1 << 31, 1, 0)]
+    assert list(availability.periodic([(0, 1), ((1 << 31) - 1, 1)])) == [(0, (1 << 31) - 1, 1, (1 << 31) - 1)]
+    assert list(availability.periodic([(0, 1), (1 << 31, 1)])) == [(0, 0, 1, 0), (1 << 31, 1 << 31, 1, 0)]
 
 
 def test_a_striped_ledger_of_any_size_fits_a_frame() -> None:

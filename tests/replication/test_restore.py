@@ -9,9 +9,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerState
+from quire.protocol import availability
 from quire.protocol.errors import MetaStore, Write
 from quire.replication.fragments import runs_on
-from quire.replication.restore import Restored, missing, restore
+from quire.replication.restore import LOOKED_AT_ONCE, Restored, missing, restore
 from tests.client.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
 
@@ -32,8 +33,8 @@ class Held:
     def limbo(self) -> list[int]:
         return sorted(self.in_limbo)
 
-    def held(self, ledger: int) -> "Deferred[list[tuple[int, int]]]":
-        return succeed([(entry, 1) for entry in sorted(self.ledgers[ledger])])
+    def held(self, ledger: int) -> "Deferred[bytes]":
+        return succeed(availability.encode((entry, 1) for entry in sorted(self.ledgers[ledger])))
 
     def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> "Deferred[int]":
         assert master_key == DIGEST.master_key
@@ -203,8 +204,19 @@ def test_what_is_missing_against_the_slow_way(ensemble: int, data: st.DataObject
             runs.append((entry, 1))
     found = [
         entry
-        for start, end in missing(quorums, index, first, last, runs)
+        for start, end in filter(None, missing(quorums, index, first, last, iter(runs)))
         for run, count in runs_on(quorums, index, start, end)
         for entry in range(run, run + count)
     ]
     assert found == [entry for entry in range(first, last + 1) if quorums.has(entry, index) and entry not in has]
+
+
+@pytest.mark.parametrize("striped", [False, True])
+def test_what_is_missing_is_looked_for_in_many_turns(striped: bool) -> None:
+    """A ledger of any length lets the others of its reactor work."""
+    quorums = Quorums(3, 2, 2) if striped else Quorums(3, 3, 2)
+    held = runs_on(Quorums(3, 2, 2), 0, 0, 29_999)
+    found = list(missing(quorums, 0, 0, 30_000, held))
+    assert found.count(None) >= 10_000 // LOOKED_AT_ONCE
+    if striped:
+        assert [each for each in found if each is not None] == [(30_000, 30_000)]

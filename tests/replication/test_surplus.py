@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory_store import Fault
+from quire.protocol.availability import encode
 from quire.protocol.errors import MetaStore
 from quire.replication.surplus import IDLE_S, Surplus, drop_surplus
 from tests.client.cluster import FakeCluster
@@ -28,8 +29,8 @@ class Holder:
     def stored_ledgers(self) -> "Deferred[array[int]]":
         return succeed(array("q", self.stored))
 
-    def held(self, ledger: int) -> Deferred[list[tuple[int, int]]]:
-        return succeed([] if ledger in self.emptied else [(0, 30)])
+    def held(self, ledger: int) -> Deferred[bytes]:
+        return succeed(encode([] if ledger in self.emptied else [(0, 30)]))
 
     def idle_seconds(self, ledger: int) -> int:
         return self.idle(ledger)

@@ -114,6 +114,7 @@ class History:
         if trace:
             world.trace = [str(plan)]
         world.network.fragmenting = plan.fragmenting
+        world.network.losses = plan.profile.losses
         world.listing_lies = plan.profile.listing_lies
         world.moving = plan.moving
         self.truth: Truth = world.truth
@@ -651,6 +652,7 @@ class History:
             client.process.set_clock(client.process.clock_ahead)  # as long passes as it was set back
         world.listing_lies = 0.0
         world.network.slow.clear()
+        world.network.losses = 0.0
         world.network.jitter = min(world.network.jitter, 0.01)
         world.network.unblock(sorted(world.network.blocked))
         for _ in range(len(self.losers)):  # who lost disks for good brings new ones

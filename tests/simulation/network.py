@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from tests.simulation.timeline import Process, Timeline
 
 LOST = Failure(ConnectionLost())
+RESENT_S = (0.2, 1.0)  # after so long TCP sends again what was lost
 
 
 class Address:
@@ -166,6 +167,7 @@ class Network:
         self.latency = latency
         self.jitter = jitter
         self.fragmenting = 0.0
+        self.losses = 0.0  # how often TCP has to send again
         self.slow: dict[str, float] = {}  # seconds more from and to a host
         self.blocked: set[tuple[str, str]] = set()  # (from, to)
         self.listeners: dict[tuple[str, int], tuple[Process, Callable[[], Any]]] = {}
@@ -175,6 +177,8 @@ class Network:
     def delay(self, source: str, target: str) -> float:
         slow = self.slow
         more = slow.get(source, 0.0) + slow.get(target, 0.0) if slow else 0.0
+        if self.losses and self.random.random() < self.losses:
+            more += self.random.uniform(*RESENT_S)
         return self.latency + self.random.random() * self.jitter + more
 
     def connect(self, process: Process, host: str, port: int, factory: Any, timeout: float) -> Connector:

@@ -32,6 +32,7 @@ from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import Cluster, NotRegistered, ServiceInfo, Versioned
+from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.restore import restore
@@ -436,9 +437,9 @@ class SimBookie:
             comparing.addCallback(self._compare, ledger, promised, fence_lost, limbo, given_up)
             comparing.addErrback(lambda failure: failure.trap(OSError))  # its index is damaged, and it says so
 
-    def _compare(self, ranges: Any, ledger: int, promised: set[int], fence_lost: bool, limbo: bool, given_up: LedgerMetadata | None) -> None:
-        """`ranges`: what it has of the ledger."""
-        truth, stored, now = self.world.truth, entries_of(ranges), self.world.timeline.now
+    def _compare(self, held: Any, ledger: int, promised: set[int], fence_lost: bool, limbo: bool, given_up: LedgerMetadata | None) -> None:
+        """`held`: what it has of the ledger."""
+        truth, stored, now = self.world.truth, entries_of(held), self.world.timeline.now
         truth.has_again(self.id, ledger, stored)
         if limbo:  # it doubts itself, and says so
             truth.lacks(self.id, ledger, promised - stored, now)
@@ -596,8 +597,8 @@ def in_doubt(storage: Any, ledger: int) -> bool:
     return state is not None and bool(state.limbo)
 
 
-def entries_of(ranges: Any) -> set[int]:
-    return {entry for first, count in ranges for entry in range(first, first + count)} if isinstance(ranges, list) else set()
+def entries_of(held: Any) -> set[int]:
+    return {entry for first, count in runs_of(held) for entry in range(first, first + count)} if isinstance(held, bytes) else set()
 
 
 class SimClient:

@@ -41,6 +41,7 @@ class Profile:
     modes: tuple[tuple[tuple[str, Any], ...], ...] = ((),)  # more options of the clients
     bookie: tuple[tuple[str, Any], ...] = ()  # more options of the bookies
     listing_lies: float = 0.0
+    losses: float = 0.0  # how often what is sent is lost, and sent again by TCP some time later
     moving: float = 0.5  # in how many histories bookies start on any free host, and stay listed for a while after a kill
     upkeep: bool = False  # every history ends with repairs and a day later; of other profiles one in `UPKEEP_EVERY`
 
@@ -87,7 +88,8 @@ profile(
 profile(
     "late add",
     {"open": 25, "slow_host": 6, "stop_link": 6},
-    chance_on=1.0, steps=(3, 8), batch=1, shapes=((3, 2, 2), (2, 2, 2)), spares=(0, 0), writers=(1,), gap=0.01, jitter=(0.03, 0.1), fault_rates=(0.0,),
+    chance_on=1.0, steps=(4, 10), batch=1, shapes=((2, 2, 2),), spares=(0, 0), writers=(1,), gap=0.02, jitter=(0.0005, 0.002), fault_rates=(0.0,),
+    protocols=("v2",), losses=0.2,
 )  # fmt: skip
 profile(
     "change",

@@ -228,10 +228,37 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
     finally:
         cluster.quire("bookie", "stop", "--pidfile", str(pidfile))
     assert not pidfile.exists()
+    assert "one serves at 127.0.0.1:" in log.read_text()
     assert "one has stopped" in log.read_text()
     assert "no bookie runs under it" in cluster.quire("bookie", "stop", "--pidfile", str(pidfile), status=1)
     pidfile.write_text(f"{os.getpid()}\n")
     assert "no running bookie" in cluster.quire("bookie", "stop", "--pidfile", str(pidfile), status=1), "we are no bookie, so we are not signalled"
+
+
+def test_its_log_is_put_aside_when_it_is_full(tmp_path: Path) -> None:
+    """Old files are few; what the interpreter itself writes goes to the new one.  A device is written to as it is."""
+    program = """
+        import os, sys
+        from twisted.logger import Logger
+        from quire.tools import bookie_daemon
+        path = sys.argv[1]
+        bookie_daemon.begin_logging(bookie_daemon.log_file(path, 1000, 2))
+        log = Logger(namespace="test")
+        for number in range(100):
+            log.info("line {number} of some words", number=number)
+        os.write(2, b"by hand\\n")
+        log.info("the last one")
+        print(bookie_daemon.log_file("/dev/null") is sys.stderr)
+        """
+    log = tmp_path / "bookie.log"
+    log.write_text("from before\n")
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(log)], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bookie.log", "bookie.log.1", "bookie.log.2"]
+    assert all(path.stat().st_size < 1100 for path in tmp_path.iterdir())
+    assert log.read_text().splitlines()[-2] == "by hand"
+    assert log.read_text().endswith("the last one\n")
+    assert "line 98 of" in log.read_text() + (tmp_path / "bookie.log.1").read_text()
 
 
 def test_cookies_and_format(cluster: Cluster) -> None:

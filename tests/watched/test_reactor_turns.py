@@ -1,0 +1,53 @@
+"""The watch of reactor turns complains of computing, not of waiting."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# SPDX-License-Identifier: Apache-2.0
+
+PROGRAM = """
+import gc, threading, time
+from twisted.internet import reactor
+
+def compute(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+def wait(seconds):
+    threading.Event().wait(seconds)
+
+def in_short_turns(count=10):
+    compute(0.01)
+    if count:
+        reactor.callLater(0, in_short_turns, count - 1)
+
+def settle():
+    compute(0.1)
+    gc.freeze()
+
+turns = [settle, lambda: {}, reactor.stop]
+
+def go_on():
+    turns.pop(0)()
+    if turns:
+        reactor.callLater(0.3, go_on)
+
+reactor.callWhenRunning(go_on)
+reactor.run()
+"""
+
+
+@pytest.mark.parametrize(("turn", "told"), [("compute(0.06)", True), ("wait(0.06)", False), ("in_short_turns()", False)])
+def test_only_a_turn_that_computes_is_too_long(turn: str, told: bool, tmp_path: Path) -> None:
+    """Neither the start nor a wait is told, nor many short turns; of one of 60 ms of CPU time its place is told."""
+    report = tmp_path / "long"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TURNS_WATCHED": str(report)}
+    program = PROGRAM.replace("{}", turn)
+    subprocess.run([sys.executable, "-c", program, "quire.tools.bookie_daemon"], env=environment, check=True, timeout=60)
+    text = report.read_text(encoding="utf-8") if report.exists() else ""
+    assert ("a turn of the reactor took" in text, "in compute" in text) == (told, told)
