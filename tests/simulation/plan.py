@@ -177,7 +177,7 @@ profile(
 )  # fmt: skip
 profile(
     "surplus",
-    {"kill": 5, "start": 12, "repair": 10, "retire": 8, "amnesia": 3, "open": 6, "close": 6, "day": 5, "pause_repair": 4, "slow_host": 4, "refill": 2},
+    {"kill": 5, "start": 12, "repair": 14, "retire": 12, "amnesia": 3, "open": 6, "close": 6, "day": 10, "pause_repair": 4, "slow_host": 4, "refill": 2},
     chance_on=0.9, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3)), spares=(2, 3), writers=(1, 2), gap=0.02, fault_rates=(0.0,), bookie=DUSTY, upkeep=True,
     moving=0.2,
 )  # fmt: skip

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.history import History, Line
 
 DAY_SECONDS = 95_400.0  # after which no add counts as recent
+COPIES_S = 0.2  # so long a day waits for a repair to make a copy
 ROUNDS_MAX = 8
 REPAIR_SECONDS = 60.0
 FAR = (-86_400.0, -3600.0, 3600.0, 86_400.0)
@@ -214,12 +215,28 @@ class Upkeep:
     def do_day(self, rng: Random) -> None:
         """A day passes in which nothing happens; the bookies' own timers tell them so."""
         self.truth.seen["a day passed"] += 1
+        self._await_copies()
         self.world.timeline.asleep(DAY_SECONDS)
         self.do_pause_repair(rng)
         self.history.let_pass(self._hour_seconds)
         for bookie in self.history.bookies:
             if bookie.serving:
                 self._drop_surplus(bookie)
+
+    def _await_copies(self) -> None:
+        """A repair that is under way comes to where it has made a copy that the metadata does not name yet, if it soon does."""
+        if any(not task.over for task in self.repairs):
+            before = self._unnamed()
+            self.history.let_pass(COPIES_S, lambda: bool(self._unnamed() - before))
+
+    def _unnamed(self) -> set[tuple[int, str]]:
+        """Ledgers and bookies that have some of them, though the metadata does without."""
+        found = set()
+        for ledger, truth in self.truth.ledgers.items():
+            metadata = self.world.metadata(ledger)
+            if metadata is not None and metadata.is_closed:
+                found |= {(ledger, bookie) for kept in truth.kept.values() for bookie in kept - set(metadata.bookies())}
+        return found
 
     @property
     def _hour_seconds(self) -> float:
