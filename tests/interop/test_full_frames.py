@@ -30,6 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[peer.Clu
         yield apache, java
 
 
+@pytest.mark.turns_ms_max(250)  # a frame of 5 MiB is copied several times in V3: 20 ms on a free machine, 82 were seen beside three other loads
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 @pytest.mark.parametrize("digest", ROOM)
 def test_a_full_frame_is_recovered_and_copied(cluster: tuple[peer.Cluster, peer.JavaClient], digest: str, protocol: str) -> None:
