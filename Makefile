@@ -50,7 +50,7 @@ mutants: $(VENV)/.test
 	$(BIN)/python -m tests.simulation --mutants
 
 crash: $(VENV)/.test
-	timeout 1200 $(BIN)/python -m pytest tests/crash $(ARGS)
+	timeout 1800 $(BIN)/python -m pytest tests/crash $(ARGS)
 
 survive: $(VENV)/.test
 	$(BIN)/python -m pytest -m long tests/bookie/test_sigkill.py tests/tools/test_survival.py tests/client/test_chaos.py $(ARGS)
