@@ -10,7 +10,7 @@ Knows: which node to make, and when to go on to the next.  Does not know: whethe
 Safety: the directories of the long ids are listed again for each id.  One who trusts an old list makes a deleted directory
 anew, whose numbers begin at 0 again: ids would repeat.  None is ever deleted here.
 
-Numbers can't be set, only used up: a raise makes and removes nodes, thousands in one transaction, some 50,000 a second.  Where that would take too long,
+Numbers can't be set, only used up: a raise makes and removes nodes, 2,000 in one transaction.  Where that would take too long,
 in a directory of long ids, the next directory is made instead.
 """
 
