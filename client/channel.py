@@ -12,7 +12,9 @@ that failed reports nothing more, so a writer never mixes answers from before an
 from collections.abc import Sequence
 from typing import Protocol
 
-from quire.client.network import Clock
+from twisted.internet.defer import Deferred, succeed
+
+from quire.client.network import Clock, Timer
 from quire.client.unanswered import Sent, Unanswered
 from quire.protocol.batch import AddBatch
 
@@ -73,6 +75,11 @@ class AddChannel:
         return self._sink is not None
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing is queued here and everything sent was answered."""
+        return not self._queued and not self.unanswered
+
+    @property
     def writable(self) -> bool:
         """Whether the connection stands and its socket takes bytes without piling them up here."""
         return self._link is not None and self._link.writable
@@ -95,6 +102,11 @@ class AddChannel:
             self._queued_bytes += self._size(batch, len(ids))
             return
         self._pass(self._link, batch, ids, whole)
+
+    def hand_over(self, sink: AddSink) -> None:
+        """Reports to this sink from now on."""
+        if self._sink is not None:
+            self._sink = sink
 
     def close(self) -> None:
         """Says no more to the sink.  What is under way stays under way: the bookie may still store it."""
@@ -171,3 +183,52 @@ class AddChannel:
 
     def _pass(self, link: Carrier, batch: AddBatch, ids: Sequence[int], whole: bool) -> None:
         link.send_adds(self, batch, ids, whole, self._size(batch, len(ids)))
+
+
+class Parting:
+    """
+    The sink of channels whose writer has closed its ledger: what they have queued is still sent, and each is closed when its last add
+    is answered or it fails.  So a copy above the ack quorum is not left out because its bookie was slower than the close.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._channels: set[AddChannel] = set()
+        self._waiting: Deferred[None] | None = None
+        self._timer: Timer | None = None
+
+    def take(self, channel: AddChannel) -> None:
+        if channel.idle:
+            channel.close()
+        elif channel.is_open:
+            self._channels.add(channel)
+            channel.hand_over(self)
+
+    def acked(self, channel: AddChannel, first: int, count: int, code: int, /) -> None:
+        if channel.idle:
+            channel.close()
+            self._ended(channel)
+
+    def failed(self, channel: AddChannel, code: int, reason: str, /) -> None:
+        self._ended(channel)
+
+    def wait(self, seconds: float) -> Deferred[None]:
+        """Until every channel has ended, at most that long; then the others are closed as they are."""
+        if not self._channels:
+            return succeed(None)
+        self._waiting = Deferred()
+        self._timer = self._clock.callLater(seconds, self._give_up)
+        return self._waiting
+
+    def _ended(self, channel: AddChannel) -> None:
+        self._channels.discard(channel)
+        if self._waiting is not None and self._timer is not None and not self._channels:
+            self._timer.cancel()
+            self._waiting.callback(None)
+
+    def _give_up(self) -> None:
+        channels, self._channels, self._timer = self._channels, set(), None
+        for channel in channels:
+            channel.close()
+        if self._waiting is not None:
+            self._waiting.callback(None)

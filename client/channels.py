@@ -26,6 +26,7 @@ class AddPool(Protocol):
     """What a writer needs of a `BookiePool`."""
 
     def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel: ...
+    def part(self, channel: AddChannel) -> None: ...
 
 
 class Machine(Protocol):
@@ -145,7 +146,11 @@ class Shell:
 
     def _close(self, effect: a.CloseChannel) -> None:
         channel = self._channels.pop(effect.channel, None)
-        if channel is not None:
+        if channel is None:
+            return
+        if effect.finish:
+            self._pool.part(channel)
+        else:
             channel.close()
 
     def _send(self, effect: a.SendAdds) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredList
 
 from quire.client.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
-from quire.client.channel import AddChannel, AddSink
+from quire.client.channel import AddChannel, AddSink, Parting
 from quire.client.lane import Lane
 from quire.client.link import LOST, Down, Link, Up
 from quire.client.link_v2 import LinkV2
@@ -34,6 +34,7 @@ from quire.protocol.messages import LAST_ENTRY, BookieInfo, Force, ListEntries, 
 
 __all__ = ["AddChannel", "AddSink", "Answer", "BatchAnswer", "BookiePool", "InfoAnswer", "LacAnswer", "ListAnswer"]
 
+CLOSE_WAIT_SECONDS = 1.0  # a client's close waits so long for copies above the ack quorum that are on their way
 TOTAL_AND_FREE = 3  # both bits of a bookie-info request
 
 A = TypeVar("A")
@@ -50,6 +51,7 @@ class BookiePool:
         self._serials = count(1)
         self._packing = Packing()
         self._closed = False
+        self._parting = Parting(reactor)
         self._pending: Counter[str] = Counter()  # reads and batch reads that wait for an answer
 
     def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel:
@@ -70,6 +72,10 @@ class BookiePool:
 
         self._lane(bookie, 2).use(attach, channel.fail, patient=True)
         return channel
+
+    def part(self, channel: AddChannel) -> None:
+        """The channel's owner needs it no more; what is queued or unanswered there goes on without it."""
+        self._parting.take(channel)
 
     def _send_large(self, channel: AddChannel, batch: AddBatch, entry: int) -> None:
         """One add of a V3 connection whose frame would be too large there: V2's is as large as the one that the entry came by."""
@@ -178,7 +184,13 @@ class BookiePool:
         return lane.link.serial if lane is not None and lane.link is not None else None
 
     def close(self) -> Deferred[None]:
-        """Ends every connection; what waits fails with -19, and so does every later request."""
+        """
+        Ends every connection, once what writers have left behind is with its bookies (or a second is over); what waits fails with -19,
+        and so does every later request.
+        """
+        return self._parting.wait(CLOSE_WAIT_SECONDS).addCallback(lambda _over: self._end())
+
+    def _end(self) -> Deferred[None]:
         self._closed = True
         return DeferredList([lane.close() for lane in list(self._lanes.values())]).addCallback(lambda _ended: None)
 

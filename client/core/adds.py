@@ -204,7 +204,10 @@ class OpenChannel:
 
 @dataclass(slots=True)
 class CloseChannel:
+    """`finish`: what is queued there is still sent, and nobody waits for its answers."""
+
     channel: int
+    finish: bool = False
 
 
 @dataclass(slots=True)

@@ -380,7 +380,7 @@ class AppendMachine(Sending):
             steps.append("open the ledger to see where it ends, and write another one")
         self._end(code, "; ".join([reason, ", then ".join(steps)] if steps else [reason]), effects)
 
-    def _end(self, code: int, reason: str, effects: list[Effect], ours: bool = True) -> None:
+    def _end(self, code: int, reason: str, effects: list[Effect], ours: bool = True, finish: bool = False) -> None:
         """
         Fails everything pending with one code, then closes the ledger at the LAC; unless it is not `ours` to close any more, or
         a recovery's, which ends with its own step.
@@ -388,7 +388,7 @@ class AppendMachine(Sending):
         self.ended_by = (code, reason)
         lac, length = self.lac, self._lac_length if self.deferred_sync else self.length_at_head()
         effects.append(FailPending(code, reason))
-        effects += [CloseChannel(replica.channel) for replica in self._channels.values() if replica.opened]
+        effects += [CloseChannel(replica.channel, finish) for replica in self._channels.values() if replica.opened]
         if self._watching:
             effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
         if self._stalled:
@@ -415,7 +415,7 @@ class AppendMachine(Sending):
         self._end(given.code, given.reason, effects)
 
     def _close(self, given: Close, effects: list[Effect]) -> None:
-        self._end(LedgerClosed.code, "the ledger was closed before this append was acknowledged", effects)
+        self._end(LedgerClosed.code, "the ledger was closed before this append was acknowledged", effects, finish=True)
 
     def _shutdown(self, given: Shutdown, effects: list[Effect]) -> None:
         self._end(ClientClosed.code, "the client was closed", effects)

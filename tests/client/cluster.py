@@ -209,6 +209,10 @@ class FakePool:
         self.channels.add(channel)
         return channel
 
+    def part(self, channel: Any) -> None:
+        """What it sent goes on: nothing is ever queued here."""
+        channel.close()
+
     def ask(self, bookie: str, op: str, ledger: int, entry: int, work: Callable[[FakeBookie], T], blank: Callable[[int], T], more: float = 0.0) -> Deferred[T]:
         done: Deferred[T] = Deferred()
         target = self.cluster.bookies[bookie]

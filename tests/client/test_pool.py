@@ -379,3 +379,52 @@ def test_an_empty_choice_of_entries_sends_nothing():
     channel.send(batch(1, 0, 2), [])
     assert peer.requests() == []
     assert channel.outstanding_bytes == 0
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_what_a_closed_writer_leaves_behind_still_goes_out_and_the_close_of_the_client_waits_for_it(protocol):
+    """A copy above the ack quorum: its bookie's connection does not stand yet, or its answer is still to come."""
+    net = Net()
+    pool = make_pool(net, protocol=protocol)
+    sent, idle = (pool.add_channel(BOOKIE, ledger, Listener()) for ledger in (1, 2))
+    sent.send(batch(1, 0, 3))
+    standing = net.accept()
+    run = standing.only()
+    queued = pool.add_channel("10.0.0.2:1", 1, Listener())
+    queued.send(batch(1, 0, 3))
+    for channel in (sent, idle, queued):
+        pool.part(channel)
+    assert not idle.is_open
+    closed = pool.close()
+    standing.ack(run)
+    assert pending(closed)
+    assert not sent.is_open
+    late = net.accept()
+    late.ack(late.only())
+    assert not pending(closed)
+    assert not queued.is_open
+    net.turn(60)
+    assert net.getDelayedCalls() == []
+
+
+@pytest.mark.parametrize("end", ["refuse", "lose", "silence"])
+def test_the_close_of_a_client_does_not_wait_long_for_a_copy_above_the_ack_quorum(end):
+    """A bookie that is gone ends the wait at once, a silent one after a second; its channel is closed then, and sends no more."""
+    net = Net()
+    pool = make_pool(net)
+    channel = pool.add_channel(BOOKIE, 1, Listener())
+    channel.send(batch(1, 0, 3))
+    pool.part(channel)
+    closed = pool.close()
+    assert pending(closed)
+    if end == "refuse":
+        net.refuse()
+    elif end == "lose":
+        net.accept().lose()
+    else:
+        net.turn(1.001)
+    assert not pending(closed)
+    assert not channel.is_open
+    assert net.asked == 0
+    net.turn(60)
+    assert net.getDelayedCalls() == []

@@ -8,6 +8,7 @@ from quire.conf.client import ClientOptions
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import LedgerFenced, UnauthorizedAccess
+from quire.replication.checker import check_ledger
 from quire.replication.recover import recover_bookies
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
@@ -406,3 +407,21 @@ class Noting:
 
     def failed(self, channel, code, reason):
         self.done.callback(code)
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_a_program_that_appends_once_and_ends_leaves_all_copies(three, protocol):
+    """Acknowledged by one of three, closed at once, the client too: nobody waits for the other connections, and no copy is left out."""
+
+    async def story():
+        for _ in range(20):
+            client = await api.connect(reactor, three.cluster.uri, ClientOptions(protocol=protocol))
+            writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=1)
+            await writer.append(b"only")
+            await writer.close()
+            await client.close()
+            looking = await three.client()
+            report = await check_ledger(looking, writer.id)
+            assert report.complete, report
+
+    run(story)
