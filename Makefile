@@ -53,7 +53,7 @@ crash: $(VENV)/.test
 	timeout 1800 $(BIN)/python -m pytest tests/crash $(ARGS)
 
 survive: $(VENV)/.test
-	$(BIN)/python -m pytest -m long tests/bookie/test_sigkill.py tests/tools/test_survival.py tests/client/test_chaos.py $(ARGS)
+	$(BIN)/python -m pytest -m long tests/processes $(ARGS)
 
 interop: $(VENV)/.test
 	$(BIN)/python -m pytest -m interop $(ARGS)

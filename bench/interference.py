@@ -32,7 +32,7 @@ from quire.client import Client, connect
 from quire.protocol import v2
 from quire.protocol.batch import AddBatch
 from quire.protocol.messages import BatchRead
-from quire.tools.cluster import LocalBookie, LocalCluster
+from quire.tools.local_cluster.cluster import LocalBookie, LocalCluster
 
 # SPDX-License-Identifier: Apache-2.0
 

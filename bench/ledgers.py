@@ -76,18 +76,19 @@ class Metadata:
 
 def change(uri: str, what: str, ledgers: Sequence[int]) -> None:
     """Creates or deletes ledgers, many in one transaction of the store."""
-    from quire.metadata import codec, sqlite_tables
+    from quire.metadata.formats import ledger_codec
     from quire.metadata.ledger import LedgerMetadata
-    from quire.tools.running import with_store
+    from quire.metadata.sqlite import tables
+    from quire.tools.terminal.running import with_store
 
-    data = codec.encode(LedgerMetadata.new(1, 1, 1, ["one"], digest=DigestType.CRC32C, password=b"", ctoken=1))
+    data = ledger_codec.encode(LedgerMetadata.new(1, 1, 1, ["one"], digest=DigestType.CRC32C, password=b"", ctoken=1))
 
-    def some(part: Sequence[int], connection: sqlite_tables.Connection) -> None:
+    def some(part: Sequence[int], connection: tables.Connection) -> None:
         for ledger in part:
             if what == "create":
-                sqlite_tables.create_ledger(connection, uri, ledger, data)
+                tables.create_ledger(connection, uri, ledger, data)
             else:
-                sqlite_tables.delete_ledger(connection, ledger)
+                tables.delete_ledger(connection, ledger)
 
     async def all_of_them(store: Any) -> None:
         for start in range(0, len(ledgers), AT_ONCE_METADATA):
@@ -120,7 +121,7 @@ class BookieProcess:
         """Seconds until it serves."""
         began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "quire.tools.bookie_daemon", "--conf", str(self._conf), "--json", "--stop-with-stdin"],
+            [sys.executable, "-m", "quire.tools.daemons.bookie", "--conf", str(self._conf), "--json", "--stop-with-stdin"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -31,12 +31,12 @@ from crc32c import crc32c
 from bench.ledgers import BookieProcess, percentile
 from bench.ratios import interval
 from bench.sides import cpu_seconds, resident_mb
-from quire.bookie.directory import LedgerDirectory
+from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import Files
-from quire.bookie.index import encode_run
-from quire.bookie.ledger_table import LedgerRow
-from quire.bookie.rows import RocksRows
-from quire.bookie.write_cache import RUN_ENTRIES_MAX
+from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.index.rows import RocksRows
+from quire.bookie.index.run_index import encode_run
+from quire.bookie.storage.write_cache import RUN_ENTRIES_MAX
 from quire.protocol import v2
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType

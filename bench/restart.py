@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
-from quire.tools.cluster import LocalCluster
+from quire.tools.local_cluster.cluster import LocalCluster
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -16,7 +16,7 @@ Twisted core that both stand on.  Every error is a `LedgerError` with BookKeeper
 """
 
 from quire.client.blocking import Client, Reader, Writer, connect
-from quire.client.reader import Entry
+from quire.client.handles.reader import Entry
 from quire.conf.client import ClientOptions
 from quire.protocol.errors import (
     ZK,

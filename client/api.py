@@ -17,20 +17,20 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
+from quire.client.connections.network import Reactor
+from quire.client.connections.pool import BookiePool
 from quire.client.core.quorum import Quorums
-from quire.client.health import Health, HealthLimits
-from quire.client.network import Reactor
-from quire.client.placement import Placement, Wish
-from quire.client.policies import domains, policy, source
-from quire.client.pool import BookiePool
-from quire.client.range_reader import read_body
-from quire.client.reader import Entry, Reader
-from quire.client.record import LedgerRecord
-from quire.client.recovery import Recovery
-from quire.client.spares import Spares
-from quire.client.topology import Topology, nearness
-from quire.client.weights import Weights
-from quire.client.writer import Writer, limits_of
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.handles.range_reader import read_body
+from quire.client.handles.reader import Entry, Reader
+from quire.client.handles.recovery import Recovery
+from quire.client.handles.writer import Writer, limits_of
+from quire.client.placement.choice import Spares
+from quire.client.placement.from_options import domains, policy, source
+from quire.client.placement.health import Health, HealthLimits
+from quire.client.placement.policy import Placement, Wish
+from quire.client.placement.topology import Topology, nearness
+from quire.client.placement.weights import Weights
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata

@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python import threadable
 from twisted.python.failure import Failure
 
-from quire.client.network import Reactor
+from quire.client.connections.network import Reactor
 from quire.metadata.clock import steady
 
 # SPDX-License-Identifier: Apache-2.0

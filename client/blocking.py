@@ -25,7 +25,7 @@ from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
 from quire.client.background import ReactorThread, reactor_thread, settle
 from quire.client.gathering import Gathering, append_when_ready
-from quire.client.writer import FRAME_OVERHEAD
+from quire.client.handles.writer import FRAME_OVERHEAD
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch

@@ -2,7 +2,7 @@
 What the cluster agrees on about one ledger: quorums, fragments, state, end.
 
 Knows: the invariants (spec client-protocol.md 1.1, metadata-layout.md 4.2 and 8) and the only changes that are allowed.
-Does not know: bytes (`codec`), or who keeps them (`store`).
+Does not know: bytes (`formats.ledger_codec`), or who keeps them (`store`).
 
 Safety: a value that breaks an invariant can't be made, CLOSED is never left, and the end of a closed ledger never changes.
 Every edit is a pure function from one value to the next; the store's compare-and-set decides whether it happened.

@@ -34,17 +34,17 @@ def open_store(reactor: Reactor, uri: str, *, session_timeout_ms: int = SESSION_
     """
     scheme = uri.partition(":")[0].partition("+")[0].lower()
     if scheme == "memory" and uri.startswith("memory://") and len(uri) > len("memory://"):
-        from quire.metadata.memory_store import open_memory
+        from quire.metadata.memory.store import open_memory
 
         return succeed(open_memory(reactor, uri, session_timeout_ms=session_timeout_ms))
     if scheme == "sqlite" and uri.startswith("sqlite://"):
         path = parse_sqlite(uri)
-        from quire.metadata.sqlite_store import SQLiteStore
+        from quire.metadata.sqlite.store import SQLiteStore
 
         return succeed(SQLiteStore(reactor, path, random=entropy(), boottime=boottime, session_timeout_ms=session_timeout_ms))
     if scheme in {"zk", "metadata-store"}:
         address = parse_zookeeper(uri)
-        from quire.metadata.zk_store import open_zookeeper
+        from quire.metadata.zk.store import open_zookeeper
 
         return open_zookeeper(reactor, address, random=entropy(), session_timeout_ms=session_timeout_ms)
     raise bad(uri, "no store has this form")

@@ -19,9 +19,9 @@ from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, DigestMatch, MetadataSerialization, NoSuchEntry, NoSuchLedgerExists, name_of
+from quire.replication.concurrently import all_of
 from quire.replication.fragments import count_on, quorums_of, runs_on
 from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader
-from quire.replication.together import all_of
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -3,7 +3,7 @@ Making the copies again that a lost bookie held of one fragment.
 
 Knows: who else holds each entry, the order of steps (copy, be sure, compare-and-set, then look once more), and how to go on from another
 survivor when one lacks an entry.
-Does not know: which ledgers are concerned, who may replace whom (`recover`).
+Does not know: which ledgers are concerned, who may replace whom (`lost_bookies`).
 
 Safety: only settled fragments are touched.  What is copied had its digest checked; the metadata names the new bookie only after
 it acknowledged every entry, and only if it still names the lost one at that place.  So a copier that dies at any point leaves
@@ -17,15 +17,15 @@ from typing import NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 
 from quire.client.core.quorum import NEGATIVE, Quorums, merge
-from quire.client.record import LedgerRecord
+from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, DataUnknown, NoSuchEntry, Replication, UnclosedFragment
 from quire.replication.checker import why
+from quire.replication.concurrently import all_of
 from quire.replication.fragments import HeldFragment, runs_on
 from quire.replication.replicas import ReadPool, ReplicaReader
 from quire.replication.target import Target, WritePool
-from quire.replication.together import all_of
 
 # SPDX-License-Identifier: Apache-2.0
 

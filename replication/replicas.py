@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 
-from quire.client.answers import BatchAnswer, ListAnswer
+from quire.client.connections.answers import BatchAnswer, ListAnswer
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, NoSuchEntry, Read, Timeout, TooManyRequests
 

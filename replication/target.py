@@ -13,7 +13,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from quire.client.pool import AddChannel, AddSink
+from quire.client.connections.pool import AddChannel, AddSink
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import OK

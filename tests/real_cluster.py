@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quire.bookie.bookie import Bookie
+from quire.bookie.lifecycle.bookie import Bookie
 from quire.conf.bookie import BookieOptions
-from quire.metadata.memory_store import CLUSTERS, MemoryStore, open_memory
+from quire.metadata.memory.store import CLUSTERS, MemoryStore, open_memory
 from tests.reactor import reactor, run
 
 NUMBERS = itertools.count()

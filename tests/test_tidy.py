@@ -36,7 +36,7 @@ SLEEPERS = {
 SOURCES = tidy.sources()
 
 
-def source(text: str, path: str = "client/pool.py") -> Source:
+def source(text: str, path: str = "client/connections/pool.py") -> Source:
     return Source(path, text)
 
 
@@ -68,11 +68,11 @@ def test_imports_follow_the_arrows() -> None:
     ("path", "text"),
     [
         ("protocol/v2.py", "from quire.conf.client import ClientOptions"),
-        ("bookie/service.py", "import quire.client.pool"),
-        ("client/pool.py", "from quire.bookie.storage import Storage"),
+        ("bookie/server/service.py", "import quire.client.connections.pool"),
+        ("client/connections/pool.py", "from quire.bookie.storage.storage import Storage"),
         ("metadata/store.py", "from quire import bookie"),
-        ("replication/copier.py", "def late():\n    from quire.tools.bench import run"),
-        ("client/core/append.py", "from ...bookie import storage"),
+        ("replication/copier.py", "def late():\n    from quire.tools.commands.bench import run"),
+        ("client/core/append/machine.py", "from ....bookie import storage"),
     ],
 )
 def test_an_import_against_the_arrows_is_found(path: str, text: str) -> None:
@@ -82,7 +82,8 @@ def test_an_import_against_the_arrows_is_found(path: str, text: str) -> None:
 
 def test_an_import_along_the_arrows_passes() -> None:
     """A package may import what stands before it, and itself."""
-    assert not tidy.wrong_arrows([source("from quire.protocol.errors import Status\nfrom quire.client.link import Link\nimport twisted", "client/pool.py")])
+    text = "from quire.protocol.errors import Status\nfrom quire.client.connections.link import Link\nimport twisted"
+    assert not tidy.wrong_arrows([source(text, "client/connections/pool.py")])
 
 
 def test_no_module_circles() -> None:
@@ -111,8 +112,8 @@ def test_a_library_with_threads_or_files_of_its_own_has_one_importer() -> None:
 
 def test_a_second_importer_is_found() -> None:
     """Two files of the right folder, or one of a wrong one; tests may import what they test against."""
-    one = source("import sqlite3", "metadata/sqlite_store.py")
-    assert not tidy.many_importers([one, source("import kazoo.client", "tests/metadata/test_zk_store.py")])
+    one = source("import sqlite3", "metadata/sqlite/store.py")
+    assert not tidy.many_importers([one, source("import kazoo.client", "tests/metadata/zk/test_store.py")])
     assert len(tidy.many_importers([one, source("from sqlite3 import connect", "metadata/uri.py")])) == 1
     assert len(tidy.many_importers([source("def f():\n    import rocksdict", "metadata/uri.py")])) == 1
 
@@ -144,10 +145,10 @@ def test_protocol_and_cores_are_pure() -> None:
     [
         ("protocol/v2.py", "import socket"),
         ("protocol/v2.py", "from twisted.internet.defer import Deferred"),
-        ("client/core/append.py", "import random"),
-        ("client/core/append.py", "import crc32c"),
-        ("client/core/append.py", "from quire.client.pool import BookiePool"),
-        ("client/core/append.py", "from quire.metadata.store import MetadataStore"),
+        ("client/core/append/machine.py", "import random"),
+        ("client/core/append/machine.py", "import crc32c"),
+        ("client/core/append/machine.py", "from quire.client.connections.pool import BookiePool"),
+        ("client/core/append/machine.py", "from quire.metadata.store import MetadataStore"),
     ],
 )
 def test_an_impure_import_is_found(path: str, text: str) -> None:
@@ -159,9 +160,9 @@ def test_pure_imports_pass() -> None:
     """The list of the house, the protocol and other cores; shells may import what they like."""
     assert not tidy.impure(
         [
-            source("import struct\nfrom collections.abc import Sequence\nfrom google.protobuf import message\nimport crc32c", "protocol/v3.py"),
-            source("from quire.protocol.errors import Status\nfrom quire.client.core.quorum import write_set\nimport heapq", "client/core/append.py"),
-            source("import socket", "client/link.py"),
+            source("import struct\nfrom collections.abc import Sequence\nfrom google.protobuf import message\nimport crc32c", "protocol/v3/__init__.py"),
+            source("from quire.protocol.errors import Status\nfrom quire.client.core.quorum import write_set\nimport heapq", "client/core/append/machine.py"),
+            source("import socket", "client/connections/link.py"),
         ]
     )
 
@@ -245,7 +246,8 @@ def test_no_test_sleeps() -> None:
 
 def test_a_sleeping_test_is_found() -> None:
     """Also one on asyncio."""
-    assert len(tidy.sleeping_tests([source("import time, asyncio\ntime.sleep(1)\nawait_it = asyncio.sleep(1)", "tests/client/test_pool.py")], {})) == 2
+    text = "import time, asyncio\ntime.sleep(1)\nawait_it = asyncio.sleep(1)"
+    assert len(tidy.sleeping_tests([source(text, "tests/client/connections/test_pool.py")], {})) == 2
 
 
 def test_one_file_of_the_bookie_calls_the_file_system() -> None:
@@ -269,14 +271,14 @@ def test_one_file_of_the_bookie_calls_the_file_system() -> None:
 )
 def test_a_file_call_is_found(text: str) -> None:
     """Through os, open, pathlib or shutil; the same line is free in files.py and outside bookie/."""
-    assert len(tidy.file_calls([source(text, "bookie/journal.py")])) == 1
-    assert not tidy.file_calls([source(text, "bookie/files.py"), source(text, "metadata/sqlite_store.py")])
+    assert len(tidy.file_calls([source(text, "bookie/journal/writer.py")])) == 1
+    assert not tidy.file_calls([source(text, "bookie/files.py"), source(text, "metadata/sqlite/store.py")])
 
 
 def test_a_file_call_through_the_contract_passes() -> None:
     """`files.rename` is what everybody calls; `os.path.join` touches nothing."""
     assert not tidy.file_calls(
-        [source("import os\ndef f(files, segment):\n    files.rename('a', os.path.join('b', 'c'))\n    segment.write(b'')", "bookie/journal.py")]
+        [source("import os\ndef f(files, segment):\n    files.rename('a', os.path.join('b', 'c'))\n    segment.write(b'')", "bookie/journal/writer.py")]
     )
 
 
@@ -332,7 +334,7 @@ def test_private_names_stay_private() -> None:
         "link._pending",
         "self.link._pending = 1",
         "f()._x",
-        "from quire.client.pool import _sweep",
+        "from quire.client.connections.pool import _sweep",
         "class A:\n    def __eq__(self, other):\n        return other._x",
     ],
 )

@@ -176,7 +176,7 @@ class Source:
         """Which purity binds this file: "protocol", "core" or none."""
         if self.folder == "protocol":
             return "protocol"
-        return "core" if "core" in self.path.split("/")[1:-1] else ""
+        return "core" if self.folder in PACKAGES and "core" in self.path.split("/")[1:-1] else ""
 
     def imports(self) -> Iterator[tuple[int, str, list[str]]]:
         """(line, module, names) of each import, wherever in the file it stands; relative ones are made absolute."""

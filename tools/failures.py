@@ -6,8 +6,8 @@ Does not know: any command.  An error that is not listed here is a fault of ours
 """
 
 from quire.protocol import errors
-from quire.tools.options import Usage
-from quire.tools.zookeeper import ZooKeeperFailed, ZooKeeperMissing
+from quire.tools.local_cluster.zookeeper import ZooKeeperFailed, ZooKeeperMissing
+from quire.tools.terminal.options import Usage
 
 # SPDX-License-Identifier: Apache-2.0
 

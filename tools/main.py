@@ -26,16 +26,16 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command("quire.tools.demo", "app", "the tour: a real file into a ledger while a bookie is killed, and back"),
-    "local": Command("quire.tools.local", "app", "a cluster on this machine until interrupted"),
-    "metadata": Command("quire.tools.metadata", "app", "create, show, destroy the cluster's metadata"),
-    "bookie": Command("quire.tools.bookie", "app", "start and stop a bookie; list bookies"),
-    "cookie": Command("quire.tools.cookie", "app", "a bookie's cookie"),
-    "inspect": Command("quire.tools.inspect", "app", "print a stopped bookie's journal, entry log or index"),
-    "ledger": Command("quire.tools.ledger", "app", "write, read, follow, show, list, delete, recover, check ledgers"),
-    "recover": Command("quire.tools.recover", "recover_app", "copy what a lost bookie held to others"),
-    "decommission": Command("quire.tools.recover", "decommission_app", "drain a bookie that is down, for good"),
-    "bench": Command("quire.tools.bench", "app", "throughput and latency of a cluster"),
+    "demo": Command("quire.tools.commands.demo", "app", "the tour: a real file into a ledger while a bookie is killed, and back"),
+    "local": Command("quire.tools.commands.local", "app", "a cluster on this machine until interrupted"),
+    "metadata": Command("quire.tools.commands.metadata", "app", "create, show, destroy the cluster's metadata"),
+    "bookie": Command("quire.tools.commands.bookie", "app", "start and stop a bookie; list bookies"),
+    "cookie": Command("quire.tools.commands.cookie", "app", "a bookie's cookie"),
+    "inspect": Command("quire.tools.commands.inspect", "app", "print a stopped bookie's journal, entry log or index"),
+    "ledger": Command("quire.tools.commands.ledger", "app", "write, read, follow, show, list, delete, recover, check ledgers"),
+    "recover": Command("quire.tools.commands.recover", "recover_app", "copy what a lost bookie held to others"),
+    "decommission": Command("quire.tools.commands.recover", "decommission_app", "drain a bookie that is down, for good"),
+    "bench": Command("quire.tools.commands.bench", "app", "throughput and latency of a cluster"),
 }
 EXAMPLES = """Examples:
   quire demo                                   see it work: four bookies, one of them killed

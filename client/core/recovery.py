@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from quire.client.core import adds as a
-from quire.client.core.append import AppendMachine, IllegalInput
+from quire.client.core.append import messages as a
+from quire.client.core.append.machine import AppendMachine, IllegalInput
 from quire.client.core.coverage import Coverage, describe
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.protocol.digest import HEADER, Digest

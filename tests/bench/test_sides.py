@@ -19,9 +19,11 @@ def test_a_checkout_is_measured_with_its_own_packages(tmp_path: Path) -> None:
             (packages / package.name).symlink_to(package.resolve())
     tools = packages / "tools"
     tools.mkdir()
-    for source in (ROOT / "tools").glob("*.py"):
+    for source in (ROOT / "tools").rglob("*.py"):
         text = source.read_text(encoding="utf-8")
-        (tools / source.name).write_text(text.replace('"seconds": round(seconds, 3),', '"seconds": round(seconds, 3), "other": True,'), encoding="utf-8")
+        target = tools / source.relative_to(ROOT / "tools")
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text.replace('"seconds": round(seconds, 3),', '"seconds": round(seconds, 3), "other": True,'), encoding="utf-8")
     with Quire(str(tmp_path), checkout=other) as quire:
         assert quire.run(Load(size=100, entries=50, window=50, batch=50))["other"] is True
         environment = Path(f"/proc/{quire.pids[0]}/environ").read_bytes()

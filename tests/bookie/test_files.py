@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quire.bookie.files import BUFFERS_MAX, SHORT, Buffer, Files, NotBegun
-from tests.bookie.disk import Disk
+from tests.bookie.fakes.disk import Disk
 
 
 class Stingy(Files):

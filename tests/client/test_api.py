@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 from twisted.internet.defer import Deferred, fail
 
-import quire.client.writer as writing
+import quire.client.handles.writer as writing
 from quire.client import api
-from quire.client.core.append import AppendMachine
+from quire.client.core.append.machine import AppendMachine
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import (
     ClientClosed,
@@ -22,7 +22,7 @@ from quire.protocol.errors import (
     NotEnoughBookies,
     UnauthorizedAccess,
 )
-from tests.client.cluster import FakeCluster, VirtualReactor
+from tests.client.fakes.cluster import FakeCluster, VirtualReactor
 
 
 async def collect(generator):

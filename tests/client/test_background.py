@@ -315,7 +315,7 @@ def test_a_forked_child_with_a_client_ends_like_any_other():
         import os, sys
         from quire.client import connect
         from quire.client.background import reactor_thread
-        from quire.metadata.memory_store import open_memory
+        from quire.metadata.memory.store import open_memory
 
         thread = reactor_thread()
         thread.wait(lambda: open_memory(thread.reactor, "memory://fork").init_cluster())

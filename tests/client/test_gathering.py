@@ -8,7 +8,7 @@ from twisted.python.failure import Failure
 from quire.client.background import ReactorThread
 from quire.client.gathering import Gathering
 from quire.protocol.errors import LedgerFenced, TooManyRequests
-from tests.client.scripted import Net
+from tests.client.fakes.scripted import Net
 
 
 class Slow:

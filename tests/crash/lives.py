@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from twisted.internet.task import Clock
 
-from quire.bookie import given_up
+from quire.bookie.directory import notes
 from quire.bookie.files import Files
-from quire.bookie.rows import RocksRows, Rows
-from quire.bookie.storage import Storage
-from quire.bookie.workers import InlineWorkers
+from quire.bookie.index.rows import RocksRows, Rows
+from quire.bookie.storage.storage import Storage
+from quire.bookie.storage.workers import InlineWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
-from tests.bookie.disk import DIGEST, KEY, OTHER_KEY, Disk, body_of, options_of, run_of
+from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Disk, body_of, options_of, run_of
 from tests.crash.tape import Event, Ground, RecordingDisk
 
 # SPDX-License-Identifier: Apache-2.0
@@ -470,7 +470,7 @@ def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
     storage = life.storage
     deleted = {asked.ledger for asked in promises.all_of("delete")}
     directories = life.options.ledger_directories
-    lost = {directories.index(path) for path in given_up.noted(disk, directories)}
+    lost = {directories.index(path) for path in notes.noted(disk, directories)}
     deleted |= {asked.ledger for asked in promises.asked if asked.ledger % len(directories) in lost}
     ledgers = {asked.ledger for asked in promises.asked}
     limbo = {ledger: [asked.values[0] for asked in promises.last_told("limbo", ledger)] for ledger in ledgers}

@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from quire.bookie.rows import RocksRows, Row, Rows
-from tests.bookie.disk import Disk, Inode
+from quire.bookie.index.rows import RocksRows, Row, Rows
+from tests.bookie.fakes.disk import Disk, Inode
 from tests.crash.tape import Event, Ground, RecordingDisk, Tearable
 
 # SPDX-License-Identifier: Apache-2.0

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from quire.bookie.files import Buffer
-from quire.bookie.rows import DictRows, Row
-from tests.bookie.disk import SECTOR, Disk, Inode, WatchedRows, put
+from quire.bookie.index.rows import DictRows, Row
+from tests.bookie.fakes.disk import SECTOR, Disk, Inode, WatchedRows, put
 
 # SPDX-License-Identifier: Apache-2.0
 

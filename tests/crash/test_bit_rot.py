@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from twisted.logger import globalLogPublisher
 
-import quire.bookie.journal
-from quire.bookie.checkpoint import read_mark
+import quire.bookie.journal.writer
 from quire.bookie.files import StorageError
-from quire.bookie.journal_format import FOOT_BYTES
-from quire.bookie.replay import Replay
+from quire.bookie.journal.format import FOOT_BYTES
+from quire.bookie.journal.replay import Replay
+from quire.bookie.storage.checkpoint import read_mark
 from quire.protocol.errors import Status
-from tests.bookie.disk import body_of, run_of
+from tests.bookie.fakes.disk import body_of, run_of
 from tests.crash.lives import SEGMENT_BYTES, Life, RealDisk
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,7 +34,7 @@ SILENT = ("LOG*", "IDENTITY", "OPTIONS-*", "rocksdict-config.json", "lastId")  #
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quire.bookie.journal, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
+    monkeypatch.setattr(quire.bookie.journal.writer, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
 
 
 class Left:
@@ -90,14 +90,14 @@ class Left:
 
 @pytest.fixture(scope="module")
 def left() -> Iterator[Left]:
-    before = quire.bookie.journal.FIRST_SEGMENT_BYTES
-    quire.bookie.journal.FIRST_SEGMENT_BYTES = SEGMENT_BYTES
+    before = quire.bookie.journal.writer.FIRST_SEGMENT_BYTES
+    quire.bookie.journal.writer.FIRST_SEGMENT_BYTES = SEGMENT_BYTES
     # In memory where the machine has such a file system: what RocksDB syncs would take most of the time.
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as root:
         try:
             yield Left(Path(root) / "bookie")
         finally:
-            quire.bookie.journal.FIRST_SEGMENT_BYTES = before
+            quire.bookie.journal.writer.FIRST_SEGMENT_BYTES = before
 
 
 class Told:

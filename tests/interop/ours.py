@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 
 from quire.client.api import Client, Reader, Writer, connect
 from quire.conf.client import ClientOptions
-from quire.tools.cluster import LocalBookie, free_ports
+from quire.tools.local_cluster.cluster import LocalBookie, free_ports
 from tests.interop.peer import JavaClient
 from tests.reactor import reactor, run
 

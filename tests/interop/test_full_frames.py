@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from quire.protocol.errors import LedgerFenced
-from quire.replication.recover import recover_bookies
+from quire.replication.lost_bookies import recover_bookies
 from tests.interop import peer
 from tests.interop.ours import Bookies, Ours, pattern, wait_for_bookies
 from tests.reactor import run

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from quire.protocol.errors import LedgerFenced, NoSuchLedger, UnauthorizedAccess
-from quire.tools.cluster import quire
+from quire.tools.local_cluster.cluster import quire
 from tests.interop import peer
 from tests.interop.ours import DIGESTS, TEXT, Bookies, Ours, lines, pattern, sha256, wait_for_bookies
 from tests.reactor import run

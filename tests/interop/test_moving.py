@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.tools.cluster import LocalBookie
+from quire.tools.local_cluster.cluster import LocalBookie
 from tests.interop import peer
 from tests.interop.ours import READY_SECONDS_MAX, TEXT, Ours, lines, sha256, wait_for_bookies
 

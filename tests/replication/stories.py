@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from quire.client.api import Client
 from quire.metadata.store import NEW
 from quire.protocol.digest import HEADER, Digest, DigestType
-from tests.client.cluster import FakeCluster
+from tests.client.fakes.cluster import FakeCluster
 
 DIGEST = Digest(DigestType.CRC32C, b"")
 

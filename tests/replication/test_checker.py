@@ -7,7 +7,7 @@ import pytest
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import MetadataSerialization, NoSuchLedger
 from quire.replication.checker import BYTES_MAX, SINGLES_MAX, CheckProgress, LedgerCheck, Missing, check_ledger, digest_of, merged, why
-from tests.client.cluster import FakeCluster
+from tests.client.fakes.cluster import FakeCluster
 
 DIGEST = Digest(DigestType.CRC32C, b"")
 

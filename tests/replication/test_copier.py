@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from quire.client.record import LedgerRecord
+from quire.client.handles.ledger_record import LedgerRecord
 from quire.protocol.digest import HEADER
 from quire.protocol.errors import Replication, UnclosedFragment
 from quire.replication import replicas
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
 from quire.replication.fragments import fragments_naming, quorums_of
-from tests.client.cluster import FakeCluster
+from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
 
 

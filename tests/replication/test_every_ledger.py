@@ -5,24 +5,24 @@ from collections.abc import Callable
 import pytest
 from twisted.internet.defer import Deferred, fail
 
-from quire.bookie.copies import Copies
 from quire.bookie.files import Files
-from quire.bookie.restoring import Lost, suspects
-from quire.bookie.service import Service
-from quire.bookie.store_guard import StoreGuard
+from quire.bookie.lifecycle.restoring import Lost, suspects
+from quire.bookie.lifecycle.store_guard import StoreGuard
+from quire.bookie.server.copies import Copies
+from quire.bookie.server.service import Service
 from quire.client.api import Client
-from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
-from quire.replication.recover import decommission, recover_bookies
-from quire.replication.restore import restore
+from quire.replication.lost_bookies import decommission, recover_bookies
+from quire.replication.refilling import restore
 from quire.replication.surplus import drop_surplus
-from quire.tools.recover import named_by_a_ledger
-from tests.bookie.disk import options_of
-from tests.bookie.fake_storage import FakeLedger, FakeStorage
-from tests.bookie.wires import options
-from tests.client.cluster import FakeCluster
+from quire.tools.commands.recover import named_by_a_ledger
+from tests.bookie.fakes.disk import options_of
+from tests.bookie.fakes.storage import FakeLedger, FakeStorage
+from tests.bookie.fakes.wires import options
+from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed
-from tests.replication.test_restore import Held
+from tests.replication.test_refilling import Held
 from tests.replication.test_surplus import Holder
 
 # SPDX-License-Identifier: Apache-2.0

@@ -4,10 +4,10 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from quire.metadata.memory_store import Fault
+from quire.metadata.memory.store import Fault
 from quire.protocol.errors import MetaStore, Replication
 from quire.replication.lock import repair_lock
-from tests.client.cluster import FakeCluster
+from tests.client.fakes.cluster import FakeCluster
 
 # SPDX-License-Identifier: Apache-2.0
 

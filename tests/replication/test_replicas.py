@@ -3,9 +3,9 @@
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from quire.client.answers import BatchAnswer, ListAnswer
+from quire.client.connections.answers import BatchAnswer, ListAnswer
 from quire.replication.replicas import TRIES_MAX, Piece, ReplicaReader
-from tests.client.scripted import DIGEST, body, result
+from tests.client.fakes.scripted import DIGEST, body, result
 
 BODIES = [body(1, entry) for entry in range(5)]
 

@@ -7,11 +7,11 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory_store import Fault
+from quire.metadata.memory.store import Fault
 from quire.protocol.availability import encode
 from quire.protocol.errors import MetaStore
 from quire.replication.surplus import IDLE_S, Surplus, drop_surplus
-from tests.client.cluster import FakeCluster
+from tests.client.fakes.cluster import FakeCluster
 from tests.replication.test_checker import bookies_of, filled
 
 # SPDX-License-Identifier: Apache-2.0

@@ -2,7 +2,7 @@
 
 from quire.protocol.errors import Status
 from quire.replication.target import Target
-from tests.client.scripted import DIGEST, Net, body, make_pool, part, pending, result
+from tests.client.fakes.scripted import DIGEST, Net, body, make_pool, part, pending, result
 
 BODIES = [body(1, entry, b"x" * entry) for entry in range(6)]
 

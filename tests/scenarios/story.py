@@ -1,7 +1,7 @@
 """
 Stories about one ledger as text: each line is a command, the indented lines below it are what was seen to happen.
 
-Knows: the words (`SENTENCES`), which act on the fake cluster of `tests.client.cluster` and on virtual time.
+Knows: the words (`SENTENCES`), which act on the fake cluster of `tests.client.fakes.cluster` and on virtual time.
 Does not know: what should happen; the text says that, and a person read it.
 
 After each command a twentieth of a second passes; then everything that came to an end since is told, in the order in which it did.
@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from quire.client.reader import Reader
-from quire.client.spares import Spares
-from quire.client.writer import Writer
+from quire.client.handles.reader import Reader
+from quire.client.handles.writer import Writer
+from quire.client.placement.choice import Spares
 from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.metadata.memory_store import Fault
+from quire.metadata.memory.store import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NotEnoughBookies
-from tests.client.cluster import FakeCluster, Outcome, Request
+from tests.client.fakes.cluster import FakeCluster, Outcome, Request
 
 MOMENT = 0.05
 NAMES = {"unreachable": -8, "timeout": -23, "no entry": -13, "no ledger": -7, "fenced": -101, "read-only": -104, "write": -12, "unknown": -108, "busy": -105}

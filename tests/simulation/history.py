@@ -15,8 +15,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import globalLogBeginner
 
-import quire.client.writer as writing
-from quire.client.core.append import AppendMachine
+import quire.client.handles.writer as writing
+from quire.client.core.append.machine import AppendMachine
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerError

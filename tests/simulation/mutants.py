@@ -77,15 +77,15 @@ class Mutant:
             yield
 
 
-APPEND, SENDING = "quire.client.core.append:AppendMachine", "quire.client.core.sending:Sending"
-RECOVERY, SHELL = "quire.client.core.recovery:RecoveryMachine", "quire.client.recovery:Recovery"
-LANE = "quire.client.lane:Lane"
+APPEND, SENDING = "quire.client.core.append.machine:AppendMachine", "quire.client.core.append.sending:Sending"
+RECOVERY, SHELL = "quire.client.core.recovery:RecoveryMachine", "quire.client.handles.recovery:Recovery"
+LANE = "quire.client.connections.on_demand_link:Lane"
 UNNAMED = (f"{LANE}._reach", "link.bookie is not None and link.bookie != self.bookie", "False")
-QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.reader:Reader", "quire.client.writer:Writer"
-STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage:Storage", "quire.bookie.journal:Journal", "quire.bookie.checkpoint:Checkpoints"
-GARBAGE, LOGS, COMPACTION = "quire.bookie.garbage:Garbage", "quire.bookie.entry_log:EntryLogs", "quire.bookie.compaction"
-RECOVER, COPIER, RESTORE = "quire.replication.recover", "quire.replication.copier:FragmentCopier", "quire.replication.restore:Restoration"
-SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.store_guard:StoreGuard", "quire.metadata.memory_store:MemoryStore"
+QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.handles.reader:Reader", "quire.client.handles.writer:Writer"
+STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage.storage:Storage", "quire.bookie.journal.writer:Journal", "quire.bookie.storage.checkpoint:Checkpoints"
+GARBAGE, LOGS, COMPACTION = "quire.bookie.upkeep.garbage:Garbage", "quire.bookie.logs.entry_logs:EntryLogs", "quire.bookie.upkeep.compaction"
+RECOVER, COPIER, RESTORE = "quire.replication.lost_bookies", "quire.replication.copier:FragmentCopier", "quire.replication.refilling:Restoration"
+SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.lifecycle.store_guard:StoreGuard", "quire.metadata.memory.store:MemoryStore"
 UNLOCKED = (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")
 
 
@@ -122,7 +122,8 @@ MUTANTS = (
             "fresh = self._install(replica.index, bookie)\n"
             "            fresh.standing, fresh.watermark, fresh.sent = Standing.FRESH, replica.watermark, replica.sent")),
     mutant("a stale edit of the metadata is written all the same", "2.6", "store",
-           ("quire.client.record:LedgerRecord.edit", "if not needs(current.value):", "if current is self.current and not _ and not needs(current.value):")),
+           ("quire.client.handles.ledger_record:LedgerRecord.edit",
+            "if not needs(current.value):", "if current is self.current and not _ and not needs(current.value):")),
     mutant("a close that met another end succeeds", "2.8, S19", "store",
            (f"{WRITER}._close_ledger", "if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):", "if False:")),
     mutant("nothing is sent again to a replacement", "2.5, D12", "change", (f"{APPEND}._ensemble_changed", "self._resend(replica, effects)", "pass")),
@@ -158,17 +159,17 @@ MUTANTS = (
            (f"{JOURNAL}._commit", "files.datasync(self._handle)", "seal and files.datasync(self._handle)")),
     mutant("a checkpoint does not sync what it stored", "architecture 3", "power", (f"{CHECKPOINT}._store", "self._in(directory, directory.sync)", "pass")),
     mutant("a bookie that lost its disk serves", "architecture 3, cookies", "limbo",
-           ("quire.bookie.identity:check", "check_expansion(options, expected, known, bare, full)", "pass")),
+           ("quire.bookie.lifecycle.identity:check", "check_expansion(options, expected, known, bare, full)", "pass")),
     mutant("a bookie in limbo says no", "B4, S9", "limbo",
-           ("quire.bookie.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY", "Status.ENOENTRY")),
+           ("quire.bookie.storage.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY", "Status.ENOENTRY")),
     mutant("a bookie in limbo takes plain adds", "S9", "limbo",
            (f"{STORAGE}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
     mutant("a bookie that lost its disk is fenced only where it is named", "S9, S10", "surplus",
-           ("quire.bookie.restoring:suspects", "(row.fenced or row.limbo)", "row.limbo")),
+           ("quire.bookie.lifecycle.restoring:suspects", "(row.fenced or row.limbo)", "row.limbo")),
     mutant("an end of limbo that a directory's mark covers is replayed into it", "formats, order on disk", "restore",
            (f"{STORAGE}._open_journal", "if block[2] % count not in old:", "if block[2] % count not in old or block[0] == LIMBO:")),
     mutant("a bookie that lost its disk doubts only where it is named", "S6, S9", "counted on",
-           ("quire.bookie.restoring:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
+           ("quire.bookie.lifecycle.restoring:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection
     mutant("what a listing lacks is deleted without reading it again", "4.3", "garbage",
            (f"{GARBAGE}._delete_confirmed", "if ledger not in absent:", "if False:")),
@@ -180,14 +181,14 @@ MUTANTS = (
            (f"{COMPACTION}:Compaction.steps", "self.kept.setdefault(run.log,", "str(")),
     # An index that is made anew
     mutant("an index in the making does not hear of flushes", "formats, a rebuilt index", "new index",
-           ("quire.bookie.index:RunIndex.put_all", "if self.beside is not None:", "if False:")),
+           ("quire.bookie.index.run_index:RunIndex.put_all", "if self.beside is not None:", "if False:")),
     mutant("the new index counts before it is durable", "formats, a rebuilt index", "new index",
-           ("quire.bookie.directory:LedgerDirectory.change_index", "made.sync()", "pass")),
+           ("quire.bookie.directory.ledger_directory:LedgerDirectory.change_index", "made.sync()", "pass")),
     mutant("the files of the new index are taken for leftovers", "formats, a rebuilt index", "new index",
-           ("quire.bookie.index_place:other_path", "RUNS if index_path", "SECOND if index_path"),
-           ("quire.bookie.index_place:other_path", "else SECOND)", "else RUNS)")),
+           ("quire.bookie.index.slots:other_path", "RUNS if index_path", "SECOND if index_path"),
+           ("quire.bookie.index.slots:other_path", "else SECOND)", "else RUNS)")),
     mutant("logs go while they are read for a new index", "formats, a rebuilt index", "new index",
-           ("quire.bookie.space:Space.reclaim", "self.turn.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
+           ("quire.bookie.upkeep.space:Space.reclaim", "self.turn.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
             "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))")),
     # Repair
     mutant("the metadata names a bookie before its copies are complete", "D1, 4.3", "repair", (f"{COPIER}._stored", "code = await answer", "code = 0")),

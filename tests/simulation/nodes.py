@@ -13,29 +13,29 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 
-from quire.bookie import identity, restoring
-from quire.bookie.contract import Own
-from quire.bookie.copies import Copies
-from quire.bookie.directory import current
-from quire.bookie.entry_log import log_name
-from quire.bookie.garbage import Garbage
-from quire.bookie.index import RunIndex
-from quire.bookie.index_place import index_path
-from quire.bookie.listener import Listener
-from quire.bookie.registration import Registration
-from quire.bookie.service import Service
-from quire.bookie.storage import Storage
-from quire.bookie.store_guard import StoreGuard
+from quire.bookie.directory.ledger_directory import current
+from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.slots import index_path
+from quire.bookie.lifecycle import identity, restoring
+from quire.bookie.lifecycle.registration import Registration
+from quire.bookie.lifecycle.store_guard import StoreGuard
+from quire.bookie.logs.entry_logs import log_name
+from quire.bookie.server.contract import Own
+from quire.bookie.server.copies import Copies
+from quire.bookie.server.listener import Listener
+from quire.bookie.server.service import Service
+from quire.bookie.storage.storage import Storage
+from quire.bookie.upkeep.garbage import Garbage
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.memory_store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import Cluster, NotRegistered, ServiceInfo, Versioned
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
-from quire.replication.restore import restore
+from quire.replication.refilling import restore
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.timeline import Process, Timeline

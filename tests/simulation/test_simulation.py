@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from quire.bookie.storage import Storage
+from quire.bookie.storage.storage import Storage
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.protocol.errors import Status

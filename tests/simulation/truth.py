@@ -5,7 +5,7 @@ The checkers of architecture.md 6 and the invariants I1 to I8 of client-protocol
 durable and said, what the metadata store was told, what writers were told, what readers and recoverers saw.  None of the code
 under test is asked whether it is right.
 
-The same checkers judge simulated histories and the real processes of `tests/client/test_chaos.py`.
+The same checkers judge simulated histories and the real processes of `tests/processes/test_chaos.py`.
 """
 
 from collections import Counter

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerError, Status
 from quire.replication.checker import check_ledger
-from quire.replication.recover import Recovered, recover_bookies
+from quire.replication.lost_bookies import Recovered, recover_bookies
 from quire.replication.surplus import drop_surplus
 from tests.simulation.nodes import SimBookie, SimClient, in_doubt
 from tests.simulation.outcome import Outcome

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.tools.cluster import LocalCluster
+from quire.tools.local_cluster.cluster import LocalCluster
 
 # SPDX-License-Identifier: Apache-2.0
 

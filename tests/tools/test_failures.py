@@ -5,8 +5,8 @@ import pytest
 from quire.conf.properties import ConfigurationError
 from quire.protocol import errors
 from quire.tools.failures import NEXT_STEP, explained
-from quire.tools.options import Usage
-from quire.tools.zookeeper import ZooKeeperFailed, ZooKeeperMissing
+from quire.tools.local_cluster.zookeeper import ZooKeeperFailed, ZooKeeperMissing
+from quire.tools.terminal.options import Usage
 
 # SPDX-License-Identifier: Apache-2.0
 

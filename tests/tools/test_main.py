@@ -132,7 +132,7 @@ def test_help_of_a_command_imports_neither_rich_nor_the_other_commands() -> None
     """rich costs a tenth of a second, and is for bars only."""
     modules = imported(["metadata", "--help"])
     assert "rich" not in modules
-    assert "quire.tools.bench" not in modules
+    assert "quire.tools.commands.bench" not in modules
     assert "quire.bookie" not in modules
 
 

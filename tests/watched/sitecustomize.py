@@ -8,7 +8,7 @@ import sys
 
 # SPDX-License-Identifier: Apache-2.0
 
-if "quire.tools.bookie_daemon" in sys.orig_argv and "TURNS_WATCHED" in os.environ:
+if "quire.tools.daemons.bookie" in sys.orig_argv and "TURNS_WATCHED" in os.environ:
     import reactor_turns
 
     reactor_turns.watch(os.environ["TURNS_WATCHED"])

@@ -48,6 +48,6 @@ def test_only_a_turn_that_computes_is_too_long(turn: str, told: bool, tmp_path: 
     report = tmp_path / "long"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TURNS_WATCHED": str(report)}
     program = PROGRAM.replace("{}", turn)
-    subprocess.run([sys.executable, "-c", program, "quire.tools.bookie_daemon"], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, "quire.tools.daemons.bookie"], env=environment, check=True, timeout=60)
     text = report.read_text(encoding="utf-8") if report.exists() else ""
     assert ("a turn of the reactor took" in text, "in compute" in text) == (told, told)

@@ -1,0 +1,125 @@
+"""
+The paths that a bookie serves over HTTP.
+
+    GET /metrics                         Prometheus text
+    GET /healthz                         200 while the bookie serves, else 503; the reason in the body
+    GET /api/v1/bookie/is_ready          200 OK, or 503 (BookKeeper's readiness probe)
+    GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}, and our
+                                         own "ledgersInLimbo", "directoriesLost", "metadataStore"
+    GET /api/v1/bookie/state/readonly    {"readOnly": bool}
+    PUT /api/v1/bookie/state/readonly    the same as a wish; only from this machine, for there is no authentication
+    …   /api/v1/bookie/gc…               see `gc_paths`
+    …   /api/v1/bookie/rebuild_index     see `index_paths`
+
+Paths and keys are BookKeeper's (spec tools-and-admin.md 4).
+Knows: paths.  Does not know: how a bookie does what they ask.
+"""
+
+import json
+from typing import Any, Protocol
+
+from quire.bookie.admin.http import JSON, Answer, Asked
+from quire.bookie.admin.metrics import CONTENT_TYPE
+
+# SPDX-License-Identifier: Apache-2.0
+
+READONLY = "/api/v1/bookie/state/readonly"
+
+
+class Administered(Protocol):
+    """What the paths need of a bookie."""
+
+    @property
+    def serving(self) -> bool: ...
+
+    @property
+    def stopping(self) -> bool: ...
+
+    @property
+    def read_only(self) -> bool: ...
+
+    @property
+    def read_only_reasons(self) -> list[str]: ...
+
+    @property
+    def high_priority_writes(self) -> bool: ...
+
+    @property
+    def ledgers_in_limbo(self) -> int: ...
+
+    @property
+    def directories_lost(self) -> list[str]: ...
+
+    @property
+    def metadata_store(self) -> dict[str, Any]: ...
+
+    def metrics_text(self) -> bytes: ...
+
+    def operator_read_only(self, on: bool) -> str | None:
+        """Carries the wish out; the text says why it can't be."""
+        ...
+
+
+class Paths(Protocol):
+    """Some further paths and who answers them."""
+
+    @property
+    def paths(self) -> tuple[str, ...]: ...
+
+    def serve(self, asked: Asked) -> Answer: ...
+
+
+class Admin:
+    """Answers requests for one bookie."""
+
+    def __init__(self, bookie: Administered, *others: Paths) -> None:
+        self._bookie = bookie
+        self._others = {path: other for other in others for path in other.paths}
+
+    def serve(self, asked: Asked) -> Answer:
+        bookie = self._bookie
+        if asked.path in self._others:
+            return self._others[asked.path].serve(asked)
+        if asked.path == READONLY and asked.method == "PUT":
+            return self._switch(asked)
+        if asked.path not in ("/metrics", "/healthz", "/heartbeat", "/api/v1/bookie/is_ready", "/api/v1/bookie/state", READONLY):
+            return Answer(404, b"there is /metrics, /healthz, /api/v1/bookie/state and /api/v1/bookie/state/readonly\n")
+        if asked.method != "GET":
+            return Answer(405, f"{asked.method} means nothing here\n".encode())
+        if asked.path == "/metrics":
+            return Answer(200, bookie.metrics_text(), CONTENT_TYPE)
+        if asked.path == READONLY:
+            return document({"readOnly": bookie.read_only, "reasons": bookie.read_only_reasons})
+        if asked.path == "/api/v1/bookie/state":
+            return document(
+                {
+                    "running": bookie.serving,
+                    "readOnly": bookie.read_only,
+                    "shuttingDown": bookie.stopping,
+                    "availableForHighPriorityWrites": bookie.high_priority_writes,
+                    "ledgersInLimbo": bookie.ledgers_in_limbo,
+                    "directoriesLost": bookie.directories_lost,
+                    "metadataStore": bookie.metadata_store,
+                }
+            )
+        if not bookie.serving:
+            return Answer(503, b"stopping\n" if bookie.stopping else b"not serving\n")
+        return Answer(200, b"OK\n")
+
+    def _switch(self, asked: Asked) -> Answer:
+        if not asked.local:
+            return Answer(403, b"only from this machine\n")
+        try:
+            wanted = json.loads(asked.body)["readOnly"]
+        except (ValueError, KeyError, TypeError):
+            wanted = None
+        if not isinstance(wanted, bool):
+            return Answer(400, b'the body must be {"readOnly": true} or {"readOnly": false}\n')
+        refused = self._bookie.operator_read_only(wanted)
+        if refused is not None:
+            return Answer(400, refused.encode() + b"\n")
+        return document({"readOnly": self._bookie.read_only, "reasons": self._bookie.read_only_reasons})
+
+
+def document(value: object) -> Answer:
+    return Answer(200, json.dumps(value).encode() + b"\n", JSON)

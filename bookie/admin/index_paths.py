@@ -1,0 +1,45 @@
+"""
+The path of an index that is made anew, over HTTP.  It is ours: BookKeeper knows no such thing of a running bookie.
+
+    PUT /api/v1/bookie/rebuild_index    begins, and answers as GET; 409 while it is under way; only from this machine
+    GET /api/v1/bookie/rebuild_index    {"running", "problem", "directories": [{"path", "logs", "logs_read", "entries", "taken_over", "limbo",
+                                        "problems", "done"}]} of the last run since the start
+
+Knows: that path.  Does not know: how it is done.
+"""
+
+import json
+from typing import Any, Protocol
+
+from quire.bookie.admin.http import JSON, Answer, Asked
+
+# SPDX-License-Identifier: Apache-2.0
+
+PATH = "/api/v1/bookie/rebuild_index"
+
+
+class Reindexing(Protocol):
+    """A storage's `reindex`."""
+
+    def start(self) -> bool: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+
+class IndexPaths:
+    """Answers requests for the index of one bookie."""
+
+    paths = (PATH,)
+
+    def __init__(self, reindex: Reindexing) -> None:
+        self._reindex = reindex
+
+    def serve(self, asked: Asked) -> Answer:
+        if asked.method == "PUT":
+            if not asked.local:
+                return Answer(403, b"only from this machine\n")
+            if not self._reindex.start():
+                return Answer(409, b"it is being made anew already, or the bookie stops\n")
+        elif asked.method != "GET":
+            return Answer(405, f"{asked.method} means nothing here\n".encode())
+        return Answer(200, json.dumps(self._reindex.status()).encode() + b"\n", JSON)

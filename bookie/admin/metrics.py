@@ -1,0 +1,108 @@
+"""
+What a bookie tells Prometheus.
+
+    quire_journal_syncs_total …     one counter for each number in `storage.counters`, named quire_<name>_total
+    quire_service_add_entries_total one counter for each number in the service's tally, named quire_service_<name>_total
+    quire_bookie_status             1 writable, 0 read-only, -1 not registered
+    quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting, quire_disk_bytes, quire_disk_free_bytes
+    process_…                       resident memory, CPU, open files
+
+Knows: names and where the numbers are.  Does not know: who counts them.
+prometheus_client is imported at the first scrape, so that a bookie that nobody scrapes stays small.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from quire.bookie.lifecycle.registration import Registration
+from quire.bookie.server.listener import Listener
+from quire.bookie.server.service import Service
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import CollectorRegistry
+
+# SPDX-License-Identifier: Apache-2.0
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "quire_"
+
+
+Gauges = Callable[[], Iterable[tuple[str, str, float]]]  # name, meaning, value
+
+
+class Counters(Protocol):
+    """Plain integers under the names in `__slots__`."""
+
+    __slots__: tuple[str, ...]
+
+
+def numbers(counters: object) -> Iterator[tuple[str, int | float]]:
+    """The public numbers of a slots object."""
+    for name in getattr(type(counters), "__slots__", ()):
+        value = getattr(counters, name, None)
+        if not name.startswith("_") and isinstance(value, int | float):
+            yield name, value
+
+
+class BookieCollector:
+    """Reads the numbers when it is asked."""
+
+    def __init__(self, service: Service, listener: Listener, registration: Registration, storage_counters: object, more: Gauges = tuple) -> None:
+        """`more` gives further gauges."""
+        self._service = service
+        self._listener = listener
+        self._registration = registration
+        self._storage_counters = storage_counters
+        self._more = more
+
+    def collect(self) -> Iterator["Metric"]:
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        for name, value in numbers(self._storage_counters):
+            yield CounterMetricFamily(PREFIX + name, f"{name.replace('_', ' ')} since the start", value=value)
+        for name, value in numbers(self._service.tally):
+            yield CounterMetricFamily(f"{PREFIX}service_{name}", f"{name.replace('_', ' ')} since the start", value=value)
+        listener, service = self._listener, self._service
+        yield CounterMetricFamily(PREFIX + "connections_accepted", "connections since the start", value=listener.accepted)
+        yield CounterMetricFamily(PREFIX + "connections_malformed", "connections closed because of what the peer sent", value=listener.malformed)
+        yield CounterMetricFamily(PREFIX + "connection_pauses", "times that reading from a peer was stopped", value=listener.pauses)
+        total, free = service.storage.disk_usage()
+        for name, meaning, gauge in (
+            ("bookie_status", "1 writable, 0 read-only, -1 not registered", self._registration.listed.value),
+            ("connections", "open now", len(listener.connections)),
+            ("pending_bytes", "bytes of adds that wait for room, and of fences and forces that wait for the journal", service.parking.bytes),
+            ("partial_bytes", "bytes of frames that are not whole yet", listener.partial_bytes),
+            ("answers_bytes", "bytes of answers that their peers do not take", service.reads.owed_bytes),
+            ("parked_runs", "runs of adds that wait for room", service.parking.runs),
+            ("reads_waiting", "reads that wait for the disk or for their turn", service.reads.waiting),
+            ("long_polls_waiting", "long polls that wait", service.long_polls.waiting),
+            ("disk_bytes", "size of the ledger directories' disks", total),
+            ("disk_free_bytes", "free on the ledger directories' disks", free),
+            *self._more(),
+        ):
+            yield GaugeMetricFamily(PREFIX + name, meaning, value=gauge)
+
+
+class Metrics:
+    """The text of /metrics."""
+
+    def __init__(self, collector: BookieCollector) -> None:
+        self._collector = collector
+        self._registry: CollectorRegistry | None = None
+
+    def text(self) -> bytes:
+        """The Prometheus text of this moment."""
+        from prometheus_client.exposition import generate_latest
+
+        return generate_latest(self._registry or self._made())
+
+    def _made(self) -> "CollectorRegistry":
+        from prometheus_client.process_collector import ProcessCollector
+        from prometheus_client.registry import CollectorRegistry
+
+        registry = CollectorRegistry()
+        registry.register(self._collector)
+        ProcessCollector(registry=registry)
+        self._registry = registry
+        return registry

@@ -1,0 +1,232 @@
+"""
+Moving in: how directories that an Apache bookie left become ours, without copying an entry; and the guard that keeps Apache out while they are.
+
+1. The index: Apache's `locations` or `.idx` files stay where they are and are asked for what ours does not have (`joined_index`).  The `ledgers` table
+   is one and the same; for `.idx` files it is filled from their headers (key, fence, explicit LAC).
+2. The journal behind `lastMark` is read once, at the first start, and stored as if it had just come; then all is checkpointed.
+3. Only then `lastMark` is replaced by the guard: it names a journal file that there is not, so Apache refuses to start ("recovery log missing") instead of
+   denying what was written here.  `export` puts a true mark back and leaves `quire.export` beside it, a text of what it saw.
+
+If Apache ran after an export, its index is the newer one and has everything: our rows are forgotten, and 1 to 3 happen again.
+
+Knows: that order, and what must not be there.  Does not know: how entries are stored.
+Safety: each step may be cut off and done again.  Our rows are forgotten only on the word of `quire.export`,
+which is written when Apache's index has all of them; an index of Apache's that was there once (`quire.apache` names it) is never taken for one that never was.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from quire.bookie.apache.index import Locations, Pages, idx_ledgers
+from quire.bookie.apache.joined_index import JoinedIndex
+from quire.bookie.apache.journal import GUARD, LAST_MARK, MARK, ApacheJournal, ApacheMark, Block, journal_ids, mark_name, read_last_mark
+from quire.bookie.files import Files, StorageError
+from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
+from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.slots import index_path
+from quire.bookie.logs.entry_logs import EntryLogs, log_id
+from quire.conf.bookie import BookieOptions
+
+# SPDX-License-Identifier: Apache-2.0
+
+CURRENT = "current"
+LOCATIONS = "locations"
+IDX = "idx files"
+LEDGERS = "ledgers"
+OWN_MARK = "quire.mark"
+ROCKSDB_FILE = "CURRENT"
+EXPORT = "quire.export"
+KEPT = "quire.apache"  # in an index directory: which index of Apache's is asked there
+ROWS_AT_ONCE = 1000
+
+
+class Opened(Protocol):
+    """A ledger directory that is open."""
+
+    @property
+    def index(self) -> RunIndex: ...
+
+    @property
+    def table(self) -> LedgerTable: ...
+
+
+def has_locations(files: Files, index: str) -> bool:
+    """Whether DbLedgerStorage's index lies in `index` (`<dir>/current`)."""
+    return files.exists(os.path.join(index, LOCATIONS, ROCKSDB_FILE))
+
+
+def has_idx(files: Files, index: str) -> bool:
+    """Whether SortedLedgerStorage's or InterleavedLedgerStorage's does."""
+    return next(idx_ledgers(files, index), None) is not None
+
+
+def kind_of(locations: bool, idx: bool) -> str:
+    """Which of Apache's indexes is asked; an empty text for none."""
+    return LOCATIONS if locations else IDX if idx else ""
+
+
+def open_index(files: Files, open_rows: OpenRows, index: str, logs: EntryLogs, table: LedgerTable) -> RunIndex:
+    """Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then nothing is open."""
+    rows = open_rows(index_path(files, index))
+    try:
+        if has_locations(files, index):
+            return JoinedIndex(rows, Locations(open_rows(os.path.join(index, LOCATIONS)), logs.read), logs)
+        if has_idx(files, index):
+            return JoinedIndex(rows, Pages(files, index, logs.read, table.get), logs)
+        return RunIndex(rows)
+    except (StorageError, OSError):
+        with suppress(OSError):
+            rows.close()
+        raise
+
+
+class Moving:
+    """The state of one bookie's directories between Apache and us."""
+
+    def __init__(self, files: Files, options: BookieOptions, indexes: Sequence[str]) -> None:
+        """`indexes`: the index directory of each ledger directory.  Raises `OSError`."""
+        self._files = files
+        self._journals = [os.path.join(directory, CURRENT) for directory in options.journal_directories]
+        self._ledgers = [os.path.join(directory, CURRENT) for directory in options.ledger_directories]
+        self._indexes = [os.path.join(directory, CURRENT) for directory in indexes]
+        self._names = [mark_name(number, len(self._journals)) for number in range(len(self._journals))]
+        self.marks = [self._highest(name) for name in self._names]
+        self.guarded = GUARD in self.marks
+        self.cuts: list[str] = []  # what was left out at the end of a journal file: it was never acknowledged
+        left = any(journal_ids(files, directory) for directory in self._journals)
+        self.arriving = not self.guarded and (left or any(mark is not None for mark in self.marks))
+
+    def _highest(self, name: str) -> ApacheMark | None:
+        found = [read_last_mark(self._files, directory, name) for directory in self._ledgers]
+        return max((mark for mark in found if mark is not None), default=None)
+
+    def check(self) -> None:
+        """Raises `StorageError` when an index is gone that must have been there, or of a kind that can't be served."""
+        files = self._files
+        for ledgers, index in zip(self._ledgers, self._indexes, strict=True):
+            locations, idx = has_locations(files, index), has_idx(files, index)
+            kept = (files.read_file(os.path.join(index, KEPT)) or b"").decode(errors="replace").strip()
+            if kept and kept != kind_of(locations, idx):
+                raise StorageError(
+                    f"{index} had an index of Apache's ({kept}) with entries that ours does not have, and it is gone: put it back, "
+                    "or run `quire bookie rebuild-index --conf FILE`"
+                )
+            if files.exists(os.path.join(index_path(files, index), ROCKSDB_FILE)) or files.exists(os.path.join(ledgers, OWN_MARK)):
+                continue  # ours; what it should have is checked against our own mark
+            logs = [name for name in files.names(ledgers) if log_id(name) is not None]
+            if logs and not (locations or idx):
+                raise StorageError(
+                    f"{os.path.join(ledgers, logs[0])} has entries, but {index} has no index of them (neither {LOCATIONS} nor .idx files): "
+                    "name the right indexDirectories, or run `quire bookie rebuild-index --conf FILE`"
+                )
+            if locations and not files.exists(os.path.join(index, LEDGERS, ROCKSDB_FILE)):
+                raise StorageError(
+                    f"{os.path.join(index, LEDGERS)} is gone: keys and fences would be forgotten; put it back, or run `quire bookie rebuild-index --conf FILE`"
+                )
+            if idx and not locations and len(self._ledgers) > 1:
+                raise StorageError(
+                    f"{index} is SortedLedgerStorage's, which spreads each ledger over all {len(self._ledgers)} ledger directories, so that none of them "
+                    "could fail alone: have what it holds copied from other bookies with `quire decommission ID`, then begin empty, under another bookieId"
+                )
+
+    # The first start
+
+    def begin(self, directories: Sequence[Opened]) -> None:
+        """Makes index and ledger table ready; before any journal is read.  Raises `StorageError`, `OSError`."""
+        if self.guarded or not self.arriving:
+            return
+        if self._apache_ran():
+            for directory in directories:
+                if not isinstance(directory.index, JoinedIndex):
+                    raise StorageError(f"{EXPORT} says that Apache's index has everything, but it is gone; put it back, or run `quire bookie rebuild-index`")
+                directory.index.clear()
+        for directory in directories:
+            apache = directory.index.apache if isinstance(directory.index, JoinedIndex) else None
+            if isinstance(apache, Pages):
+                self._take_headers(apache, directory.table, self._indexes[0])
+
+    def _apache_ran(self) -> bool:
+        """Whether Apache ran since the export that is recorded here; false without a record."""
+        records = [self._files.read_file(os.path.join(directory, EXPORT)) for directory in self._ledgers]
+        return any(record is not None and record != self.record() for record in records)
+
+    def record(self) -> bytes:
+        """What tells one run of Apache's from the next: its marks and its newest journal files."""
+        lines = []
+        for name, mark, directory in zip(self._names, self.marks, self._journals, strict=True):
+            newest = journal_ids(self._files, directory)[-1:]
+            lines.append(f"{name} {mark.file if mark else 0:x} {mark.offset if mark else 0} {newest[0] if newest else 0:x}\n")
+        return "".join(lines).encode()
+
+    def _take_headers(self, pages: Pages, table: LedgerTable, index: str) -> None:
+        rows: dict[int, LedgerRow | None] = {}
+        for ledger in idx_ledgers(self._files, index):
+            row = pages.header(ledger)
+            if table.get(ledger) != row:
+                rows[ledger] = row
+            if len(rows) >= ROWS_AT_ONCE:
+                table.write(rows)
+                rows = {}
+        table.write(rows)
+        table.sync()
+
+    def blocks(self) -> Iterator[Block]:
+        """What stands in Apache's journals behind its marks.  Raises `StorageError` on damage, `OSError`."""
+        if not self.arriving:
+            return
+        for number, directory in enumerate(self._journals):
+            journal = ApacheJournal(self._files, directory, self.marks[number])
+            yield from journal.blocks()
+            self.cuts += journal.cuts
+
+    def finish(self) -> None:
+        """Everything is stored: from now on Apache may not start here until an export."""
+        for directory in self._ledgers:
+            for name in self._names:
+                if read_last_mark(self._files, directory, name) != GUARD:
+                    self._files.replace(os.path.join(directory, name), MARK.pack(*GUARD))
+        for index in self._indexes:
+            kind = kind_of(has_locations(self._files, index), has_idx(self._files, index))
+            if kind and not self._files.exists(os.path.join(index, KEPT)):
+                self._files.replace(os.path.join(index, KEPT), f"{kind}\n".encode())
+        for directory in self._ledgers:
+            self._files.unlink(os.path.join(directory, EXPORT))
+
+    # Back
+
+    def ends(self) -> list[ApacheMark | None]:
+        """For each journal the mark behind all that is in it; None for one without files."""
+        found: list[ApacheMark | None] = []
+        for directory in self._journals:
+            newest = journal_ids(self._files, directory)[-1:]
+            journal = ApacheJournal(self._files, directory, ApacheMark(newest[0], 0)) if newest else None
+            for _block in journal.blocks() if journal is not None else ():
+                pass
+            found.append(journal.end if journal is not None else None)
+        return found
+
+    def open_for_apache(self) -> None:
+        """Apache's index has everything: it may start.  Record first, so that a true mark never stands without it.  Raises `StorageError`, `OSError`."""
+        self.marks = self.ends()
+        record = self.record()
+        for directory in self._ledgers:
+            self._files.replace(os.path.join(directory, EXPORT), record)
+        for directory in self._ledgers:
+            for name, mark in zip(self._names, self.marks, strict=True):
+                if mark is not None:
+                    self._files.replace(os.path.join(directory, name), MARK.pack(*mark))
+                else:
+                    self._files.unlink(os.path.join(directory, name))
+                    self._files.sync_directory(directory)
+        self.guarded = False
+
+    @property
+    def open(self) -> bool:
+        """Whether an export stands that nothing has followed."""
+        return not self.guarded and all(self._files.read_file(os.path.join(directory, EXPORT)) == self.record() for directory in self._ledgers)
+
+
+__all__ = ["EXPORT", "LAST_MARK", "Moving", "has_idx", "has_locations", "open_index"]

@@ -1,0 +1,355 @@
+"""
+One ledger directory: its entry logs, its run index, its ledger table.
+
+Knows: how runs of the write cache become records and index rows, and how rows lead back to bodies that are checked.
+Does not know: the write cache's halves, the journal, when to flush.
+
+`flush` and `sync` are one thread's at a time; reads may come from any thread.
+Safety: an index row is written only after the record that it names is durable, for rows may survive a power loss before they are synced;
+a body that differs from its sum is never given out.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+
+from crc32c import crc32c
+
+from quire.bookie.apache.takeover import open_index
+from quire.bookie.files import FULL, Files, NotBegun, StorageError
+from quire.bookie.index import slots
+from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
+from quire.bookie.index.new_index import NewIndex
+from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.run_index import Run, RunIndex, encode_run
+from quire.bookie.index.sequences import Sequences
+from quire.bookie.logs.entry_logs import IDS, OPEN_LOGS_MAX, SIZE, EntryLogs, log_name
+from quire.bookie.storage.write_cache import RUN_ENTRIES_MAX, Half
+
+# SPDX-License-Identifier: Apache-2.0
+
+LEDGERS = "ledgers"  # Apache's table
+CURRENT_FILE = "CURRENT"  # every RocksDB has it
+BATCH_START, BATCH_ENTRY = 36, 4  # how a batch read's size is counted (spec wire-protocol.md 2.4)
+LAC_END = 24  # an entry body that is shorter carries no LAC
+
+
+class SyncFailed(StorageError):
+    """A sync failed: what was written before is unknown for ever, so it is never tried again."""
+
+
+class EntryDamaged(StorageError):
+    """An entry is indexed, but its bytes can't be read or are not those that were written."""
+
+
+def current(directory: str) -> str:
+    """Where the data of a configured directory lies."""
+    return os.path.join(directory, "current")
+
+
+def records_of(bodies: Sequence[bytes]) -> tuple[bytes, Sequence[int]]:
+    """Entry-log records of the bodies, joined; and the bodies' sizes."""
+    sizes = list(map(len, bodies))
+    if len(sizes) == 1:
+        return SIZE.pack(sizes[0]) + bodies[0], sizes
+    if min(sizes) == max(sizes):
+        size = SIZE.pack(sizes[0])
+        return size + size.join(bodies), sizes
+    parts: list[bytes] = [b""] * (2 * len(bodies))
+    parts[::2] = map(SIZE.pack, sizes)
+    parts[1::2] = bodies
+    return b"".join(parts), sizes
+
+
+def _give_back(store: RunIndex | LedgerTable) -> None:
+    """Closes it after an error, which is the one to tell."""
+    with suppress(OSError):
+        store.close()
+
+
+class LedgerDirectory:
+    """`ledger_path` holds the entry logs, `index_path` (often the same) the index and the table; both are configured directories."""
+
+    def __init__(
+        self,
+        files: Files,
+        open_rows: OpenRows,
+        ledger_path: str,
+        index_path: str,
+        log_bytes_max: int,
+        pause: Callable[[], None],
+        marked: bool = False,
+        logs_open_max: int = OPEN_LOGS_MAX,
+    ) -> None:
+        """Opens everything.  `marked`: a bookie of ours had a checkpoint here, so nothing is made that is missing.  Raises `StorageError`, `OSError`."""
+        self.path = current(ledger_path)
+        self.index_path = current(index_path)
+        self.configured = ledger_path
+        self.fault: str | None = None  # why it was given up: nothing is written to it any more, and what it lacks is unknown
+        self._files = files
+        self._open_rows = open_rows
+        self.logs = EntryLogs(files, self.path, log_bytes_max, logs_open_max)
+        runs, ledgers = slots.index_path(files, self.index_path), os.path.join(self.index_path, LEDGERS)
+        for path in (runs, ledgers) if marked else ():
+            if not files.exists(os.path.join(path, CURRENT_FILE)):
+                raise StorageError(
+                    f"{path} is gone, yet {self.path} has a mark: entries, keys and fences would seem never to have been here; "
+                    "put it back, or run `quire bookie rebuild-index --conf FILE`"
+                )
+        self._pause = pause
+        self._sequences = Sequences(files, self.index_path, (runs, ledgers))
+        with ExitStack() as opened:  # what is open is closed again when the rest can't be had
+            self.table = LedgerTable(open_rows(ledgers))
+            opened.callback(_give_back, self.table)
+            self.index = open_index(files, open_rows, self.index_path, self.logs, self.table)
+            opened.callback(_give_back, self.index)
+            self._sequences.check(self.index.sequence, self.table.sequence, runs, ledgers)
+            files.sync_directory(self.index_path)  # RocksDB syncs what is in its directory, not the directory's own name
+            files.remove_tree(slots.other_path(files, self.index_path))  # a copy, or never finished
+            opened.pop_all()
+
+    def flush(self, ledgers: Iterable[int], half: Half) -> int:
+        """
+        Writes the runs of these ledgers to entry log and index, by ledger and entry; returns bytes written.  The index is not durable before `sync`.
+        Raises `SyncFailed`, `OSError`.
+        """
+        logs, index, pause = self.logs, self.index, self._pause
+        written = 0
+        index.begin()
+        rows: list[tuple[int, int, int, bytes]] = []  # ledger, first, count, value: about 5 bytes an entry
+        for ledger in sorted(ledgers):
+            runs = half.ledgers.get(ledger)
+            if runs is None:
+                continue  # deleted meanwhile
+            for first, bodies in zip(runs.firsts, runs.bodies, strict=True):
+                records, sizes = records_of(bodies)
+                log, offset = logs.append(ledger, records)
+                written += len(records)
+                rows.append((ledger, first, len(sizes), encode_run(log, offset, sizes, list(map(crc32c, bodies)))))
+                pause()
+        logs.write_out()  # a full disk shows here, where it may be tried again
+        self._sync(self.logs)
+        index.put_all(rows, pause)
+        index.commit()
+        return written
+
+    def store_rows(self, rows: Mapping[int, LedgerRow | None]) -> None:
+        self.table.write(rows)
+
+    def sync(self) -> None:
+        """Entry logs, then index, then table.  Raises `SyncFailed`; `OSError` for a full disk and where nothing was begun: it may be tried again."""
+        reached = self.index.sequence, self.table.sequence  # before the syncs: whatever comes meanwhile is not covered
+        self._sync(self.logs)
+        self._sync(self.index)
+        self._sync(self.table)
+        self._sequences.write(*reached)
+        self.logs.settle()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a store has refused a write and is to be opened anew, which the next `sync` does; until then it may answer nothing."""
+        return self.index.is_stuck or self.table.is_stuck
+
+    def _sync(self, part: EntryLogs | RunIndex | LedgerTable) -> None:
+        try:
+            part.sync()
+        except OSError as error:
+            if isinstance(error, NotBegun) or (error.errno in FULL and part is not self.logs):
+                raise  # rows say the latter only when nothing was begun
+            raise SyncFailed(f"ledger directory {self.path}: {error}") from error
+
+    # Another index
+
+    def begin_index(self) -> tuple[NewIndex, list[int]]:
+        """
+        A new index begins beside this one and hears of all that is written; and the logs that stand now, none of which grows any more.
+        Raises `SyncFailed`, `OSError`.
+        """
+        self.logs.rotate()
+        self.sync()
+        path = slots.other_path(self._files, self.index_path)
+        self._files.remove_tree(path)
+        made = self.index.beside = NewIndex(self._open_rows(path))
+        return made, self.logs.ids()
+
+    def change_index(self, made: NewIndex) -> None:
+        """
+        The new one takes the place of the other, which goes with the last reader that it has, and its files at the next start.
+        Between two checkpoints.  Raises `SyncFailed` when it is not known which of them the next start finds; `StorageError`, `OSError`: it is the old one.
+        """
+        self.sync()
+        made.sync()
+        try:
+            self._sequences.forget()
+            slots.change(self._files, self.index_path)
+            with suppress(NotBegun):  # the next checkpoint writes them
+                self._sequences.write(made.sequence, self.table.sequence)
+        except NotBegun:
+            raise  # in the first two, which leave the old one then
+        except OSError as error:
+            raise SyncFailed(f"ledger directory {self.path}: {error}") from error
+        self.index = self.index.on(made.rows)
+
+    def give_up_index(self, made: NewIndex) -> None:
+        """The new one will not do.  Raises `OSError` afterwards: on a full disk it closes with an error, and its files must go all the more."""
+        self.index.beside = None
+        with ExitStack() as last:
+            last.callback(lambda: self._files.remove_tree(slots.other_path(self._files, self.index_path)))
+            made.close()
+
+    def check_room(self, wanted: int) -> None:
+        """Raises `OSError` with ENOSPC when fewer bytes are free than `wanted`."""
+        for path in dict.fromkeys((self.path, self.index_path)):
+            free = self._files.usage(path).free
+            if free < wanted:
+                raise OSError(errno.ENOSPC, f"{free} bytes are free, {wanted} are wanted", path)
+
+    def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
+        """See `EntryLogs.finish_whole`.  Raises `SyncFailed` when it is not known whether it is durable; any other `OSError`: the log is gone."""
+        try:
+            self.logs.finish_whole(log, handle, at, ledgers)
+        except OSError as error:
+            if error.errno in FULL or isinstance(error, NotBegun):
+                raise
+            raise SyncFailed(f"ledger directory {self.path}: {error}") from error
+
+    def abandon(self) -> None:
+        """A flush failed half-way; the next one writes everything again."""
+        self.logs.abandon()
+        self.index.abandon()
+
+    def read(self, ledger: int, entry: int) -> bytes | None:
+        """One body; None when it isn't indexed.  Raises `EntryDamaged`, `OSError`."""
+        run = self.index.find(ledger, entry)
+        if run is None:
+            return None
+        try:
+            return self._body(run, entry)
+        except FileNotFoundError:
+            run = self.index.find(ledger, entry)  # perhaps its log was compacted away between the two steps
+            return None if run is None else self._body(run, entry)
+
+    def _body(self, run: Run, entry: int) -> bytes:
+        offset, size, check = run.at(entry)
+        record = self.logs.read(run.log, offset, size + SIZE.size)
+        body = record[SIZE.size :]
+        if record[: SIZE.size] != SIZE.pack(size) or len(body) != size or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
+            raise self._damaged(run, entry, offset)
+        return body
+
+    def _damaged(self, run: Run, entry: int, offset: int) -> EntryDamaged:
+        return EntryDamaged(
+            f"{os.path.join(self.path, log_name(run.log))} at offset {offset}: entry {entry} of ledger {run.ledger} is cut off or differs from its checksum"
+        )
+
+    def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """
+        Consecutive bodies from `first` on: at least one if `first` is indexed, then as many as `count_max` (<= 0: no limit) and
+        `bytes_max` allow (spec wire-protocol.md 2.4).  Ends before the first that is missing or damaged; raises `EntryDamaged` if that is `first`.
+        """
+        bodies: list[bytes] = []
+        room = bytes_max - BATCH_START
+        entry = first
+        while count_max <= 0 or len(bodies) < count_max:
+            run = self.index.find(ledger, entry)
+            if run is None:
+                break
+            last = run.last if count_max <= 0 else min(run.last, first + count_max - 1)
+            try:
+                found = self._bodies(run, entry, last, room, bool(bodies))
+            except FileNotFoundError:
+                again = self.index.find(ledger, entry)
+                if again is None or again.log == run.log:
+                    raise
+                continue
+            except EntryDamaged:
+                if bodies:
+                    break
+                raise
+            bodies += found
+            entry += len(found)
+            room -= sum(map(len, found)) + BATCH_ENTRY * len(found)
+            if entry <= run.last:
+                break
+        return bodies
+
+    def _bodies(self, run: Run, first: int, last: int, room: int, begun: bool) -> list[bytes]:
+        """The bodies of first to last of one run that fit into `room`; at least one unless the batch has `begun`.  One read."""
+        offset = run.at(first)[0]
+        sizes = run.sizes()[first - run.first : last - run.first + 1]
+        equal = sizes[0] + SIZE.size if min(sizes) == max(sizes) else 0
+        if equal:
+            count = min(len(sizes), max(0, room // (sizes[0] + BATCH_ENTRY)))
+            total = 0
+        else:
+            count = total = 0
+            for size in sizes:
+                total += size + BATCH_ENTRY
+                if total > room:
+                    break
+                count += 1
+        if not count:
+            if begun:
+                return []
+            count = 1
+        sizes = sizes[:count]
+        data = self.logs.read(run.log, offset, sum(sizes) + SIZE.size * count)
+        # The size fields are read by nobody but a scan of the log; still a bad one is told, for the next scan would stop there.
+        framed = True
+        if equal:
+            bodies = [data[at + SIZE.size : at + equal] for at in range(0, count * equal, equal)]
+            field = SIZE.pack(sizes[0])
+            framed = all(data[at::equal] == field[at : at + 1] * count for at in range(SIZE.size))
+        else:
+            bodies = []
+            at = 0
+            for size in sizes:
+                framed = framed and data[at : at + SIZE.size] == SIZE.pack(size)
+                at += SIZE.size
+                bodies.append(data[at : at + size])
+                at += size
+        sums = run.sums()[first - run.first : first - run.first + count]
+        if not framed or tuple(map(crc32c, bodies)) != sums:
+            good = at = 0
+            while crc32c(bodies[good]) == sums[good] and data[at : at + SIZE.size] == SIZE.pack(sizes[good]):
+                at += SIZE.size + sizes[good]
+                good += 1
+            if not good:
+                raise self._damaged(run, first, offset)
+            bodies = bodies[:good]
+        if IDS.unpack_from(bodies[0]) != (run.ledger, first) or IDS.unpack_from(bodies[-1]) != (run.ledger, first + len(bodies) - 1):
+            raise self._damaged(run, first, offset)
+        return bodies
+
+    def window(self, ledger: int, first: int, bytes_max: int) -> list[bytes]:
+        """What a sequential reader will want next: the rest of the run of `first`."""
+        run = self.index.find(ledger, first)
+        if run is None:
+            return []
+        return self.read_run(ledger, first, min(run.last - first + 1, RUN_ENTRIES_MAX), bytes_max)
+
+    def survey(self, ledger: int) -> tuple[int, int]:
+        """(highest indexed entry, the LAC in it); -1 for what there isn't.  Raises `EntryDamaged`, `OSError`."""
+        last = self.index.last(ledger)
+        if last < 0:
+            return -1, -1
+        body = self.read(ledger, last)
+        if body is None or len(body) < LAC_END:
+            return last, -1
+        return last, int.from_bytes(body[16:24], "big", signed=True)
+
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending; of an index that Apache left some of it perhaps twice."""
+        return self.index.ranges(ledger)
+
+    def close(self) -> None:
+        """Raises `OSError` after all is closed; not for one that was given up, for nothing is lost by that any more."""
+        with ExitStack() as last:
+            if self.fault is not None:
+                last.enter_context(suppress(OSError))
+            last.callback(self.table.close)
+            last.callback(self.index.close)
+            if self.index.beside is not None:
+                last.callback(self.index.beside.close)
+            self.logs.close()

@@ -1,0 +1,5 @@
+"""
+Ordered rows on disk: where each entry is stored, and what is known of each ledger.
+
+In reading order: `rows` (face), `rocks_check`, `run_index` (face), `ledger_table` (face), `sequences` (face), `slots` (face), `new_index` (face).
+"""

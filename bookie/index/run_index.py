@@ -1,0 +1,424 @@
+"""
+Where each entry lies: one row per run of a ledger's consecutive entries, ours alone (architecture.md 3).
+
+    key     0   8   ledger
+            8   8   first entry
+    value   0   1   version and kind of sizes: 1 all equal, 2 two bytes each, 3 four bytes each
+            1   4   entry log
+            5   4   offset of the first entry's record in it (of its size field; Apache's locations are this + 4)
+            9   2   count, 1 to 256
+            11  …   sizes of the entry bodies: one u32 (kind 1), `count` u16 (kind 2), `count` u32 (kind 3)
+            …   …   CRC32C of each entry body, `count` u32
+
+All big-endian.  The runs of a ledger lie in the log as they are numbered: record i begins 4 + size bytes behind record i - 1.
+
+Knows: how rows are coded and kept disjoint.  Does not know: entry logs' files, ledgers' states.
+Safety: the rows of a ledger are always disjoint, at every prefix of the writes: what overlaps an older row cuts that row in the same batch.
+One thread flushes and another may `move` runs to other logs beside it; any thread reads.
+"""
+
+import struct
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
+
+from quire.bookie.files import StorageError
+from quire.bookie.index.rows import Row, Rows
+
+# SPDX-License-Identifier: Apache-2.0
+
+KEY = struct.Struct(">QQ")
+HEAD = struct.Struct(">BIIH")
+SIZE = struct.Struct(">I")
+START = struct.Struct(">BIIHI")  # HEAD, and the size if all are equal
+SINGLE = struct.Struct(">BIIHII")  # the whole row of a run of one entry
+assert KEY.size == 16
+assert HEAD.size == 11
+
+EQUAL, SHORT, LONG = 1, 2, 3
+COMMIT_BYTES = 12 << 10  # RocksDB holds the interpreter while it takes a batch: about 30 us for so much
+ENTRY_MAX = (1 << 63) - 1
+BEHIND_ALL = b"\xff" * (KEY.size + 1)
+SCAN_ROWS = 256  # rows taken at a time by a walk over all of them
+DELETES_AT_ONCE = 1024
+MOVES_AT_ONCE = 24  # rows have at most 2,059 bytes
+POINT_DELETES_MAX = 32  # a ledger with more rows goes by a range delete, of which RocksDB should not hold many
+LOOKED_UP_AT_ONCE = 32  # ledgers whose highest indexed entry is looked up together: about 0.2 ms
+HIGHEST_KEPT_MAX = 20_000  # ledgers whose highest indexed entry is remembered from one flush to the next
+FLAT: dict[int, struct.Struct] = {}  # count -> that many u32
+PAIRS: dict[int, struct.Struct] = {}  # count -> that many u16
+for _count in range(1, 257):
+    FLAT[_count] = struct.Struct(f">{_count}I")
+    PAIRS[_count] = struct.Struct(f">{_count}H")
+
+
+def encode_run(log: int, offset: int, sizes: Sequence[int], sums: Sequence[int]) -> bytes:
+    count = len(sizes)
+    if count == 1:
+        return SINGLE.pack(EQUAL, log, offset, 1, sizes[0], sums[0])
+    low, high = min(sizes), max(sizes)
+    if low == high:
+        return b"".join((HEAD.pack(EQUAL, log, offset, count), SIZE.pack(low), FLAT[count].pack(*sums)))
+    kind, packed = (SHORT, PAIRS[count].pack(*sizes)) if high < 1 << 16 else (LONG, FLAT[count].pack(*sizes))
+    return b"".join((HEAD.pack(kind, log, offset, count), packed, FLAT[count].pack(*sums)))
+
+
+class Run:
+    """One decoded row; sizes and sums are taken out only when asked for."""
+
+    __slots__ = ("_kind", "_value", "count", "first", "ledger", "log", "offset")
+
+    def __init__(self, ledger: int, first: int, value: bytes) -> None:
+        """Raises `StorageError` when the value is not a run."""
+        self.ledger = ledger
+        self.first = first
+        self._value = value
+        if len(value) < HEAD.size:
+            raise StorageError(f"index row of ledger {ledger} entry {first}: {len(value)} bytes are too few")
+        self._kind, self.log, self.offset, self.count = HEAD.unpack_from(value)
+        width = {EQUAL: 4, SHORT: 2 * self.count, LONG: 4 * self.count}.get(self._kind)
+        if width is None or not 1 <= self.count <= 256 or len(value) != HEAD.size + width + 4 * self.count:
+            raise StorageError(f"index row of ledger {ledger} entry {first}: kind {self._kind}, count {self.count} and {len(value)} bytes do not fit")
+
+    @property
+    def last(self) -> int:
+        return self.first + int(self.count) - 1
+
+    def sizes(self) -> Sequence[int]:
+        if self._kind == EQUAL:
+            sizes: tuple[int, ...] = SIZE.unpack_from(self._value, HEAD.size) * self.count
+        else:
+            sizes = (PAIRS if self._kind == SHORT else FLAT)[self.count].unpack_from(self._value, HEAD.size)
+        return sizes
+
+    def sums(self) -> Sequence[int]:
+        return FLAT[self.count].unpack_from(self._value, len(self._value) - 4 * self.count)
+
+    def at(self, entry: int) -> tuple[int, int, int]:
+        """(offset of the record, size of the body, CRC32C) of one entry of this run."""
+        within = entry - self.first
+        (check,) = SIZE.unpack_from(self._value, len(self._value) - 4 * (self.count - within))
+        if self._kind == EQUAL:
+            (size,) = SIZE.unpack_from(self._value, HEAD.size)
+            return self.offset + within * (size + 4), size, check
+        sizes = self.sizes()
+        return self.offset + sum(sizes[:within]) + 4 * within, sizes[within], check
+
+    def part(self, first: int, last: int) -> Row:
+        """The row for the entries first to last of this run."""
+        low, high = first - self.first, last - self.first + 1
+        offset = self.at(first)[0]
+        return KEY.pack(self.ledger, first), encode_run(self.log, offset, self.sizes()[low:high], self.sums()[low:high])
+
+
+class Use(NamedTuple):
+    """What one log is needed for: how many rows name it, and the bytes of their records."""
+
+    rows: int
+    size: int
+
+
+NO_USE = Use(0, 0)
+
+
+class Move(NamedTuple):
+    """A run's records were copied: `size` bytes from `offset` of log `old` to offset `at` of log `new`."""
+
+    ledger: int
+    first: int
+    entries: int
+    old: int
+    offset: int
+    size: int
+    new: int
+    at: int
+
+
+def run_bytes(run: Run) -> int:
+    """Bytes of the run's records, their size fields included."""
+    return sum(run.sizes()) + SIZE.size * len(run.sizes())
+
+
+class Tally:
+    """Counts rows, and the bytes of their records, by log."""
+
+    def __init__(self) -> None:
+        self._rows: defaultdict[int, int] = defaultdict(int)
+        self._sizes: defaultdict[int, int] = defaultdict(int)
+
+    def add(self, some: Iterable[Row]) -> None:
+        rows, sizes, unpack = self._rows, self._sizes, START.unpack_from
+        for key, value in some:
+            kind, log, _offset, count, size = unpack(value)
+            rows[log] += 1
+            if kind == EQUAL:
+                sizes[log] += count * (size + 4)
+            else:
+                ledger, first = KEY.unpack(key)
+                sizes[log] += run_bytes(Run(ledger, first, value))
+
+    def uses(self) -> dict[int, Use]:
+        return {log: Use(rows, self._sizes[log]) for log, rows in self._rows.items()}
+
+
+class RunIndex:
+    """The runs of one ledger directory, on some `Rows`."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.beside: RunIndex | None = None  # one that is being made, which hears of all that is written here
+        self._changing = threading.Lock()  # held by whoever writes rows on the strength of rows that were read
+        self._rows = rows
+        self._pending: list[Row] = []
+        self._pending_bytes = 0
+        self._highest: dict[int, int] = {}  # by the writing thread only
+        self._changes = 0  # times that rows were taken away or moved
+        self._known_uses: dict[int, Use] = {}  # what the last walk found, less what was deleted since
+
+    def on(self, rows: Rows) -> "RunIndex":
+        """An index like this one on other rows of ours."""
+        return RunIndex(rows)
+
+    # Reading (any thread)
+
+    def find(self, ledger: int, entry: int) -> Run | None:
+        """The run that holds the entry."""
+        row = self._rows.floor(KEY.pack(ledger, entry))
+        if row is None or len(row[0]) != KEY.size:
+            return None
+        found, first = KEY.unpack(row[0])
+        if found != ledger:
+            return None
+        run = Run(ledger, first, row[1])
+        return run if entry <= run.last else None
+
+    def last(self, ledger: int) -> int:
+        """The highest indexed entry of the ledger; -1 when there is none."""
+        return self.lasts([ledger])[0]
+
+    def lasts(self, ledgers: Sequence[int]) -> list[int]:
+        """`last` of each; ascending ones are found fastest."""
+        found = []
+        for ledger, row in zip(ledgers, self._rows.floors([KEY.pack(ledger, ENTRY_MAX) for ledger in ledgers]), strict=True):
+            of, first = KEY.unpack(row[0]) if row is not None and len(row[0]) == KEY.size else (-1, -1)
+            found.append(Run(ledger, first, row[1]).last if row is not None and of == ledger else -1)
+        return found
+
+    def runs(self, ledger: int, first: int = 0) -> Iterator[Run]:
+        """The runs of the ledger that end at `first` or behind it, ascending."""
+        run = RunIndex.find(self, ledger, first) if first else None  # of these rows, whatever a subclass finds besides
+        if run is not None:
+            yield run
+            first = run.last + 1
+        for key, value in self._rows.scan(KEY.pack(ledger, first), KEY.pack(ledger + 1, 0)):
+            yield Run(ledger, KEY.unpack(key)[1], value)
+
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        """(first, count) of what is indexed, ascending, as it was when the first was taken."""
+        return ((run.first, run.count) for run in self.runs(ledger))
+
+    def uses(self, pause: Callable[[], None], finished: Iterable[int] = ()) -> dict[int, Use]:
+        """
+        Each log that rows name.  A log that nobody writes to and that is not in it is needed by nobody, now and later.
+        `finished`: logs to which nobody writes; what they are needed for is remembered for `known_uses`.
+        """
+        before = self._changes
+        tally = Tally()
+        for some in self._pages(pause):
+            tally.add(some)
+        found = tally.uses()
+        with self._changing:
+            self._known_uses = {log: found.get(log, NO_USE) for log in finished} if self._changes == before else {}
+        return found
+
+    def known_uses(self) -> dict[int, Use]:
+        """What `uses` would find of logs that were finished when it was asked last, without a walk; of none where rows were cut or moved since."""
+        with self._changing:
+            return dict(self._known_uses)
+
+    def _removed(self, tally: Tally) -> None:
+        """Whole rows went; by whoever holds the lock."""
+        self._changes += 1
+        for log, use in tally.uses().items():
+            known = self._known_uses.get(log)
+            if known is not None:
+                self._known_uses[log] = Use(known.rows - use.rows, known.size - use.size)
+
+    def _changed(self) -> None:
+        """Rows were cut or moved; by whoever holds the lock."""
+        self._changes += 1
+        self._known_uses = {}
+
+    def _pages(self, pause: Callable[[], None], low: bytes = b"", high: bytes = BEHIND_ALL) -> Iterator[list[Row]]:
+        """All rows, in small scans: each sees the rows of its moment, and what is split meanwhile is met behind where it was."""
+        while True:
+            some = self._rows.page(low, high, SCAN_ROWS)
+            yield some
+            if len(some) < SCAN_ROWS:
+                return
+            low = some[-1][0] + b"\0"
+            pause()
+
+    def living(self, logs: Container[int], ledgers: Iterable[int] | None, pause: Callable[[], None]) -> Iterator[Run]:
+        """The runs that lie in one of the logs, by ledger and entry; of these ledgers only, if any are given."""
+        ranges = [(b"", BEHIND_ALL)] if ledgers is None else ((KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0)) for ledger in ledgers)
+        for low, high in ranges:
+            for key, value in chain.from_iterable(self._pages(pause, low, high)):
+                if HEAD.unpack_from(value)[1] in logs:
+                    ledger, first = KEY.unpack(key)
+                    yield Run(ledger, first, value)
+            pause()
+
+    # Writing (one thread, save `move`)
+
+    def begin(self) -> None:
+        """A flush begins; bounds what is remembered."""
+        if len(self._highest) > HIGHEST_KEPT_MAX:
+            self._highest.clear()
+
+    def above_all(self, ledger: int, first: int) -> bool:
+        """Whether `first` lies above every indexed or pending entry of the ledger: the usual case, in which `append` may be used."""
+        highest = self._highest.get(ledger)
+        if highest is None:
+            highest = self._highest[ledger] = self.last(ledger)
+        return first > highest
+
+    def put_all(self, rows: Sequence[tuple[int, int, int, bytes]], pause: Callable[[], None]) -> None:
+        """`put` of each (ledger, first, count, value), ascending."""
+        for start in range(0, len(rows), LOOKED_UP_AT_ONCE):
+            some = rows[start : start + LOOKED_UP_AT_ONCE]
+            self._look_up([ledger for ledger, _first, _count, _value in some])
+            for ledger, first, count, value in some:
+                self.put(ledger, first, count, value)
+                pause()
+        if self.beside is not None:
+            self.beside.put_all(rows, pause)
+
+    def _look_up(self, ledgers: Iterable[int]) -> None:
+        unknown = sorted(set(ledgers).difference(self._highest))
+        if unknown:
+            self._highest.update(zip(unknown, self.lasts(unknown), strict=True))
+
+    def put(self, ledger: int, first: int, count: int, value: bytes) -> None:
+        """Adds a run of `count` entries, `value` being its `encode_run`; the entry log must hold what it names.  In the system after `commit`."""
+        if self.above_all(ledger, first):
+            if self.append(ledger, first, count, value):
+                self.commit()
+        else:
+            self.replace(ledger, first, count, value)
+
+    def append(self, ledger: int, first: int, count: int, value: bytes) -> bool:
+        """Adds a run that lies above all of its ledger; true when enough is pending to `commit`."""
+        self._pending.append((KEY.pack(ledger, first), value))
+        self._pending_bytes += len(value) + 32
+        self._highest[ledger] = first + count - 1
+        return self._pending_bytes >= COMMIT_BYTES
+
+    def commit(self) -> None:
+        """Writes what is pending."""
+        if self._pending:
+            pending, self._pending, self._pending_bytes = self._pending, [], 0
+            self._rows.write(pending)
+
+    def replace(self, ledger: int, first: int, count: int, value: bytes) -> None:
+        """Adds a run anywhere, at once: older runs lose the entries that it holds, in the same batch."""
+        self.commit()
+        last = first + count - 1
+        puts = []
+        deletes = []
+        with self._changing:
+            for run in self.runs(ledger, first):  # nothing is written before the loop ends, and it ends at the first run behind: recovery fills in low ids
+                if run.first > last:
+                    break
+                deletes.append(KEY.pack(ledger, run.first))
+                if run.first < first:
+                    puts.append(run.part(run.first, first - 1))
+                if run.last > last:
+                    puts.append(run.part(last + 1, run.last))
+            puts.append((KEY.pack(ledger, first), value))
+            self._rows.write(puts, deletes)
+            if deletes:
+                self._changed()
+        self._highest[ledger] = max(self._highest.get(ledger, -1), last)
+
+    def delete(self, ledger: int) -> None:
+        """Removes all of a ledger."""
+        self.delete_all([ledger])
+
+    def delete_all(self, ledgers: Iterable[int], pause: Callable[[], None] = lambda: None) -> None:
+        """Removes all of these ledgers: a long one by a range delete, the rows of short ones together."""
+        self.commit()
+        ledgers = list(ledgers)
+        rows: list[Row] = []
+        for ledger in ledgers:
+            self._highest.pop(ledger, None)
+            low, high = KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0)
+            some = list(islice(self._rows.scan(low, high), POINT_DELETES_MAX + 1))
+            if len(some) > POINT_DELETES_MAX:
+                self._delete_range(low, high, pause)
+            else:
+                rows += some
+            if len(rows) >= DELETES_AT_ONCE:
+                self._delete(rows)
+                rows = []
+            pause()
+        self._delete(rows)
+        if self.beside is not None:
+            self.beside.delete_all(ledgers, pause)
+
+    def _delete(self, rows: list[Row]) -> None:
+        if rows:
+            tally = Tally()
+            tally.add(rows)
+            with self._changing:
+                self._rows.write((), [key for key, _value in rows])
+                self._removed(tally)
+
+    def _delete_range(self, low: bytes, high: bytes, pause: Callable[[], None]) -> None:
+        tally = Tally()
+        for some in self._pages(pause, low, high):
+            tally.add(some)
+        with self._changing:
+            self._rows.delete_range(low, high)
+            self._removed(tally)
+
+    def move(self, moves: Iterable[Move]) -> None:
+        """
+        Rows that still name the old place name the new one from now on, in one write; what was deleted or written again meanwhile is left alone.
+        The new log must be durable.  A thread of its own may do this while another flushes; at most `MOVES_AT_ONCE` at a time.
+        """
+        puts: list[Row] = []
+        with self._changing:
+            for move in moves:
+                # A row may have been cut into several since it was copied.
+                for key, value in self._rows.scan(KEY.pack(move.ledger, move.first), KEY.pack(move.ledger, move.first + move.entries)):
+                    kind, log, offset, count = HEAD.unpack_from(value)
+                    if log == move.old and move.offset <= offset < move.offset + move.size:
+                        puts.append((key, HEAD.pack(kind, move.new, move.at + offset - move.offset, count) + value[HEAD.size :]))
+            if puts:
+                self._rows.write(puts)
+                self._changed()
+
+    def abandon(self) -> None:
+        """A flush failed half-way: what was pending is given up, what is remembered is looked up again."""
+        self._pending = []
+        self._pending_bytes = 0
+        self._highest = {}
+
+    def sync(self) -> None:
+        self.commit()
+        self._rows.sync()
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last write in the store.  Raises as `sync`."""
+        return self._rows.sequence
+
+    @property
+    def is_stuck(self) -> bool:
+        """See `Rows`."""
+        return self._rows.is_stuck
+
+    def close(self) -> None:
+        self._rows.close()

@@ -1,0 +1,83 @@
+"""
+How far the index and the ledger table of one directory had come at its last checkpoint.
+
+RocksDB replays its log up to the first record that is damaged and forgets the rest without a word; then entries, keys and fences would seem
+never to have been here.  Each of its writes has a number, so the number of the last one is written down once all before it is durable, and
+compared at the next start.
+
+File `quire.rows` beside the two stores, big-endian, replaced whole:
+
+    0       4   "QROW"
+    4       4   version 1
+    8       8   number of the index's last write
+    16      8   number of the ledger table's last write
+    24      4   CRC32C of all before it
+
+Knows: that file.  Does not know: the stores.  A store that was rebuilt begins anew: whoever rebuilds it removes the file before (`forget`) and writes it
+again afterwards.
+"""
+
+import os
+import struct
+from collections.abc import Iterable
+
+from crc32c import crc32c
+
+from quire.bookie.files import Files, StorageError
+from quire.bookie.index.rocks_check import WHAT_TO_DO, stops
+
+# SPDX-License-Identifier: Apache-2.0
+
+NAME = "quire.rows"
+LAYOUT = struct.Struct(">4sIQQ")
+SUM = struct.Struct(">I")
+MAGIC, VERSION = b"QROW", 1
+
+
+class Sequences:
+    """The file in one index directory (`<dir>/current`)."""
+
+    def __init__(self, files: Files, directory: str, stores: Iterable[str] = ()) -> None:
+        """
+        `stores`: those in which a loss is to be told with its place, before they are opened, for RocksDB then removes what it has read.
+        Raises `StorageError` that names the file when it is damaged, `OSError`.
+        """
+        self.path = os.path.join(directory, NAME)
+        self._files = files
+        self._places = {path: stops(path, files) for path in stores}
+        self._known = self._read()
+
+    def _read(self) -> tuple[int, int]:
+        data = self._files.read_file(self.path)
+        if data is None:
+            return 0, 0
+        if len(data) == LAYOUT.size + SUM.size and SUM.unpack_from(data, LAYOUT.size)[0] == crc32c(data[: LAYOUT.size]):
+            magic, version, index, table = LAYOUT.unpack_from(data)
+            if (magic, version) == (MAGIC, VERSION):
+                return int(index), int(table)
+        raise StorageError(f"{self.path} at offset 0: damaged ({len(data)} bytes; its checksum or its layout is wrong); {WHAT_TO_DO}")
+
+    def check(self, index: int | None, table: int, index_path: str, table_path: str) -> None:
+        """The numbers of the two stores as they were opened; None: whatever it has.  Raises `StorageError` that names the store which lost rows."""
+        for found, known, path in ((index, self._known[0], index_path), (table, self._known[1], table_path)):
+            if found is not None and found < known:
+                place = self._places.get(path) or "its log of writes (*.log in it) holds a bad record, or it was removed"
+                gone = f"{known - found} writes that were durable are gone (the last one found is {found} of {known})"
+                raise StorageError(f"{path}: damaged: {gone}; {place}; {WHAT_TO_DO}")
+
+    def write(self, index: int, table: int) -> None:
+        """Both stores are durable up to these numbers.  Raises `OSError`."""
+        if (index, table) != self._known:
+            data = LAYOUT.pack(MAGIC, VERSION, index, table)
+            self._files.replace(self.path, data + SUM.pack(crc32c(data)))
+            self._known = (index, table)
+
+    def forget(self) -> None:
+        """A store is about to be another one, whose numbers begin again.  Raises `OSError`."""
+        self._known = (0, 0)  # before: whatever comes of it, they are written again
+        forget(self._files, os.path.dirname(self.path))
+
+
+def forget(files: Files, directory: str) -> None:
+    """A store in `<dir>/current` is about to be made anew, so its numbers begin again.  Raises `OSError`."""
+    files.unlink_durably(os.path.join(directory, NAME))

@@ -1,0 +1,188 @@
+"""
+A bookie that lost disks, before it serves again: which ledgers it may have lost something of, and what is prepared on the empty disks.
+
+Order (reliability.md 1, row 8): the lost directories are noted as being restored; the storage opens on them; every ledger that the metadata
+gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their cookies, and only then a port opens.  What is in
+limbo is copied from other bookies afterwards (`copies`, and `replication/refilling.py` beside it).
+
+Files in `current/`: `quire.restoring` in a lost directory from the beginning until it has its cookie, so that a restore that was interrupted
+begins again; `quire.limbo` in every ledger directory while any ledger is in limbo, with the word COPYING until every one was copied once.
+`DIRTY` in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the machine's boot, and whether the journal is
+synced.  One that is not outlives a killed process, but not the machine: then all ledgers are in limbo after the start.
+
+Knows: that order and those files.  Does not know: how copies are made, how a storage keeps limbo.
+
+Safety: the ledgers are asked for after the bookie lost its disks and before it serves, so every entry that it ever acknowledged belongs to a ledger
+that was seen here.
+"""
+
+import os
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import NamedTuple
+
+from quire.bookie.directory import notes
+from quire.bookie.directory.ledger_directory import current
+from quire.bookie.files import Files
+from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.journal.format import Place, segment_name
+from quire.bookie.journal.writer import FIRST_SEGMENT_BYTES, empty_segment
+from quire.bookie.storage.checkpoint import read_mark
+from quire.conf.bookie import BookieOptions
+from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.metadata.store import MetadataStore, at_once
+from quire.protocol.digest import Digest
+from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
+
+# SPDX-License-Identifier: Apache-2.0
+
+RESTORING = "quire.restoring"
+LIMBO = "quire.limbo"
+DIRTY = "DIRTY"  # Apache's name, an empty file there
+SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in it
+COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was looked at yet; some wait for their writer or for a peer
+LEDGERS_PER_PAGE = 1000
+READS_AT_ONCE = 50  # of metadata
+
+
+class Lost(NamedTuple):
+    """The numbers of the journal and ledger directories that are lost, and how many there are of each."""
+
+    journals: frozenset[int]
+    ledgers: frozenset[int]
+    journal_count: int
+    ledger_count: int
+
+    @classmethod
+    def of(cls, options: BookieOptions, directories: Sequence[str]) -> "Lost":
+        """Ledger directories whose index directory is lost count, too."""
+        indexes = options.index_directories or options.ledger_directories
+        return cls(
+            frozenset(number for number, path in enumerate(options.journal_directories) if path in directories),
+            frozenset(
+                number
+                for number, (path, index) in enumerate(zip(options.ledger_directories, indexes, strict=True))
+                if path in directories or index in directories
+            ),
+            len(options.journal_directories),
+            len(options.ledger_directories),
+        )
+
+    @classmethod
+    def all_of(cls, options: BookieOptions) -> "Lost":
+        """Everything: after a power loss of a bookie that does not sync, say."""
+        return cls.of(options, (*options.journal_directories, *options.ledger_directories))
+
+    def concerns(self, ledger: int) -> bool:
+        return ledger % self.ledger_count in self.ledgers or ledger % self.journal_count in self.journals
+
+
+async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterator[dict[int, LedgerRow]]:
+    """
+    Every ledger that lay on what is lost, in pages, as it has to be marked.  Fails as the store does.
+
+    One that the metadata gives the bookie is in limbo, which refuses plain adds.  So is one that is being recovered: the recovery may count on entries that
+    it wrote here, though the metadata names its bookies only when it closes the ledger.  (A writer has the metadata name a bookie before it sends it any
+    entry, and a repair looks again at whom it has named.)  One that is not open is fenced, for its fence may have been here: a recovery says so in the
+    metadata before it fences.  That goes for ledgers that do without the bookie, too: it may have been replaced after it was fenced, by a repair, of which
+    a writer that sleeps has not heard.  Of one whose metadata can't be decoded all of this may be true.
+    """
+    after = -1
+    while page := await store.ledger_ids(after, LEDGERS_PER_PAGE):
+        concerned = [ledger for ledger in page if lost.concerns(ledger)]
+        rows: dict[int, LedgerRow] = {}
+        for start in range(0, len(concerned), READS_AT_ONCE):
+            some = concerned[start : start + READS_AT_ONCE]
+            found = await at_once([_row(store, bookie, ledger) for ledger in some])
+            rows.update({ledger: row for ledger, row in zip(some, found, strict=True) if row is not None and (row.fenced or row.limbo)})
+        yield rows
+        after = page[-1]
+
+
+async def _row(store: MetadataStore, bookie: str, ledger: int) -> LedgerRow | None:
+    """None: there is no such ledger any more."""
+    try:
+        metadata = (await store.read_ledger(ledger)).value
+    except NoSuchLedgerExistsOnMetadataServer:
+        return None
+    except MetadataSerialization:
+        return LedgerRow(b"", fenced=True, limbo=True)
+    being_recovered = metadata.state is LedgerState.IN_RECOVERY
+    return LedgerRow(master_key(metadata), fenced=metadata.state is not LedgerState.OPEN, limbo=being_recovered or bookie in metadata.bookies())
+
+
+def master_key(metadata: LedgerMetadata) -> bytes:
+    """Empty where the metadata does not tell: then the first key that is given is taken."""
+    return b"" if metadata.digest is None or metadata.password is None else Digest(metadata.digest, metadata.password).master_key
+
+
+def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> None:
+    """Notes the directories as being restored; a lost journal begins where the marks of the ledger directories say.  `OSError`, `StorageError`."""
+    for directory in directories:
+        files.make_directories(current(directory))
+        files.replace(os.path.join(current(directory), RESTORING), b"")
+    living = [directory for directory in options.ledger_directories if directory not in directories]
+    behind = notes.noted(files, living)  # theirs are older, and a start does not ask them
+    marks = [read_mark(files, current(directory)) for directory in living if directory not in behind]
+    for number, directory in enumerate(options.journal_directories):
+        if directory in directories:
+            begun = [mark[number] for mark in marks if mark is not None and number < len(mark)]
+            if begun:
+                _empty_journal(files, current(directory), min(begun))
+
+
+def _empty_journal(files: Files, directory: str, place: Place) -> None:
+    """One segment without a group, named for the place that the marks name."""
+    empty_segment(files, os.path.join(directory, segment_name(place.position)), place.position, FIRST_SEGMENT_BYTES)
+    files.sync_directory(directory)
+
+
+def end(files: Files, directories: Sequence[str]) -> None:
+    """The directories have their cookies."""
+    for directory in directories:
+        files.unlink(os.path.join(current(directory), RESTORING))
+
+
+def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
+    """
+    Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since.  What it was
+    told to do counts, not what this one is; a note that does not tell, as Apache's, is taken to be of a run like this one.
+    `behind`: ledger directories whose notes are of an earlier run, for they were given up in it or before it.
+    """
+    for directory in options.ledger_directories:
+        if directory in behind:
+            continue
+        note = files.read_file(os.path.join(current(directory), DIRTY))
+        if note is not None:
+            words = note.split()
+            synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
+            if not synced and (words[:-1] != boot.split() or not boot):
+                return True
+    return False
+
+
+def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
+    """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly."""
+    for directory in options.ledger_directories:
+        path = os.path.join(current(directory), DIRTY)
+        if boot is not None:
+            files.replace(path, b" ".join((*boot.split(), SYNCED if options.journal_sync_data else UNSYNCED)) + b"\n")
+        else:
+            files.unlink(path)
+
+
+def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> None:
+    """Says in every ledger directory whether ledgers are in limbo (None: none is)."""
+    for directory in options.ledger_directories:
+        path = os.path.join(current(directory), LIMBO)
+        if state is not None:
+            files.replace(path, state)
+        else:
+            files.unlink(path)
+
+
+def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:
+    """COPYING, WAITING, or None: no ledger is in limbo."""
+    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(os.path.join(current(directory), LIMBO))) is not None]
+    if not in_limbo:
+        return None
+    return WAITING if set(in_limbo) == {WAITING} else COPYING

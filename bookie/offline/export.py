@@ -1,0 +1,134 @@
+"""
+Moving back: what an Apache bookie needs to take these directories over, and whether it has it.
+
+Entry logs, ledger table and cookie are Apache's own formats already.  `export` writes the place of every entry that only our index names into Apache's index
+(`locations` for DbLedgerStorage, `.idx` files for SortedLedgerStorage: whichever is there, else what is configured), then opens the way (`takeover`).
+
+Knows: what stands in the way, as lines for the operator.  Does not know: how Apache starts.
+Safety: nothing is opened before Apache's index has everything, durably; what stands in our journal only can't be exported.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import chain
+from typing import NamedTuple
+
+from quire.bookie.apache.index import ApacheIndex, Locations, Pages, location
+from quire.bookie.apache.takeover import LEDGERS, LOCATIONS, ROCKSDB_FILE, Moving, has_idx, has_locations
+from quire.bookie.files import Files, StorageError
+from quire.bookie.index.ledger_table import LedgerTable
+from quire.bookie.index.rows import OpenRows, RocksRows
+from quire.bookie.index.run_index import Run, RunIndex
+from quire.bookie.index.slots import index_path
+from quire.bookie.offline.stopped import Pair, Stopped
+
+# SPDX-License-Identifier: Apache-2.0
+
+DB, SORTED = "DbLedgerStorage", "SortedLedgerStorage"
+
+
+class Exported(NamedTuple):
+    storage: str  # the class that must serve these directories
+    ledgers: int
+    entries: int  # places written
+
+
+def storage_class(stopped: Stopped, configured: str | None) -> str:
+    """
+    Which of Apache's storages these directories are for: the one whose index is there; without any the configured one, for a bookie that was killed early
+    has none yet.  Apache's default is the sorted one.
+    """
+    files = stopped.files
+    if any(has_locations(files, pair.rows) for pair in stopped.pairs):
+        return DB
+    if any(has_idx(files, pair.rows) for pair in stopped.pairs):
+        return SORTED
+    return DB if configured is not None and configured.endswith(DB) else SORTED
+
+
+def obstacles(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[str]:
+    """Why these directories can't be exported; empty when they can.  Raises `StorageError`, `OSError`."""
+    found = list(stopped.unflushed())
+    moving = Moving(stopped.files, stopped.options, stopped.indexes)
+    if moving.arriving and not moving.open:
+        left = sum(1 for _block in moving.blocks())
+        if left:
+            found.append("an Apache journal holds what is stored nowhere else yet: these directories were not taken over, so Apache may have them as they are")
+    if storage == SORTED and len(stopped.pairs) > 1:
+        found.append(f"{SORTED} spreads each ledger over all directories; with {len(stopped.pairs)} of them set ledgerStorageClass to its {DB}")
+    for pair in stopped.pairs:
+        for path in (index_path(stopped.files, pair.rows), os.path.join(pair.rows, LEDGERS)):
+            if not stopped.files.exists(os.path.join(path, ROCKSDB_FILE)):
+                found.append(f"{path} is not there: quire never ran on this directory, or it is lost")
+    if storage == SORTED and not found:
+        limbo = list(chain.from_iterable(_in_limbo(pair, open_read_only) for pair in stopped.pairs))
+        if limbo:
+            found.append(f"{len(limbo)} ledgers are in limbo (the first is {limbo[0]}), which {SORTED} does not know: it would deny what may be missing")
+    return found
+
+
+def _in_limbo(pair: Pair, open_read_only: OpenRows) -> list[int]:
+    table = LedgerTable(open_read_only(os.path.join(pair.rows, LEDGERS)))
+    try:
+        return [ledger for ledger, row in table.rows() if row.limbo]
+    finally:
+        table.close()
+
+
+def check(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[str]:
+    """Why Apache can't take these directories as they are now; empty when it can.  Changes nothing.  Raises `StorageError`, `OSError`."""
+    found = obstacles(stopped, storage, open_read_only)
+    moving = Moving(stopped.files, stopped.options, stopped.indexes)
+    if not found and not moving.open:
+        found.append("Apache's index lacks what was stored here, and Apache is kept out: run `quire bookie export --conf FILE`")
+    return found
+
+
+def export(stopped: Stopped, storage: str, open_rows: OpenRows = RocksRows) -> Exported:
+    """Writes Apache's index and lets Apache in.  Call `obstacles` before.  Raises `StorageError`, `OSError`; then Apache is still kept out."""
+    ledgers = entries = 0
+    for pair in stopped.pairs:
+        with ExitStack() as opened:
+            index = RunIndex(open_rows(index_path(stopped.files, pair.rows)))
+            opened.callback(index.close)
+            table = LedgerTable(open_rows(os.path.join(pair.rows, LEDGERS)))
+            opened.callback(table.close)
+            apache = _open_apache(stopped.files, pair, storage, table, open_rows)
+            opened.callback(apache.close)
+            known = list(table.ids())
+            ledgers += len(known)
+            for ledger in known:
+                if isinstance(apache, Pages):
+                    apache.store_header(ledger)
+            entries += apache.store(_places(known, index.runs))
+            table.sync()
+            apache.sync()
+            stopped.files.sync_directory(pair.rows)
+    Moving(stopped.files, stopped.options, stopped.indexes).open_for_apache()
+    return Exported(storage, ledgers, entries)
+
+
+def _open_apache(files: Files, pair: Pair, storage: str, table: LedgerTable, open_rows: OpenRows) -> ApacheIndex:
+    if storage == SORTED:
+        return Pages(files, pair.rows, _unread, table.get)
+    return Locations(open_rows(os.path.join(pair.rows, LOCATIONS)), _unread)
+
+
+def _unread(log: int, offset: int, count: int) -> bytes:
+    raise StorageError(f"entry log {log:x} is read at {offset}, {count} bytes, by an export, which only writes places")
+
+
+def _places(ledgers: list[int], runs: Callable[[int], Iterator[Run]]) -> Iterator[tuple[int, int, list[int]]]:
+    """(ledger, first entry, Apache's locations) of every run."""
+    for ledger in ledgers:
+        for run in runs(ledger):
+            places = []
+            at = run.offset
+            for size in run.sizes():
+                places.append(location(run.log, at))
+                at += size + 4
+            yield ledger, run.first, places
+
+
+__all__ = ["DB", "SORTED", "Exported", "check", "export", "obstacles", "storage_class"]

@@ -1,0 +1,100 @@
+"""
+The directories of a bookie that does not run, for the commands that look at them or mend them.
+
+Knows: how to be alone with them, and what of the journals is not stored elsewhere yet.
+Does not know: what is looked for.
+
+Safety: it holds the lock of every directory until `close`, so no bookie of ours starts meanwhile (Apache's takes no lock of ours; RocksDB's keeps it out).
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from quire.bookie.directory import notes
+from quire.bookie.files import Files, StorageError
+from quire.bookie.journal.format import BODIES, END, FRAMES, Place, blocks
+from quire.bookie.journal.replay import Replay
+from quire.bookie.storage.checkpoint import lowest, read_mark
+from quire.conf.bookie import BookieOptions
+
+# SPDX-License-Identifier: Apache-2.0
+
+CURRENT = "current"
+LOCK = "quire.lock"
+
+
+class Pair(NamedTuple):
+    """`<dir>/current` of a ledger directory (entry logs) and of its index directory (RocksDB, .idx files)."""
+
+    logs: str
+    rows: str
+
+
+class Stopped:
+    def __init__(self, files: Files, options: BookieOptions) -> None:
+        """Raises `StorageError` when a bookie runs there or a directory is missing."""
+        self.files = files
+        self.options = options
+        indexes = options.index_directories or options.ledger_directories
+        if len(indexes) != len(options.ledger_directories):
+            raise StorageError(f"{len(options.ledger_directories)} ledger directories need as many index directories, not {len(indexes)}")
+        self.indexes = indexes
+        self.journals = [os.path.join(directory, CURRENT) for directory in options.journal_directories]
+        self.pairs = [
+            Pair(os.path.join(ledgers, CURRENT), os.path.join(index, CURRENT)) for ledgers, index in zip(options.ledger_directories, indexes, strict=True)
+        ]
+        self._locks: list[int] = []
+        try:
+            for directory in dict.fromkeys((*self.journals, *(pair.logs for pair in self.pairs))):
+                self._lock(directory)
+        except StorageError:
+            self.close()
+            raise
+
+    def _lock(self, directory: str) -> None:
+        try:
+            self._locks.append(self.files.lock(os.path.join(directory, LOCK)))
+        except BlockingIOError:
+            raise StorageError(f"{directory} is in use: a bookie runs on it; stop it first") from None
+        except OSError as error:
+            raise StorageError(f"{directory}: {error.strerror or error}") from None
+
+    def close(self) -> None:
+        for lock in self._locks:
+            self.files.close(lock)
+        self._locks = []
+
+    def marks(self) -> Sequence[Place | None]:
+        """For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a damaged note of given-up directories."""
+        behind = notes.noted(self.files, self.options.ledger_directories)
+        pairs = [pair for path, pair in zip(self.options.ledger_directories, self.pairs, strict=True) if path not in behind]
+        return lowest([(pair.logs, read_mark(self.files, pair.logs)) for pair in pairs], len(self.journals)) or [None] * len(self.journals)
+
+    def journaled(self) -> set[int]:
+        """The ledgers that a replay of our journals will come to.  Raises `StorageError` on damage."""
+        found = set()
+        for directory, mark in zip(self.journals, self.marks(), strict=True):
+            for data, offset, length in Replay(self.files, directory, mark).groups():
+                try:
+                    found |= {ledger for kind, _count, ledger, _begin, _end in blocks(data, offset, length) if kind != END}
+                except ValueError as error:
+                    raise StorageError(f"journal {directory}: {error}") from error
+        return found
+
+    def unflushed(self) -> Iterator[str]:
+        """A line for each of our journals that holds something which is not stored elsewhere, or that is damaged."""
+        for directory, mark in zip(self.journals, self.marks(), strict=True):
+            entries = others = 0
+            try:
+                replay = Replay(self.files, directory, mark)
+                for data, offset, length in replay.groups():
+                    for kind, count, _ledger, _begin, _end in blocks(data, offset, length):
+                        if kind in (FRAMES, BODIES):
+                            entries += count
+                        elif kind != END:
+                            others += 1
+            except (StorageError, ValueError) as error:
+                yield f"journal {directory}: {error}"
+            if entries or others:
+                yield f"journal {directory} holds {entries} entries and {others} other records that are nowhere else yet: start the bookie and stop it cleanly"

@@ -1,0 +1,276 @@
+"""
+Verification of every file of a stopped bookie: what a start and every read would check, all at once.
+
+Journals group by group, ledger tables row by row, indexes run by run, and each entry that they name in its log against size, ids and CRC32C (entries that only
+Apache's index names have no sum of ours: size and ids).  Marks, cookies, the heads and ledgers maps of entry logs.
+
+Knows: what must fit to what.  Does not know: how to mend it; the texts name the command that does.
+Safety: nothing is changed, and no problem ends it before everything was looked at.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from crc32c import crc32c
+
+from quire.bookie.apache.index import ApacheIndex, Locations, Pages, idx_ledgers
+from quire.bookie.apache.takeover import LEDGERS, LOCATIONS, ROCKSDB_FILE, Moving, has_idx, has_locations
+from quire.bookie.files import Files, StorageError
+from quire.bookie.index.ledger_table import LedgerTable
+from quire.bookie.index.rows import OpenRows, Rows, open_read_only
+from quire.bookie.index.run_index import Run, RunIndex, run_bytes
+from quire.bookie.index.sequences import Sequences
+from quire.bookie.index.slots import SECOND, index_path
+from quire.bookie.journal.format import BODIES, FRAMES, blocks, split_bodies, split_frames
+from quire.bookie.journal.replay import Replay
+from quire.bookie.logs.entry_logs import HEADER, IDS, MAGIC, SIZE, log_id, log_name, read_map
+from quire.bookie.offline.stopped import Pair, Stopped
+
+# SPDX-License-Identifier: Apache-2.0
+
+COOKIE = "VERSION"
+PROBLEMS_MAX = 1000
+BEHIND_ALL = b"\xff" * 17
+APACHE_ENTRIES = 256
+OPEN_LOGS_MAX = 32
+
+
+@dataclass
+class Report:
+    """What was looked at, and what is wrong: each problem a line that names file and offset where there are any."""
+
+    journal_groups: int = 0
+    entry_logs: int = 0
+    ledgers: int = 0
+    entries: int = 0
+    entry_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+    problems_left_out: int = 0
+    notes: list[str] = field(default_factory=list)  # nothing is wrong, but worth knowing
+
+    def bad(self, problem: str) -> None:
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem)
+        else:
+            self.problems_left_out += 1
+
+
+class LogFiles:
+    """The entry logs of one directory, for reading only."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self.directory = directory
+        self.ids = sorted(found for name in files.names(directory) if (found := log_id(name)) is not None)
+        self._files = files
+        self._open: dict[int, int] = {}
+
+    def path(self, log: int) -> str:
+        return os.path.join(self.directory, log_name(log))
+
+    def read(self, log: int, offset: int, count: int) -> bytes:
+        handle = self._open.get(log)
+        if handle is None:
+            if len(self._open) >= OPEN_LOGS_MAX:
+                self.close()
+            handle = self._open[log] = self._files.open(self.path(log))
+        return self._files.read(handle, count, offset)
+
+    def close(self) -> None:
+        for handle in self._open.values():
+            self._files.close(handle)
+        self._open = {}
+
+
+def verify(stopped: Stopped, open_rows: OpenRows = open_read_only) -> Report:
+    report = Report()
+    _cookies(stopped, report)
+    _journals(stopped, report)
+    for pair in stopped.pairs:
+        _directory(stopped.files, pair, open_rows, report)
+    return report
+
+
+def _cookies(stopped: Stopped, report: Report) -> None:
+    directories = dict.fromkeys((*stopped.journals, *(directory for pair in stopped.pairs for directory in pair)))
+    cookies = {directory: stopped.files.read_file(os.path.join(directory, COOKIE)) for directory in directories}
+    for directory, cookie in cookies.items():
+        if cookie is None:
+            report.bad(f"{os.path.join(directory, COOKIE)} is missing")
+        elif cookie != next(found for found in cookies.values() if found is not None):
+            report.bad(f"{os.path.join(directory, COOKIE)} differs from the one in {next(iter(cookies))}")
+
+
+def _journals(stopped: Stopped, report: Report) -> None:
+    try:
+        moving = Moving(stopped.files, stopped.options, stopped.indexes)
+        moving.check()
+        left = sum(len(block.bodies) for block in moving.blocks())
+        if left:
+            report.notes.append(f"{left} entries and keys stand in Apache's journal only; the next start takes them over")
+        report.notes += [f"cut off, and never acknowledged: {cut}" for cut in moving.cuts]
+        marks = stopped.marks()
+    except StorageError as failure:
+        report.bad(str(failure))
+        return
+    for directory, mark in zip(stopped.journals, marks, strict=True):
+        try:
+            replay = Replay(stopped.files, directory, mark)
+            for data, offset, length in replay.groups():
+                report.journal_groups += 1
+                for kind, count, _ledger, begin, end in blocks(data, offset, length):
+                    if kind in (FRAMES, BODIES):
+                        (split_frames if kind == FRAMES else split_bodies)(data, begin, end, count)
+            if replay.torn is not None:
+                report.notes.append(f"torn, and never acknowledged: {replay.torn}")
+        except (StorageError, ValueError) as failure:
+            report.bad(f"journal {directory}: {failure}")
+
+
+def _directory(files: Files, pair: Pair, open_rows: OpenRows, report: Report) -> None:
+    stores: list[Rows] = []
+
+    def opened(path: str) -> Rows | None:
+        if not files.exists(os.path.join(path, ROCKSDB_FILE)):
+            return None
+        try:
+            stores.append(open_rows(path))
+        except (StorageError, OSError) as failure:
+            report.bad(str(failure))
+            return None
+        return stores[-1]
+
+    logs = LogFiles(files, pair.logs)
+    try:
+        try:
+            place = index_path(files, pair.rows)
+        except StorageError as failure:
+            report.bad(str(failure))
+            place = os.path.join(pair.rows, SECOND)
+        paths = place, os.path.join(pair.rows, LEDGERS)
+        runs, ledgers = map(opened, paths)
+        for path, rows in zip(paths, (runs, ledgers), strict=True):
+            if rows is None and logs.ids and files.exists(os.path.join(pair.logs, "quire.mark")):
+                report.bad(f"{path} is gone or can't be read: run `quire bookie rebuild-index --conf FILE`")
+        if runs is not None and ledgers is not None:
+            try:
+                Sequences(files, pair.rows, paths).check(runs.sequence, ledgers.sequence, *paths)
+            except StorageError as failure:
+                report.bad(str(failure))
+        _logs(logs, report)
+        table = LedgerTable(ledgers) if ledgers is not None else None
+        known = _table(table, paths[1], report) if table is not None else set()
+        if runs is not None:
+            _runs(runs, logs, known, report)
+        apache: ApacheIndex | None = None
+        if has_locations(files, pair.rows):
+            rows = opened(os.path.join(pair.rows, LOCATIONS))
+            apache = Locations(rows, logs.read) if rows is not None else None
+        elif has_idx(files, pair.rows):
+            apache = pages = Pages(files, pair.rows, logs.read, lambda ledger: None)
+            for ledger in idx_ledgers(files, pair.rows):
+                known.add(ledger)
+                try:
+                    pages.header(ledger)
+                except (StorageError, OSError) as failure:
+                    report.bad(str(failure))
+        if apache is not None:
+            own = RunIndex(runs) if runs is not None else None
+            for ledger in sorted(known):
+                _apache(apache, own, logs, ledger, report)
+    except (StorageError, OSError) as failure:
+        report.bad(str(failure))
+    finally:
+        logs.close()
+        for store in stores:
+            store.close()
+
+
+def _logs(logs: LogFiles, report: Report) -> None:
+    for log in logs.ids:
+        report.entry_logs += 1
+        head = logs.read(log, 0, HEADER.size)
+        if len(head) < HEADER.size or HEADER.unpack(head)[0] != MAGIC or HEADER.unpack(head)[1] not in (0, 1):
+            report.bad(f"{logs.path(log)} at offset 0: no header of an entry log")
+        elif HEADER.unpack(head)[2] and read_map(partial(logs.read, log)) is None:
+            report.bad(f"{logs.path(log)} at offset {HEADER.unpack(head)[2]}: its ledgers map is damaged; the log is scanned instead")
+
+
+def _table(table: LedgerTable, path: str, report: Report) -> set[int]:
+    known = set()
+    limbo = 0
+    for ledger in table.ids():
+        known.add(ledger)
+        try:
+            row = table.get(ledger)
+            limbo += row is not None and row.limbo
+        except StorageError as failure:
+            report.bad(f"{path}: {failure}")
+    report.ledgers += len(known)
+    if limbo:
+        report.notes.append(f"{path}: {limbo} ledgers are in limbo: what they lack may have been here")
+    return known
+
+
+def _runs(rows: Rows, logs: LogFiles, known: set[int], report: Report) -> None:
+    before: Run | None = None
+    strays = set()
+    for key, value in rows.scan(b"", BEHIND_ALL):
+        try:
+            run = Run(int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big"), value)
+        except StorageError as failure:
+            report.bad(str(failure))
+            continue
+        if before is not None and run.ledger == before.ledger and run.first <= before.last:
+            report.bad(f"index rows of ledger {run.ledger} overlap: entries {before.first} to {before.last} and from {run.first}")
+        before = run
+        if run.ledger not in known:
+            strays.add(run.ledger)
+        for problem in _run(run, logs, report):
+            report.bad(problem)
+    if strays:
+        report.notes.append(f"the index has rows of {len(strays)} ledgers that the ledger table does not know; they were deleted a moment before the stop")
+
+
+def _run(run: Run, logs: LogFiles, report: Report) -> Iterator[str]:
+    """What is wrong with the entries of one run."""
+    try:
+        data = logs.read(run.log, run.offset, run_bytes(run))
+    except OSError as failure:
+        yield f"{logs.path(run.log)}: {failure.strerror or failure}; entries {run.first} to {run.last} of ledger {run.ledger} are in it"
+        return
+    at = 0
+    for entry, size, check in zip(range(run.first, run.last + 1), run.sizes(), run.sums(), strict=True):
+        body = data[at + SIZE.size : at + SIZE.size + size]
+        report.entries += 1
+        report.entry_bytes += size
+        if len(body) != size or data[at : at + SIZE.size] != SIZE.pack(size) or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
+            yield f"{logs.path(run.log)} at offset {run.offset + at}: entry {entry} of ledger {run.ledger} is cut off or differs from its checksum"
+        at += SIZE.size + size
+
+
+def _apache(apache: ApacheIndex, own: RunIndex | None, logs: LogFiles, ledger: int, report: Report) -> None:
+    """The entries of a ledger that only Apache's index names."""
+    try:
+        at = apache.following(ledger, 0)
+        while at is not None:
+            run = own.find(ledger, at) if own is not None else None
+            if run is not None:
+                at = apache.following(ledger, run.last + 1)
+                continue
+            places = apache.locations(ledger, at, APACHE_ENTRIES)
+            for entry, place in enumerate(places, at):
+                if own is not None and own.find(ledger, entry) is not None:
+                    continue
+                log, start = place >> 32, (place & 0xFFFFFFFF) - SIZE.size
+                head = logs.read(log, start, SIZE.size + IDS.size)
+                size = SIZE.unpack_from(head)[0] if len(head) == SIZE.size + IDS.size else 0
+                whole = size >= IDS.size and len(logs.read(log, start + SIZE.size + size - 1, 1)) == 1
+                if not whole or IDS.unpack_from(head, SIZE.size) != (ledger, entry):
+                    report.bad(f"{logs.path(log)} at offset {start}: no whole record of entry {entry} of ledger {ledger}, which Apache's index says is there")
+                report.entries += 1
+                report.entry_bytes += size
+            at = apache.following(ledger, at + max(1, len(places)))
+    except (StorageError, OSError) as failure:
+        report.bad(f"ledger {ledger} in Apache's index: {failure}")

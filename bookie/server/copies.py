@@ -1,0 +1,152 @@
+"""
+What a bookie offers to whoever copies entries to it from other bookies: the ledgers that it may have lost something of, what it holds of each,
+a way to store copies, and the end of limbo.
+
+Knows: that copies go into the storage as recovery adds do, and wait for room like them.
+Does not know: other bookies, metadata; `replication/refilling.py` does, and neither imports the other.
+
+While the metadata store is behind what was seen of it, nothing is forgotten here and no limbo ends.
+
+Safety: a ledger leaves limbo only by `settle`, after everything stored before it is on disk; a fence is on disk before limbo ends.
+What was said of a ledger before it was doubted is no reason to end its limbo; that is looked at in the turn in which limbo ends.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+
+from quire.bookie.files import StorageError
+from quire.bookie.lifecycle.store_guard import StoreGuard
+from quire.bookie.server.contract import Own
+from quire.protocol.errors import Read, Status, code_of
+from quire.protocol.messages import AddRun
+
+# SPDX-License-Identifier: Apache-2.0
+
+AGAIN_S = 0.02  # between two tries to store what found no room
+V3_VERSION = 3
+
+
+class CopyStorage(Protocol):
+    """What copies need of a storage."""
+
+    def add(self, run: AddRun, token: object) -> Status | None: ...
+    def fence(self, ledger: int, master_key: bytes, token: object) -> Status: ...
+    def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status: ...
+    def limbo_ledgers(self) -> list[int]: ...
+    def held(self, ledger: int) -> Deferred[bytes]: ...
+    def delete_ledger(self, ledger: int) -> None: ...
+    def drop_copy(self, ledger: int) -> None: ...
+    def stored_ledgers(self) -> "Deferred[array[int]]": ...
+    def idle_seconds(self, ledger: int) -> int: ...
+
+
+class Copies:
+    """All of it belongs to the reactor thread.  `clock` is the reactor."""
+
+    def __init__(self, clock: Any, storage: CopyStorage, guard: StoreGuard) -> None:
+        self._clock = clock
+        self._storage = storage
+        self._guard = guard
+        self._limbo: set[int] | None = None
+        self._doubted: set[int] = set()  # since `add`: what is held of them may be less soon
+        self._unasked: set[int] = set()  # doubted before; nobody asked since what is held of them
+
+    def whole(self) -> None:
+        """No ledger lacks anything, so that the tables need not be read for it."""
+        self._limbo = set()
+
+    def limbo(self) -> list[int]:
+        """The ledgers that may lack something here, ascending.  The tables are read once: what comes to be in limbo while a bookie runs is told by `add`."""
+        if self._limbo is None:
+            self._limbo = set(self._storage.limbo_ledgers())
+        return sorted(self._limbo)
+
+    def add(self, ledgers: Iterable[int]) -> None:
+        """These are in limbo now, too, and stay there until `decided` and another look at what is held of them."""
+        ledgers = list(ledgers)
+        self._doubted.update(ledgers)
+        if self._limbo is not None:
+            self._limbo.update(ledgers)
+
+    def decided(self) -> None:
+        """What is held of those that were doubted can be told now."""
+        self._unasked |= self._doubted
+        self._doubted = set()
+
+    @property
+    def left(self) -> int:
+        """How many ledgers may lack something here, as far as anybody asked for `limbo`."""
+        return len(self._limbo or ())
+
+    def held(self, ledger: int) -> Deferred[bytes]:
+        """What is here of a ledger, as `availability` encodes it.  Fails with `Read` where that can't be told, which concerns this ledger alone."""
+        self._unasked.discard(ledger)
+        return Deferred.fromCoroutine(self._held(ledger))
+
+    async def _held(self, ledger: int) -> bytes:
+        try:
+            return await self._storage.held(ledger)
+        except (StorageError, OSError) as error:
+            raise Read(f"ledger {ledger}: what is held of it here can't be told: {error}; `quire bookie rebuild-index` makes the index anew") from error
+
+    def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> Deferred[int]:
+        """Stores consecutive entries; the BookKeeper code: 0 once they are on disk, or why they are refused."""
+        run = AddRun(ledger, first, bodies, master_key, recovery=True, priority=1, txns=list(range(len(bodies))), version=V3_VERSION)
+        return self._taken(lambda own: self._storage.add(run, own))
+
+    def settle(self, ledger: int, master_key: bytes, fenced: bool) -> Deferred[int]:
+        """Ends limbo, the ledger being fenced before if it is to be; the code once that is on disk."""
+        return Deferred.fromCoroutine(self._settle(ledger, master_key, fenced))
+
+    async def _settle(self, ledger: int, master_key: bytes, fenced: bool) -> int:
+        if fenced and (code := await self._taken(lambda own: self._storage.fence(ledger, master_key, own))):
+            return code
+        if self._is_doubted(ledger) or self._guard.is_behind:
+            return code_of(Status.EUNKNOWNLEDGERSTATE, writing=True)
+        code = await self._taken(lambda own: self._storage.set_limbo(ledger, False, own))
+        if not code and self._limbo is not None and not self._is_doubted(ledger):
+            self._limbo.discard(ledger)
+        return code
+
+    def _is_doubted(self, ledger: int) -> bool:
+        return ledger in self._doubted or ledger in self._unasked
+
+    def trust_store(self, deleted: Sequence[int] = ()) -> Deferred[None]:
+        """To be asked in the turn before anything is forgotten: `MetaStore` unless the metadata store may be believed, that these are deleted, too."""
+        return Deferred.fromCoroutine(self._guard.trust_store(deleted))
+
+    def drop(self, ledger: int) -> None:
+        """Forgets a ledger that the metadata does not know any more."""
+        if self._limbo is not None:
+            self._limbo.discard(ledger)
+        self._unasked.discard(ledger)
+        self._storage.delete_ledger(ledger)
+
+    def stored_ledgers(self) -> "Deferred[array[int]]":
+        """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
+        return self._storage.stored_ledgers()
+
+    def idle_seconds(self, ledger: int) -> int:
+        """For so long at least no add of the ledger was taken here, counted from the start of the process."""
+        return self._storage.idle_seconds(ledger)
+
+    def drop_copy(self, ledger: int) -> None:
+        """Forgets the entries of a closed ledger that lives on elsewhere, not its fence; it may be copied here again."""
+        self._storage.drop_copy(ledger)
+
+    def _taken(self, hand_over: Callable[[tuple[Own, Own]], Status | None]) -> Deferred[int]:
+        """Hands something to the storage until it takes it; the Deferred gives the code."""
+        own = Own()
+
+        def attempt() -> None:
+            status = hand_over((own, own))
+            if status is None:
+                self._clock.callLater(AGAIN_S, attempt)
+            elif status is not Status.EOK:
+                own.done.callback(code_of(status, writing=True))
+
+        attempt()
+        return own.done

@@ -1,0 +1,364 @@
+"""
+Connections: bytes in, requests to the service, answers out.
+
+Knows: how one connection is read, paused and ended, and how many there may be.
+Does not know: what a request means (`service`), how it looks on the wire (`protocol.wire`).
+
+Safety: what one peer sends can close that peer's connection and no other, save that one which made us hold something for too
+long goes when all together make us hold too much.  That is bounded by four accounts: partial frames (one for each connection,
+with a deadline; `partial_bytes_max`), what waits for the journal (`connection_pending_bytes_max`, `pending_bytes_max`), answers
+that are not taken (`answers_bytes_max`; nothing more is read from such a peer), and reads in line (`reads`).
+"""
+
+from collections import deque
+from socket import IPPROTO_TCP, SO_KEEPALIVE, SOL_SOCKET, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_NODELAY, TCP_USER_TIMEOUT, socket
+from typing import Any, cast
+from typing import Protocol as Shape
+
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from quire.bookie.server.complaints import Complaints
+from quire.bookie.server.contract import ReadRequest, WriteRequest
+from quire.bookie.server.reads import FIRST_ANSWER_BYTES
+from quire.bookie.server.service import Service
+from quire.conf.bookie import BookieOptions
+from quire.metadata.store import ReactorTime, Timer
+from quire.protocol.wire import Requests
+
+# SPDX-License-Identifier: Apache-2.0
+
+SWEEP_S = 1.0  # how often deadlines are looked at
+PAUSE_ALARM_S = 2.0  # peers give up at 5 s
+CLOSE_S = 5.0  # how long a closing connection may take to flush its last answers
+RECEIVE_BYTES = 1 << 18  # taken from the socket at once; also the answers held before reading stops
+KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
+USER_TIMEOUT_MS = 30_000  # the kernel gives up on bytes that were not acknowledged for so long
+
+
+class Transport(Shape):
+    """What is used of Twisted's TCP transport, whose own interfaces carry no types."""
+
+    bufferSize: int
+
+    def write(self, data: bytes) -> None: ...
+
+    def getPeer(self) -> object: ...
+
+    def registerProducer(self, producer: object, streaming: bool) -> None: ...
+
+    def unregisterProducer(self) -> None: ...
+
+    def pauseProducing(self) -> None: ...
+
+    def resumeProducing(self) -> None: ...
+
+    def loseConnection(self) -> None: ...
+
+    def abortConnection(self) -> None: ...
+
+
+def peer_name(address: object) -> str:
+    """host:port of the other side, for log lines."""
+    host, port = getattr(address, "host", None), getattr(address, "port", None)
+    return f"{host}:{port}" if host is not None else str(address)
+
+
+class Connection(Protocol):
+    """One client.  As a producer of answers it is told by the transport when the peer does not take them."""
+
+    log = Logger()
+
+    def __init__(self, listener: "Listener") -> None:
+        self._listener = listener
+        self._service = listener.service
+        self._requests = Requests(listener.options.frame_bytes_max)
+        self.partial_bytes = 0  # of an unfinished frame
+        self._clock = listener.clock
+        self._reading = True
+        self.peer = "?"
+        self.alive = False
+        self.last_active = 0.0
+        self.partial_since: float | None = None
+        self.paused_since: float | None = None
+        self.paused_alarmed = False
+        self.choked = False  # the peer does not take its answers
+        self.owed_bytes = 0  # of answers, since it takes none
+        self.parked: deque[WriteRequest] = deque()  # what found no room, in order
+        self.pending_bytes = 0  # of what it sent and what waits
+        self.held: deque[ReadRequest] = deque()  # reads that wait for their turn
+        self.reads_under_way = 0
+        self.answer_bytes = FIRST_ANSWER_BYTES  # of the last answer with a body, or of one to come
+
+    def connectionMade(self) -> None:
+        self._wire = transport = cast(Transport, self.transport)
+        self.peer = peer_name(transport.getPeer())
+        self.alive = True
+        self.last_active = self._clock.seconds()
+        transport.bufferSize = RECEIVE_BYTES
+        if hasattr(transport, "getHandle"):  # a socket below it
+            socket_options(transport.getHandle())
+        transport.registerProducer(self, True)
+        self._listener.opened(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        if not self.alive:
+            return
+        now = self.last_active = self._clock.seconds()
+        requests = self._requests
+        found = requests.feed(data)
+        try:
+            self._service.serve(self, found)
+        except Exception:
+            # A half-served request must not be continued: this connection is over, the others go on.
+            self._listener.complaints.tell(self.peer, "faults of this bookie", "a request could not be served", Failure())  # type: ignore[no-untyped-call]
+            self.close()
+            return
+        if requests.failure is not None:
+            self._listener.malformed += 1
+            self._listener.complaints.tell(self.peer, "what they sent", str(requests.failure))
+            self.close()
+            return
+        partial_bytes = requests.held
+        if not partial_bytes:
+            self.partial_since = None
+        elif found or self.partial_since is None:
+            self.partial_since = now
+        if partial_bytes != self.partial_bytes:
+            self._listener.keeps(self, partial_bytes)
+
+    def send(self, data: bytes) -> None:
+        """Answers, whole frames.  Nothing happens once the connection is gone."""
+        if self.alive:
+            self._wire.write(data)
+            if self.choked:  # perhaps by these
+                self._listener.owes(self, len(data))
+
+    def pend(self, size: int) -> None:
+        """So much more, or less, of what it sent waits; stops reading at the bound."""
+        self.pending_bytes += size
+        self._flow()
+
+    def _flow(self) -> None:
+        """Reads from the peer unless it is choked or has too much that waits; after a stop, only below half the bound."""
+        options = self._listener.options
+        most = options.connection_pending_bytes_max
+        crowded = self.pending_bytes > 0 and self._service.parking.bytes >= options.pending_bytes_max
+        wanted = not self.choked and not crowded and self.pending_bytes < (most if self._reading else most // 2 + 1)
+        if wanted == self._reading or not self.alive:
+            return
+        self._reading = wanted
+        if wanted:
+            self.paused_since, self.paused_alarmed = None, False
+            if self.partial_since is not None:
+                self.partial_since = self._clock.seconds()
+            self._wire.resumeProducing()
+        else:
+            self.paused_since = self._clock.seconds()
+            self._listener.pauses += 1
+            self._wire.pauseProducing()
+
+    def close(self) -> None:
+        """Ends the connection after the answers already given are flushed, by force if that takes long."""
+        if not self.alive:
+            return
+        self.gone()
+        self._wire.unregisterProducer()
+        self._wire.loseConnection()
+        self._listener.closing(self)
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        self.gone()
+        self._wire.abortConnection()
+
+    def gone(self) -> None:
+        """Nothing more is served or sent."""
+        if self.alive:
+            self.alive = False
+            self._requests = Requests()  # a frame that was not whole will never be
+            self._service.lost(self)
+            self._listener.gone(self)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.gone()
+        self._listener.closed(self)
+
+    # IPushProducer: the transport's view of the answers
+
+    def pauseProducing(self) -> None:
+        if not self.choked:  # told again at each write
+            self.choked = True
+            self._listener.owes(self, RECEIVE_BYTES)
+            self._flow()
+
+    def resumeProducing(self) -> None:
+        self.choked = False
+        self._listener.took(self)
+        self._flow()
+        self._service.unchoked(self)
+
+    def stopProducing(self) -> None:
+        self.choked = True
+
+
+def socket_options(handle: socket) -> None:
+    """Small answers leave at once, and a peer that vanished is noticed by the kernel: there is no keepalive above TCP (wire spec 10.1)."""
+    handle.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+    for option, value in (
+        (TCP_NODELAY, 1),
+        (TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
+        (TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S),
+        (TCP_KEEPCNT, KEEPALIVE_COUNT),
+        (TCP_USER_TIMEOUT, USER_TIMEOUT_MS),
+    ):
+        handle.setsockopt(IPPROTO_TCP, option, value)
+
+
+class Listener(Factory):
+    """All connections of a bookie."""
+
+    log = Logger()
+    noisy = False
+
+    def __init__(self, clock: ReactorTime, options: BookieOptions, service: Service) -> None:
+        self.clock = clock
+        self.options = options
+        self.service = service
+        self.connections: set[Connection] = set()
+        self.accepted = 0
+        self.malformed = 0
+        self.pauses = 0
+        self.partial_bytes = 0  # of unfinished frames
+        self.complaints = Complaints(clock, self.log)
+        self._owed: dict[Connection, None] = {}  # who does not take its answers, longest first
+        self._partial_bytes_max = max(options.partial_bytes_max, 2 * options.frame_bytes_max)
+        self._too_much: Timer | None = None
+        self._open: set[Connection] = set()  # also those that only flush their last answers
+        self._drained: Deferred[None] | None = None
+        self._sweep = LoopingCall(self._look)
+        self._sweep.clock = cast(Any, clock)
+
+    def buildProtocol(self, addr: object) -> Connection:
+        return Connection(self)
+
+    def startFactory(self) -> None:
+        self._sweep.start(SWEEP_S, now=False)
+
+    def stopFactory(self) -> None:
+        if self._sweep.running:
+            self._sweep.stop()
+
+    def opened(self, connection: Connection) -> None:
+        """Counts a new connection; over the cap the one that was silent longest goes."""
+        self.accepted += 1
+        self._open.add(connection)
+        if len(self.connections) >= self.options.connections_max:
+            idle = min(self.connections, key=lambda other: other.last_active)
+            most = self.options.connections_max
+            self.complaints.tell(idle.peer, "their silence", f"more than {most} are open (connectionsMax) and it was silent longest")
+            idle.abort()
+        self.connections.add(connection)
+
+    def gone(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self.partial_bytes -= connection.partial_bytes
+        connection.partial_bytes = 0
+
+    def keeps(self, connection: Connection, size: int) -> None:
+        """
+        So much of an unfinished frame is kept now.  When that is too much altogether, those go whose frames have been unfinished longest; last those that
+        are not read from because what they sent waits: they can't finish.
+        """
+        if not connection.alive:
+            return
+        self.partial_bytes += size - connection.partial_bytes
+        connection.partial_bytes = size
+        if self.partial_bytes <= self._partial_bytes_max:
+            return
+        unfinished = [other for other in self.connections if other.partial_bytes]
+        unfinished.sort(key=lambda other: (other.paused_since is not None and not other.choked, other.partial_since or 0.0))
+        for other in unfinished:
+            if self.partial_bytes <= self._partial_bytes_max:
+                return
+            most = f"more than {self._partial_bytes_max} bytes of frames that are not whole"
+            self.complaints.tell(other.peer, "unfinished frames", f"{most} (partialFramesSizeMB), and its own has been so longest")
+            other.abort()
+
+    def owes(self, connection: Connection, size: int) -> None:
+        """So much more is not taken.  Who has taken nothing for the longest time goes when it is too much altogether, but not inside what is being done."""
+        connection.owed_bytes += size
+        self.service.reads.owed_bytes += size
+        self._owed.setdefault(connection)
+        if self.service.reads.owed_bytes > self.options.answers_bytes_max and self._too_much is None:
+            self._too_much = self.clock.callLater(0, self._end_owed)
+
+    def took(self, connection: Connection) -> None:
+        """A connection has taken its answers, or has ended."""
+        self.service.reads.owed_bytes -= connection.owed_bytes
+        connection.owed_bytes = 0
+        self._owed.pop(connection, None)
+
+    def _end_owed(self) -> None:
+        self._too_much = None
+        most = self.options.answers_bytes_max
+        while self.service.reads.owed_bytes > most:
+            longest = next(iter(self._owed))
+            reason = f"more than {most} bytes of answers are not taken (answersSizeMB), its own for the longest time"
+            self.complaints.tell(longest.peer, "answers not taken", reason)
+            self.took(longest)
+            longest.abort()
+
+    def closing(self, connection: Connection) -> None:
+        """A connection flushes its last answers; it gets so long for that."""
+        self.clock.callLater(CLOSE_S, self._force, connection)
+
+    def _force(self, connection: Connection) -> None:
+        if connection in self._open:
+            connection.abort()
+
+    def closed(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        self.took(connection)
+        if self._drained is not None and not self._open:
+            drained, self._drained = self._drained, None
+            drained.callback(None)
+
+    def close_all(self) -> Deferred[None]:
+        """Closes every connection; fires when all have ended (`CLOSE_S` at most)."""
+        drained: Deferred[None] = Deferred()
+        if not self._open:
+            drained.callback(None)
+            return drained
+        self._drained = drained
+        for connection in list(self.connections):
+            connection.close()
+        return drained
+
+    def _look(self) -> None:
+        """Ends connections whose frame has been partial for too long; tells of pauses that peers will take for death."""
+        self.complaints.sweep()
+        now = self.clock.seconds()
+        partial_s = self.options.partial_frame_ms_max / 1000
+        for connection in list(self.connections):
+            if connection.paused_since is not None:
+                if now - connection.paused_since >= PAUSE_ALARM_S and not connection.paused_alarmed:
+                    connection.paused_alarmed = True
+                    self.log.warn(
+                        "nothing was read from {peer} for {pause:.1f} s: {why}",
+                        peer=connection.peer,
+                        pause=now - connection.paused_since,
+                        why="it does not take its answers" if connection.choked else self._why_pending(connection),
+                    )
+            elif connection.partial_since is not None and now - connection.partial_since >= partial_s:
+                self.complaints.tell(connection.peer, "late frames", f"a frame was not whole after {partial_s:.0f} s")
+                connection.abort()
+
+    def _why_pending(self, connection: Connection) -> str:
+        own = f"{connection.pending_bytes} bytes of what it sent wait for the journal"
+        if connection.pending_bytes >= self.options.connection_pending_bytes_max // 2:
+            return f"{own} (connectionPendingSizeMB)"
+        return f"{own}, {self.service.parking.bytes} of all connections (pendingSizeMB)"

@@ -1,0 +1,173 @@
+"""
+Reads that wait for a ledger's last add confirmed to move (spec wire-protocol.md 6.6).
+
+Knows: when a poll is answered at once, what wakes one, and what it is answered.
+Does not know: connections beyond `Peer`, how a ledger's LAC comes about.
+
+A poll holds one timer; all polls of a ledger share one watcher.  Both go when the poll is answered or its connection ends.
+Safety: a poll is answered once.  Nothing but the end of its connection leaves it unanswered.
+"""
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+
+from quire.bookie.server.contract import LedgerView, Peer
+from quire.bookie.server.reads import Reads, then
+from quire.conf.bookie import BookieOptions
+from quire.metadata.store import ReactorTime, Timer
+from quire.protocol import wire
+from quire.protocol.errors import Status
+from quire.protocol.messages import LAST_ENTRY, Read, ReadReply
+
+# SPDX-License-Identifier: Apache-2.0
+
+NO_ENTRY = -1  # as the entry id of an answer without an entry
+WAIT_MS_MAX = 60_000  # an earlier answer than asked for is legal, and a peer that wants to wait for ever may ask again
+
+
+class Poll:
+    """One request that waits."""
+
+    __slots__ = ("peer", "request", "timer")
+
+    def __init__(self, peer: Peer, request: Read, timer: Timer) -> None:
+        self.peer = peer
+        self.request = request
+        self.timer = timer
+
+
+class Waiters:
+    """The polls of one ledger, and what the ledger looked like when the first of them came."""
+
+    __slots__ = ("explicit_lac", "fenced", "polls", "view", "watcher")
+
+    def __init__(self, view: LedgerView, explicit_lac: bytes | None, watcher: Callable[[], None]) -> None:
+        self.view = view
+        self.watcher = watcher
+        self.fenced = view.fenced
+        self.explicit_lac = explicit_lac
+        self.polls: list[Poll] = []
+
+
+class LongPolls:
+    """All polls of one bookie."""
+
+    def __init__(self, clock: ReactorTime, options: BookieOptions, reads: Reads) -> None:
+        self.waiting = 0
+        self._clock = clock
+        self._reads = reads
+        self._storage = reads.storage
+        self._most = options.long_polls_max
+        self._waiters: dict[int, Waiters] = {}
+        self._of_peer: dict[Peer, set[Poll]] = {}
+
+    def add(self, peer: Peer, request: Read) -> None:
+        """Answers a poll now or later."""
+        if request.timeout_ms is None:
+            self._answer(peer, request)
+        elif self._storage.ledger(request.ledger) is None:
+            # Unknown, or perhaps lost: the storage says which.
+            self._reads.follow(peer, request, then(self._storage.read(request.ledger, LAST_ENTRY), lambda found: self._unknown(peer, request, found)))
+        else:
+            self._reads.follow(peer, request, then(self._storage.lac(request.ledger), lambda lac: self._consider(peer, request, lac)))
+
+    def lost(self, peer: Peer) -> None:
+        """A connection has ended: its polls are forgotten."""
+        for poll in list(self._of_peer.get(peer, ())):
+            self._remove(poll)
+
+    def _unknown(self, peer: Peer, request: Read, found: bytes | Status) -> None:
+        if isinstance(found, Status):
+            self._reads.refuse(peer, request, found)
+        else:
+            self._answer(peer, request)
+
+    def _consider(self, peer: Peer, request: Read, lac: int) -> None:
+        view = self._storage.ledger(request.ledger)
+        assert request.previous_lac is not None
+        assert request.timeout_ms is not None
+        if view is None or lac > request.previous_lac or request.timeout_ms <= 0:
+            self._answer(peer, request)
+        elif self.waiting >= self._most:
+            self._reads.refuse(peer, request, Status.ETOOMANYREQUESTS)
+        elif peer.alive:
+            self._wait(peer, request, view)
+
+    def _wait(self, peer: Peer, request: Read, view: LedgerView) -> None:
+        ledger = request.ledger
+        waiters = self._waiters.get(ledger)
+        if waiters is None:
+            waiters = self._waiters[ledger] = Waiters(view, self._storage.explicit_lac(ledger), lambda: self._moved(ledger))
+            view.watch(waiters.watcher)
+        assert request.timeout_ms is not None
+        poll = Poll(peer, request, self._clock.callLater(min(request.timeout_ms, WAIT_MS_MAX) / 1000, lambda: self._expired(poll)))
+        waiters.polls.append(poll)
+        self._of_peer.setdefault(peer, set()).add(poll)
+        self.waiting += 1
+
+    def _remove(self, poll: Poll) -> None:
+        ledger = poll.request.ledger
+        of_peer = self._of_peer[poll.peer]
+        of_peer.discard(poll)
+        if not of_peer:
+            del self._of_peer[poll.peer]
+        waiters = self._waiters[ledger]
+        waiters.polls.remove(poll)
+        self.waiting -= 1
+        if poll.timer.active():
+            poll.timer.cancel()
+        if not waiters.polls:
+            del self._waiters[ledger]
+            waiters.view.unwatch(waiters.watcher)
+
+    def _expired(self, poll: Poll) -> None:
+        self._remove(poll)
+        self._answer(poll.peer, poll.request)
+
+    def _moved(self, ledger: int) -> None:
+        """Something happened to the ledger: its LAC rose, or it was fenced, deleted, or given an explicit LAC."""
+        waiters = self._waiters[ledger]
+        explicit_lac = self._storage.explicit_lac(ledger)
+        all_of_them = self._storage.ledger(ledger) is not waiters.view or waiters.view.fenced != waiters.fenced or explicit_lac != waiters.explicit_lac
+        waiters.fenced, waiters.explicit_lac = waiters.view.fenced, explicit_lac
+        lac = self._storage.lac(ledger)
+        for poll in list(waiters.polls):
+            assert poll.request.previous_lac is not None
+            advanced = not isinstance(lac, Deferred) and lac > poll.request.previous_lac
+            if advanced or all_of_them or isinstance(lac, Deferred):
+                self._remove(poll)
+                self._answer(poll.peer, poll.request, self._clock.seconds() if advanced and not all_of_them else None)
+
+    def _answer(self, peer: Peer, request: Read, moved_at: float | None = None) -> None:
+        """The wait is over.  `moved_at`: when an ordinary advance of the LAC ended it, seconds since the epoch."""
+        if not request.piggyback:
+            self._reads.in_turn(peer, request)
+        elif request.entry != LAST_ENTRY:
+            self._reads.refuse(peer, request, Status.EBADREQ)
+        else:
+            self._reads.follow(peer, request, then(self._storage.lac(request.ledger), lambda lac: self._piggyback(peer, request, lac, moved_at)))
+
+    def _piggyback(self, peer: Peer, request: Read, lac: int, moved_at: float | None) -> Deferred[None] | None:
+        """The LAC, with the entry behind the one that the reader knows of where it is here."""
+        assert request.previous_lac is not None
+        advanced = lac > request.previous_lac
+        if advanced and (peer.choked or not self._reads.room(peer)):  # the LAC alone will do: who does not take answers is read nothing for
+            peer.send(wire.answer(request, ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)))
+            return None
+        entry = request.previous_lac + 1 if advanced else LAST_ENTRY
+
+        def found(body: bytes | Status) -> None:
+            if not advanced and isinstance(body, Status):  # no entry at all, or no ledger any more
+                self._reads.refuse(peer, request, body)
+                return
+            reply = ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)
+            if advanced and isinstance(body, bytes) and not peer.choked:
+                reply.entry, reply.body = entry, body
+                reply.lac_time_ms = None if moved_at is None else int(moved_at * 1000)
+            data = wire.answer(request, reply)
+            if reply.body is not None:
+                peer.answer_bytes = len(data)
+            peer.send(data)
+
+        return then(self._storage.read(request.ledger, entry), found)

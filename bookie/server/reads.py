@@ -1,0 +1,204 @@
+"""
+Everything that reads: entries, batches, the last add confirmed, the list of entries.
+
+Knows: whose turn it is, and how what the storage found becomes an answer (spec wire-protocol.md 2.4, 3.5, 6.4, 8).
+Does not know: fences and long polls, which end in a read here; protocol versions.
+
+Reads that the cache answers are answered at once.  Those that wait for the disk do not block others; a connection has at
+most `READS_AT_ONCE` of them under way, fewer if its answers are large, and none is begun while it does not take its answers;
+the others wait in its line.  What recovery asks for (priority) overtakes the line, and twice as many may be under way.  A
+bookie whose lines are full says ETOOMANYREQUESTS, and the reader turns to the next replica.
+
+Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A connection
+that does not take its answers is owed no more than `OWED_BYTES_MAX` and one answer, and one answer where all together are owed
+`answers_bytes_max`: what was read beyond that is dropped, and read again when it takes them.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from quire.bookie.files import StorageError
+from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest, status_of
+from quire.bookie.server.counters import Tally
+from quire.conf.bookie import BookieOptions
+from quire.protocol import wire
+from quire.protocol.errors import Status
+from quire.protocol.messages import LAST_ENTRY, BatchRead, BatchReply, LacReply, ListEntries, ListReply, Read, ReadLac, ReadReply, Reply
+
+# SPDX-License-Identifier: Apache-2.0
+
+READS_AT_ONCE = 64  # of one connection
+READS_AT_ONCE_MIN = 2  # however large the answers
+FIRST_ANSWER_BYTES = 1 << 20  # how large a connection's answers are taken to be before one is known
+ANSWERS_BYTES_AHEAD = 4 << 20  # read for one connection at once, save that `READS_AT_ONCE_MIN` answers may be larger
+OWED_BYTES_MAX = 8 << 20  # to one connection, and one answer; so what an ordinary reader asked for is not dropped
+ENTRIES_UNLIMITED = (1 << 31) - 1  # stands for "count max <= 0" in a batch read
+
+
+def then(found: object, use: Callable[[Any], Deferred[None] | None]) -> Deferred[None] | None:
+    """Uses a result at once (and gives None, unless `use` has to wait), or when it comes."""
+    if isinstance(found, Deferred):
+        return cast("Deferred[None]", found.addCallback(use))
+    return use(found)
+
+
+class Reads:
+    """All reads of one bookie."""
+
+    log = Logger()
+
+    def __init__(self, options: BookieOptions, storage: LedgerStorage, tally: Tally) -> None:
+        self.storage = storage
+        self.waiting = 0  # under way or in line, all connections
+        self.owed_bytes = 0  # of answers that are not taken, all connections; the listener counts them
+        self._tally = tally
+        self._waiting_max = options.reads_pending_max or sys.maxsize
+        self._batch_bytes_max = options.batch_read_bytes_max
+        self._owed_bytes_max = options.answers_bytes_max
+        self._start: dict[type, Callable[[Any, Any], Deferred[None] | None]] = {
+            Read: self._read,
+            BatchRead: self._batch,
+            ReadLac: self._lac,
+            ListEntries: self._list,
+        }
+
+    def in_turn(self, peer: Peer, request: ReadRequest) -> None:
+        """Begins a read, or puts it in its connection's line, or refuses it."""
+        if not peer.alive:
+            return
+        if peer.choked or (peer.held and not request.priority) or not self.room(peer, 2 if request.priority else 1):
+            if self.waiting >= self._waiting_max:
+                self._tally.reads_rejected += 1
+                self.refuse(peer, request, Status.ETOOMANYREQUESTS)
+            else:
+                self.waiting += 1
+                (peer.held.appendleft if request.priority else peer.held.append)(request)
+            return
+        self._begin(peer, request)
+
+    def room(self, peer: Peer, times: int = 1) -> bool:
+        """Whether one more read of a connection may be under way, with `times` the ordinary limits."""
+        under_way = peer.reads_under_way
+        if under_way < READS_AT_ONCE_MIN * times:
+            return True
+        return under_way < READS_AT_ONCE * times and under_way * peer.answer_bytes < ANSWERS_BYTES_AHEAD * times
+
+    def advance(self, peer: Peer) -> None:
+        """A connection can take more: its line moves on."""
+        held = peer.held
+        while held and peer.alive and not peer.choked and self.room(peer):
+            self.waiting -= 1
+            self._begin(peer, held.popleft())
+
+    def lost(self, peer: Peer) -> None:
+        """A connection has ended; its line is dropped."""
+        self.waiting -= len(peer.held)
+        peer.held.clear()
+
+    def answer(self, peer: Peer, request: ReadRequest, reply: Reply) -> int:
+        """Sends an answer with a body and gives its length; 0: too much is not taken already, so the read is the next one of its line again."""
+        if peer.owed_bytes >= OWED_BYTES_MAX or (peer.choked and self.owed_bytes >= self._owed_bytes_max):
+            if peer.alive:
+                self._tally.reads_again += 1
+                self.waiting += 1
+                peer.held.appendleft(request)
+            return 0
+        data = wire.answer(request, reply)
+        peer.answer_bytes = len(data)
+        peer.send(data)
+        return len(data)
+
+    def refuse(self, peer: Peer, request: ReadRequest, status: Status) -> None:
+        self._tally.refusals += 1
+        peer.send(wire.refusal(request, status))
+
+    def follow(self, peer: Peer, request: ReadRequest, under_way: Deferred[None] | None) -> None:
+        """Counts a read that waits for the disk until it has ended; a failure of it is answered and told."""
+        if under_way is None:
+            return
+        peer.reads_under_way += 1
+        self.waiting += 1
+        under_way.addErrback(self._failed, peer, request)
+        under_way.addBoth(self._ended, peer)
+
+    def _begin(self, peer: Peer, request: ReadRequest) -> None:
+        try:
+            under_way = self._start[type(request)](peer, request)
+        except (StorageError, OSError):  # the ledger's row can't be read
+            self._failed(Failure(), peer, request)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
+            return
+        self.follow(peer, request, under_way)
+
+    def _failed(self, failure: Failure, peer: Peer, request: ReadRequest) -> None:
+        self.log.failure("{operation} of ledger {ledger} failed", failure, operation=type(request).__name__, ledger=request.ledger)
+        self.refuse(peer, request, status_of(failure.value))
+
+    def _ended(self, _: object, peer: Peer) -> None:
+        peer.reads_under_way -= 1
+        self.waiting -= 1
+        self.advance(peer)
+
+    def _read(self, peer: Peer, request: Read) -> Deferred[None] | None:
+        self._tally.reads += 1
+        return then(self.storage.read(request.ledger, request.entry), lambda found: self._found(peer, request, found))
+
+    def _found(self, peer: Peer, request: Read, found: bytes | Status) -> Deferred[None] | None:
+        if isinstance(found, Status):
+            self.refuse(peer, request, found)
+            return None
+
+        def with_lac(lac: int | None) -> None:
+            if self.answer(peer, request, ReadReply(Status.EOK, request.ledger, request.entry, found, lac)):
+                self._tally.read_entries += 1
+                self._tally.read_bytes += len(found)
+
+        if request.txn is None or request.fence:  # V2 has no field for the LAC; a fencing read's answer leaves it out
+            with_lac(None)
+            return None
+        return then(self.storage.lac(request.ledger), with_lac)
+
+    def _batch(self, peer: Peer, request: BatchRead) -> Deferred[None] | None:
+        self._tally.batch_reads += 1
+        count_max = request.count_max if request.count_max > 0 else ENTRIES_UNLIMITED
+        bytes_max = min(request.bytes_max, self._batch_bytes_max)
+        found = self.storage.read_run(request.ledger, request.first, count_max, bytes_max)
+        if isinstance(found, Deferred):
+            peer.answer_bytes = bytes_max  # until it is known
+        return then(found, lambda bodies: self._found_batch(peer, request, bodies))
+
+    def _found_batch(self, peer: Peer, request: BatchRead, found: list[bytes] | Status) -> None:
+        if isinstance(found, Status):
+            self.refuse(peer, request, found)
+            return
+        size = self.answer(peer, request, BatchReply(Status.EOK, request.ledger, request.first, request.request_id, found))
+        if size:
+            self._tally.read_entries += len(found)
+            self._tally.read_bytes += size
+
+    def _lac(self, peer: Peer, request: ReadLac) -> Deferred[None] | None:
+        return then(self.storage.read(request.ledger, LAST_ENTRY), lambda last: self._found_lac(peer, request, last))
+
+    def _found_lac(self, peer: Peer, request: ReadLac, last: bytes | Status) -> None:
+        """Each part that is there.  A ledger that may have lost entries, or can't be read, never says that there are none."""
+        lac_body = self.storage.explicit_lac(request.ledger)
+        if isinstance(last, bytes):
+            reply = LacReply(Status.EOK, request.ledger, request.txn, lac_body, last)
+        elif last not in (Status.ENOENTRY, Status.ENOLEDGER):
+            reply = LacReply(last, request.ledger, request.txn, lac_body)
+        else:
+            reply = LacReply(Status.ENOENTRY if lac_body is None else Status.EOK, request.ledger, request.txn, lac_body)
+        self.answer(peer, request, reply)
+
+    def _list(self, peer: Peer, request: ListEntries) -> Deferred[None] | None:
+        return then(self.storage.entries(request.ledger), lambda found: self._found_list(peer, request, found))
+
+    def _found_list(self, peer: Peer, request: ListEntries, found: bytes | Status) -> None:
+        if isinstance(found, Status):
+            self.refuse(peer, request, found)
+        else:
+            self.answer(peer, request, ListReply(Status.EOK, request.ledger, request.txn, found))

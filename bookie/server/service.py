@@ -1,0 +1,306 @@
+"""
+What a bookie does with each request: checks in the protocol's order, the storage's answer, the reply.
+
+Knows: every operation (spec wire-protocol.md 3.5, 6, 7, 9) and the order of checks (7.5).
+Does not know: sockets (`listener`), bytes of messages (`protocol.wire`), disks (`storage`), when a bookie is read-only
+(`bookie` tells it), how reads and polls wait (`reads`, `long_poll`, `parking`).
+
+Safety:
+- an add, a fence, an explicit LAC and a force are answered when the storage hands their token back, never before;
+- a fencing read reads after its fence is on disk, and is answered after that, negatives included (architecture.md 4.1);
+- adds of one connection reach the storage in the order they came, save that recovery and priority overtake parked ones.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from twisted.logger import Logger
+
+from quire.bookie.files import StorageError
+from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest, status_of
+from quire.bookie.server.counters import Tally
+from quire.bookie.server.long_poll import LongPolls
+from quire.bookie.server.parking import REQUEST_BYTES, Parking
+from quire.bookie.server.reads import Reads
+from quire.conf.bookie import BookieOptions
+from quire.metadata.store import ReactorTime
+from quire.protocol import wire
+from quire.protocol.errors import OK, Status
+from quire.protocol.messages import (
+    BOOKIE_ID,
+    FREE_DISK,
+    TOTAL_DISK,
+    AddRun,
+    Auth,
+    AuthReply,
+    BatchRead,
+    BookieInfo,
+    Force,
+    InfoReply,
+    ListEntries,
+    Read,
+    ReadLac,
+    Request,
+    StartTls,
+    Unserved,
+    WriteLac,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+V2_VERSION_MAX = 2
+V3_VERSION = 3
+LEDGER_ID_END = (1 << 63) - 1  # this id is refused everywhere (architecture.md 4.2)
+KEY_BYTES_MAX = 64  # of a master key; every known client's has 20
+LAC_BODY_BYTES_MIN, LAC_BODY_BYTES_MAX = 16, 64  # known clients': 16 and a digest of 20 at most
+AUTH_DISABLED = "AuthDisabledPlugin"
+
+Token = tuple[Peer, AddRun | Read | BatchRead | WriteLac | Force | Own]  # what the storage is handed and hands back
+
+
+def spoken(version: int, is_v2: bool) -> bool:
+    """Whether a request's protocol version is one that is served; otherwise EBADVERSION."""
+    return 0 <= version <= V2_VERSION_MAX if is_v2 else version == V3_VERSION
+
+
+class Service:
+    """All operations of one bookie."""
+
+    log = Logger()
+
+    def __init__(self, clock: ReactorTime, options: BookieOptions, storage: LedgerStorage, bookie: str | None = None) -> None:
+        """`bookie`: the id that is told to whoever asks."""
+        self.storage = storage
+        self._bookie = bookie
+        self.tally = Tally()
+        self.read_only = False
+        self.high_priority_writes = True  # whether a read-only bookie has room for what ledger recovery writes
+        self.reads = Reads(options, storage, self.tally)
+        self.long_polls = LongPolls(clock, options, self.reads)
+        self.parking = Parking(self._admit)
+        self._operations: dict[type, Callable[[Any, Any], None]] = {
+            AddRun: self._add,
+            Read: self._read,
+            BatchRead: self._batch_read,
+            WriteLac: self._write_lac,
+            ReadLac: self._read_lac,
+            ListEntries: self._list,
+            Force: self._force,
+            BookieInfo: self._info,
+            Auth: self._auth,
+            StartTls: self._refuse_as_bad,
+            Unserved: self._refuse_as_bad,
+        }
+        storage.durable = self.durable
+        storage.relieved = self.parking.relieved
+
+    def serve(self, peer: Peer, requests: Iterable[Request]) -> None:
+        """All requests of one arrival, in order.  One for a ledger whose row can't be read gets EIO."""
+        operations = self._operations
+        for request in requests:
+            try:
+                operations[type(request)](peer, request)
+            except (StorageError, OSError) as error:
+                self.log.error("{operation}: {error}", operation=type(request).__name__, error=str(error))
+                self.refuse(peer, request, status_of(error))
+
+    def unchoked(self, peer: Peer) -> None:
+        """A connection takes its answers again."""
+        self.reads.advance(peer)
+
+    def lost(self, peer: Peer) -> None:
+        """A connection has ended: what waits for it is dropped; what the storage has taken stays."""
+        self.parking.lost(peer)
+        self.reads.lost(peer)
+        self.long_polls.lost(peer)
+
+    def refuse(self, peer: Peer, request: Request, status: Status) -> None:
+        self.tally.refusals += 1
+        peer.send(wire.refusal(request, status))
+
+    # -- what waits for the journal
+
+    def _add(self, peer: Peer, run: AddRun) -> None:
+        tally = self.tally
+        tally.add_runs += 1
+        tally.add_entries += len(run.bodies)
+        if peer.parked and not (run.recovery or run.priority):
+            self.parking.park(peer, run)  # behind those that came before it
+        elif not self._admit_add(peer, run):
+            self.parking.park(peer, run)
+
+    def _admit(self, peer: Peer, request: WriteRequest) -> bool:
+        """Hands what was parked to the storage, or answers it; False: there is no room now, and nothing was done."""
+        return self._admit_add(peer, request) if type(request) is AddRun else self._admit_lac(peer, cast(WriteLac, request))
+
+    def _admit_add(self, peer: Peer, run: AddRun) -> bool:
+        status: Status | None
+        if not spoken(run.version, run.txns is None):
+            status = Status.EBADVERSION
+        elif self.read_only and not (run.priority and self.high_priority_writes):
+            status = Status.EREADONLY
+        elif run.malformed or not 0 <= run.ledger < LEDGER_ID_END or run.first < 0:
+            status = Status.EBADREQ
+        elif len(run.master_key) > KEY_BYTES_MAX:
+            status = Status.EUA
+        else:
+            try:
+                status = self.storage.add(run, (peer, run))
+            except (StorageError, OSError) as error:
+                self.log.error("add to ledger {ledger}: {error}", ledger=run.ledger, error=str(error))
+                status = status_of(error)
+            if status is Status.EOK:
+                return True
+            if status is None:
+                return False
+        self.tally.adds_refused += len(run.bodies)
+        peer.send(wire.add_acks(run, status))
+        return True
+
+    def durable(self, tokens: list[object]) -> None:
+        """One synced group: all answers of a connection leave in one write."""
+        answers: dict[Peer, list[bytes]] = {}
+        fenced: list[tuple[Peer, Read | BatchRead]] = []
+        owned: list[Own] = []
+        add_acks, done = wire.add_acks, Status.EOK
+        for peer, request in cast(list[Token], tokens):
+            if type(request) is AddRun:
+                data = add_acks(request, done)
+            elif isinstance(request, (Read, BatchRead)):
+                fenced.append((peer, request))
+                continue
+            elif type(request) is Own:
+                owned.append(request)
+                continue
+            else:
+                data = wire.refusal(request, done)
+                if type(request) is Force:
+                    self.parking.pend(peer, -REQUEST_BYTES)
+            if peer in answers:
+                answers[peer].append(data)
+            else:
+                answers[peer] = [data]
+        for peer, parts in answers.items():
+            peer.send(parts[0] if len(parts) == 1 else b"".join(parts))
+        for peer, request in fenced:
+            self.parking.pend(peer, -REQUEST_BYTES)
+            self.reads.in_turn(peer, request)
+        for own in owned:
+            own.done.callback(OK)
+
+    def _write_lac(self, peer: Peer, request: WriteLac) -> None:
+        self.tally.lac_writes += 1
+        if peer.parked or not self._admit_lac(peer, request):
+            self.parking.park(peer, request)
+
+    def _admit_lac(self, peer: Peer, request: WriteLac) -> bool:
+        body = request.body
+        status: Status | None
+        if not spoken(request.version, is_v2=False):
+            status = Status.EBADVERSION
+        elif self.read_only:
+            status = Status.EREADONLY
+        elif not LAC_BODY_BYTES_MIN <= len(body) <= LAC_BODY_BYTES_MAX or not 0 <= (ledger := int.from_bytes(body[:8], "big", signed=True)) < LEDGER_ID_END:
+            status = Status.EBADREQ
+        elif len(request.master_key) > KEY_BYTES_MAX:
+            status = Status.EUA
+        else:
+            try:
+                status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
+            except (StorageError, OSError) as error:
+                self.log.error("explicit LAC of ledger {ledger}: {error}", ledger=ledger, error=str(error))
+                status = status_of(error)
+            if status is Status.EOK:
+                return True
+            if status is None:
+                return False
+        self.refuse(peer, request, status)
+        return True
+
+    def _force(self, peer: Peer, request: Force) -> None:
+        self.tally.forces += 1
+        if self._current(peer, request):
+            self._take(peer, request, lambda token: self.storage.force(request.ledger, token))
+
+    def _take(self, peer: Peer, request: Read | BatchRead | Force, take: Callable[[Token], Status]) -> None:
+        """Hands what finds room always to the storage, and refuses it if the storage does; in the account from here until its token comes back."""
+        self.parking.pend(peer, REQUEST_BYTES)
+        status = Status.EIO
+        try:
+            status = take((peer, request))
+        finally:
+            if status is not Status.EOK:
+                self.parking.pend(peer, -REQUEST_BYTES)
+        if status is not Status.EOK:
+            self.refuse(peer, request, status)
+
+    # -- reads
+
+    def _read(self, peer: Peer, request: Read) -> None:
+        if not spoken(request.version, request.txn is None):
+            self.refuse(peer, request, Status.EBADVERSION)
+        elif request.master_key and len(request.master_key) > KEY_BYTES_MAX:
+            self.refuse(peer, request, Status.EUA)
+        elif request.fence:
+            self._fence(peer, request)
+        elif request.previous_lac is not None:
+            self.tally.long_polls += 1
+            self.long_polls.add(peer, request)
+        else:
+            self.reads.in_turn(peer, request)
+
+    def _batch_read(self, peer: Peer, request: BatchRead) -> None:
+        if not spoken(request.version, is_v2=True):
+            self.refuse(peer, request, Status.EBADVERSION)
+        elif request.master_key and len(request.master_key) > KEY_BYTES_MAX:
+            self.refuse(peer, request, Status.EUA)
+        elif request.fence:
+            self._fence(peer, request)
+        else:
+            self.reads.in_turn(peer, request)
+
+    def _fence(self, peer: Peer, request: Read | BatchRead) -> None:
+        """The read itself follows when the fence is on disk: every add accepted before it is visible to the read."""
+        self.tally.fences += 1
+        key = request.master_key
+        if not key:
+            self.refuse(peer, request, Status.EUA)
+        elif not 0 <= request.ledger < LEDGER_ID_END:
+            self.refuse(peer, request, Status.EBADREQ)
+        else:
+            self._take(peer, request, lambda token: self.storage.fence(request.ledger, key, token))
+
+    def _read_lac(self, peer: Peer, request: ReadLac) -> None:
+        self.tally.lac_reads += 1
+        if self._current(peer, request):
+            self.reads.in_turn(peer, request)
+
+    def _list(self, peer: Peer, request: ListEntries) -> None:
+        self.tally.lists += 1
+        if self._current(peer, request):
+            self.reads.in_turn(peer, request)
+
+    # -- the rest
+
+    def _info(self, peer: Peer, request: BookieInfo) -> None:
+        if not self._current(peer, request):
+            return
+        wanted = request.requested
+        total, free = self.storage.disk_usage() if wanted & (TOTAL_DISK | FREE_DISK) else (0, 0)
+        total_told, free_told = total if wanted & TOTAL_DISK else None, free if wanted & FREE_DISK else None
+        reply = InfoReply(Status.EOK, request.txn, total_told, free_told, self._bookie if wanted & BOOKIE_ID else None)
+        peer.send(wire.answer(request, reply))
+
+    def _auth(self, peer: Peer, request: Auth) -> None:
+        """Every connection is authenticated from the start here; whoever asks is told so (spec wire-protocol.md 9.2)."""
+        peer.send(wire.answer(request, AuthReply(AUTH_DISABLED, b"", Status.EOK, request.txn)))
+
+    def _refuse_as_bad(self, peer: Peer, request: StartTls | Unserved) -> None:
+        self.refuse(peer, request, Status.EBADREQ)
+
+    def _current(self, peer: Peer, request: ReadLac | ListEntries | Force | BookieInfo) -> bool:
+        """Whether a V3 request says that it is V3; otherwise it has been refused."""
+        if spoken(request.version, is_v2=False):
+            return True
+        self.refuse(peer, request, Status.EBADVERSION)
+        return False

@@ -1,0 +1,412 @@
+"""
+The checkpoint: what is in memory becomes durable outside the journal, then the journal gives back its segments.
+
+Order (architecture.md 3).  In one reactor turn: take the last synced place of every journal, swap the halves of the write cache, take the changed
+ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger table written and synced, the mark written, segments freed.
+
+Mark: file `quire.mark` in each ledger directory's `current/`, big-endian, replaced whole (temporary file, sync, rename, directory sync):
+
+    0       4   "QMRK"
+    4       4   version 1
+    8       4   number of journals
+    12      16  for each journal: sequence and position of the first group that must be replayed
+    …       4   CRC32C of all before it
+
+Knows: that order.  Does not know: how directories store, who asks for a checkpoint.
+Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the
+half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped, and soon where something
+was only not begun (`NotBegun`); a failed sync is final for its directory, which is given up: that is written down in the others before the
+journal frees what was meant for it.
+"""
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from crc32c import crc32c
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from quire.bookie.directory import notes
+from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
+from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, DESCRIPTORS, FULL, Files, NotBegun, StorageError
+from quire.bookie.journal.format import START, Place
+from quire.bookie.journal.writer import Journal
+from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
+from quire.bookie.storage.workers import Workers
+from quire.bookie.storage.write_cache import Half, WriteCache, release
+from quire.metadata.store import pause
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+MARK = "quire.mark"
+MARK_MAGIC = b"QMRK"
+MARK_HEAD = struct.Struct(">4sII")
+SPARE_BYTES = 16 << 20  # of a disk that a flush leaves free, for what the index writes when it likes
+PLACE = struct.Struct(">QQ")
+SUM = struct.Struct(">I")
+
+
+def encode_mark(places: Sequence[Place]) -> bytes:
+    data = MARK_HEAD.pack(MARK_MAGIC, 1, len(places)) + b"".join(PLACE.pack(*place) for place in places)
+    return data + SUM.pack(crc32c(data))
+
+
+def decode_mark(path: str, data: bytes) -> list[Place]:
+    """Raises `StorageError` that names the file."""
+    if len(data) < MARK_HEAD.size + SUM.size:
+        raise StorageError(f"{path}: {len(data)} bytes are too few for a mark")
+    magic, version, count = MARK_HEAD.unpack_from(data)
+    if magic != MARK_MAGIC or version != 1:
+        raise StorageError(f"{path}: not a mark of version 1")
+    if len(data) != MARK_HEAD.size + count * PLACE.size + SUM.size or SUM.unpack_from(data, len(data) - SUM.size)[0] != crc32c(data[: -SUM.size]):
+        raise StorageError(f"{path}: the mark is damaged (its checksum or its length is wrong)")
+    return [Place(*PLACE.unpack_from(data, MARK_HEAD.size + index * PLACE.size)) for index in range(count)]
+
+
+def read_mark(files: Files, directory: str) -> list[Place] | None:
+    """The mark of a ledger directory (`<dir>/current`); None when it has none."""
+    path = os.path.join(directory, MARK)
+    data = files.read_file(path)
+    return None if data is None else decode_mark(path, data)
+
+
+def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> list[Place] | None:
+    """
+    For each journal where a replay begins: the lowest of all directories' marks; None: with all that is there.  `marks`: of each ledger directory
+    (`<dir>/current`) that missed nothing, its mark if it has one.  `StorageError` when one is of more journals.
+    """
+    for directory, mark in marks:
+        if mark is not None and len(mark) > journals:
+            raise StorageError(f"{directory}: the mark names {len(mark)} journals, but {journals} are configured; give all of them")
+    known = [mark for _directory, mark in marks if mark is not None]
+    if len(known) < len(marks) or not known:
+        return None
+    places = []
+    for number in range(journals):
+        have = [mark[number] for mark in known if number < len(mark)]
+        places.append(min(have) if len(have) == len(known) else START)
+    return places
+
+
+class Work:
+    """What one checkpoint makes durable."""
+
+    __slots__ = ("changes", "deleted", "half", "places", "stored")
+
+    def __init__(self, places: list[Place], half: Half, changes: Changes, deleted: set[int]) -> None:
+        self.places = places
+        self.half = half
+        self.changes = changes
+        self.deleted = deleted
+        self.stored: set[int] = set()  # numbers of the directories that have their share, though perhaps not durably
+
+    @property
+    def empty(self) -> bool:
+        return not (self.half.ledgers or self.changes or self.deleted)
+
+
+class Checkpoints:
+    """Makes checkpoints, one at a time.  All methods but `_store` belong to the reactor thread."""
+
+    def __init__(
+        self,
+        files: Files,
+        workers: Workers,
+        journals: Sequence[Journal],
+        cache: WriteCache,
+        ledgers: Ledgers,
+        directories: Sequence[LedgerDirectory],
+        clock: Any,
+    ) -> None:
+        """`journals` and `directories` may be filled later, before the first checkpoint."""
+        self.marks: list[Place] | None = None  # what the marks on disk say, where all say the same
+        self.deleted: set[int] = set()  # deleted since the last checkpoint began
+        self.failure: str | None = None  # final: no checkpoint can be made any more
+        self.blocked: str | None = None  # a directory is full, or something is short; the next try may succeed
+        self.running = False
+        self.taken = 0  # checkpoints begun
+        self.done = self.bytes_written = self.entries = 0
+        self.finished: Callable[[], None] = lambda: None  # after each one, made or failed
+        self._files = files
+        self._workers = workers
+        self._journals = journals
+        self._cache = cache
+        self._ledgers = ledgers
+        self._directories = directories
+        self._clock = clock
+        self._work: Work | None = None  # taken and not yet durable
+        self._waiters: list[Deferred[None]] = []
+        self._turns: list[Deferred[None]] = []
+        self.gave_up: Callable[[int, LedgerDirectory], None] = lambda number, directory: None  # a directory failed, and others go on
+        self.behind: list[str] = []  # directories that were given up in an earlier run and are back; what they missed is not in limbo yet
+        self._told: set[int] = set()
+        self._noted: list[str] = []
+
+    def deleting(self, ledger: int) -> bool:
+        """Whether the index may still hold rows of this ledger from before it was deleted."""
+        return ledger in self.deleted or (self._work is not None and ledger in self._work.deleted)
+
+    def run(self) -> "Deferred[None]":
+        """Makes a checkpoint that covers all that came before this call.  Fails with `StorageError` or `OSError`."""
+        waiter: Deferred[None] = Deferred()
+        if self.running:
+            # One that runs took its share earlier, so another follows it.
+            self._waiters.append(waiter)
+            return waiter
+        self.running = True
+        self._make().addCallbacks(waiter.callback, waiter.errback)
+        return waiter
+
+    def _make(self) -> "Deferred[None]":
+        return Deferred.fromCoroutine(self._checkpoint())
+
+    async def _checkpoint(self) -> None:
+        try:
+            if self.failure is not None:
+                raise StorageError(self.failure)
+            if self._work is not None:
+                await self._settle(self._work)  # what failed before goes first
+            work = self._work = self._take()
+            await self._settle(work)
+            for _ in self._ledgers.evict(self._cache.holds):
+                await self._workers.run(self._workers.pause)  # others get a turn
+        finally:
+            self._over()
+
+    def _over(self) -> None:
+        """A checkpoint, or what runs instead of one, has ended."""
+        self.running = False
+        if self._turns:
+            self.running = True
+            self._turns.pop(0).callback(None)
+        elif self._waiters:
+            waiters, self._waiters = self._waiters, []
+            again = self.run()
+            for waiter in waiters:
+                again.addCallbacks(_succeed, _fail, callbackArgs=(waiter,), errbackArgs=(waiter,))
+            again.addErrback(lambda failure: None)  # each waiter was told
+        self.finished()
+
+    def alone(self, directory: LedgerDirectory, job: Callable[..., T], *args: Any) -> "Deferred[T]":
+        """Does a short job in one directory on the storage pool, between two checkpoints.  Fails as it does; `SyncFailed` is final for the directory."""
+        turn: Deferred[None] = Deferred()
+        if self.running:
+            self._turns.append(turn)
+        else:
+            self.running = True
+            turn.callback(None)
+        return Deferred.fromCoroutine(self._alone(turn, directory, job, args))
+
+    async def _alone(self, turn: "Deferred[None]", directory: LedgerDirectory, job: Callable[..., T], args: tuple[Any, ...]) -> T:
+        await turn
+        try:
+            fault = self.failure or directory.fault
+            if fault is not None:
+                raise StorageError(fault)
+            return await self._workers.run(job, *args)
+        except SyncFailed as error:
+            if not self.give_up(directory, str(error)):
+                self.failure = str(error)
+            raise
+        finally:
+            self._over()
+
+    def _take(self) -> Work:
+        """In one turn: places first, for whatever is synced now is in the half taken next."""
+        self.taken += 1
+        places = [journal.synced for journal in self._journals]
+        half = self._cache.swap()
+        changes = self._ledgers.take_dirty()
+        deleted, self.deleted = self.deleted, set()
+        return Work(places, half, changes, deleted)
+
+    async def _settle(self, work: Work) -> None:
+        stuck = any(directory.fault is None and directory.is_stuck for directory in self._directories)
+        if stuck or not (work.empty and work.places == self.marks):
+            try:
+                await self._stored(work)
+            except StorageError as error:
+                self.failure = str(error)
+                raise
+            except NotBegun as error:
+                self.blocked = f"no checkpoint could be begun: {error}"
+                raise
+            except OSError as error:
+                if error.errno in FULL:
+                    self.blocked = f"a ledger directory is full: {error}"
+                else:
+                    self.failure = f"flush failed: {error}"
+                raise
+            except Exception as error:  # a bug: trying again would meet it again, for ever and unsaid
+                self.failure = f"flush failed: {error!r}"
+                raise
+            self.done += 1
+        self._settled(work)
+
+    async def _stored(self, work: Work) -> None:
+        tries = 0
+        while True:
+            try:
+                await self._workers.run(self._store, work)
+            except NotBegun:
+                tries += 1
+                if tries == AGAIN_TRIES:
+                    raise
+            else:
+                return
+            await pause(self._clock, AGAIN_SECONDS)
+
+    def make_now(self) -> None:
+        """A checkpoint in the caller, at a start, before any thread runs.  Raises `StorageError`, `OSError`; then the start fails."""
+        work = self._take()
+        self._store(work)
+        self._settled(work)
+
+    def _settled(self, work: Work) -> None:
+        """All of it is durable, save what was meant for a directory that was given up."""
+        self.tell_given_up()
+        self.blocked = None
+        self.marks = work.places
+        self._work = None
+        self._cache.drop()
+        # Off the reactor thread, in slices; what is read from it meanwhile was taken out before.
+        self._workers.spawn(partial(release, work.half.ledgers, self._workers.pause))
+        self._ledgers.settled()
+        self._gone(work.deleted)
+
+    def _gone(self, deleted: Iterable[int]) -> None:
+        """The index has no rows of these from before they were deleted; what it has is of new ledgers with the same ids."""
+        for ledger in deleted:
+            state = self._ledgers.states.get(ledger)
+            if state is not None and ledger not in self.deleted:
+                state.index_stale = False
+
+    def spill(self, bytes_max: int) -> None:
+        """
+        At a start: what is in memory goes to the directories, not yet durably.  While they are full, less than `bytes_max` of it stays where it
+        is, so that the bookie can start and serve.  Raises `StorageError`, `OSError`.
+        """
+        half = self._cache.active
+        try:
+            for directory in self._directories:
+                self._in(directory, self._room, directory, half)
+        except OSError as error:
+            if error.errno in FULL and half.bytes < bytes_max:
+                return
+            raise
+        deleted, self.deleted = self.deleted, set()  # now, or the checkpoint would remove what is written here of new ledgers with the same ids
+        self._cache.swap()
+        for directory, (ledgers, gone) in zip(self._directories, self._shares(half, deleted), strict=True):
+            self._in(directory, self._write, directory, ledgers, gone, half)
+        self.entries += half.entries
+        self._cache.drop()
+        self._gone(deleted)
+        self.tell_given_up()
+
+    def _store(self, work: Work) -> None:
+        """On the storage pool."""
+        rows = rows_of(work.changes)
+        count = len(self._directories)
+        shares = self._shares(work.half, work.deleted)
+        for number, directory in enumerate(self._directories):
+            if number not in work.stored:
+                self._in(directory, self._room, directory, work.half)
+                self._in(directory, self._write, directory, *shares[number], work.half)
+                self._in(directory, directory.store_rows, {ledger: row for ledger, row in rows.items() if ledger % count == number})
+                work.stored.add(number)
+        self.entries += work.half.entries
+        for directory in self._directories:
+            self._in(directory, directory.sync)
+        mark = encode_mark(work.places)
+        for directory in self._directories:
+            self._in(directory, self._files.replace, os.path.join(directory.path, MARK), mark)
+        self._note_given_up()
+        for journal, place in zip(self._journals, work.places, strict=True):
+            journal.free(place.position)
+
+    def _in(self, directory: LedgerDirectory, job: Callable[..., None], *args: Any) -> None:
+        """A part of a checkpoint in one directory.  One that fails is given up while another lives; a full one, or what was not begun, is only waited for."""
+        if directory.fault is not None:
+            return
+        try:
+            job(*args)
+        except (StorageError, OSError) as error:
+            number = error.errno if isinstance(error, OSError) else None
+            if number in DESCRIPTORS and not isinstance(error, NotBegun):
+                raise NotBegun(number, str(error)) from error  # whoever it was: no write or sync says so
+            if isinstance(error, NotBegun) or number in FULL or not self._give_up(directory, str(error)):
+                raise
+
+    def _give_up(self, directory: LedgerDirectory, reason: str) -> bool:
+        """Nothing more is written to the directory; False when it is the last one."""
+        if sum(each.fault is None for each in self._directories) < 2:
+            return False
+        directory.fault = reason
+        return True
+
+    def give_up(self, directory: LedgerDirectory, reason: str) -> bool:
+        """From now on, on the reactor thread; the next checkpoint writes it down.  False when it is the last one, or was given up before."""
+        if directory.fault is not None or not self._give_up(directory, reason):
+            return False
+        self.tell_given_up()
+        return True
+
+    def tell_given_up(self) -> None:
+        """Calls `gave_up` of each directory once, on the reactor thread or at a start."""
+        for number, directory in enumerate(self._directories):
+            if directory.fault is not None and number not in self._told:
+                self._told.add(number)
+                self.gave_up(number, directory)
+
+    def _note_given_up(self) -> None:
+        """Before the journal forgets what was meant for them."""
+        while (lost := [each.configured for each in self._directories if each.fault is not None or each.configured in self.behind]) != self._noted:
+            for directory in self._directories:
+                self._in(directory, notes.note, self._files, [directory.configured], lost)
+            self._noted = lost
+
+    def caught_up(self) -> None:
+        """What the directories missed that are `behind` is in limbo now, durably.  Before anything else runs; `OSError`."""
+        self.behind = []
+        if any(directory.fault is not None for directory in self._directories):
+            self._note_given_up()
+        else:
+            notes.forget(self._files, [directory.configured for directory in self._directories])
+            self._noted = []
+
+    def _room(self, directory: LedgerDirectory, half: Half) -> None:
+        """A flush that runs into a full disk leaves half a log, and perhaps an index that must be opened again: it is not begun."""
+        directory.check_room(half.bytes + SPARE_BYTES)
+
+    def _shares(self, half: Half, deleted: Iterable[int]) -> list[tuple[list[int], list[int]]]:
+        """Ledgers to flush and ledgers that are gone, for each directory."""
+        count = len(self._directories)
+        shares: list[tuple[list[int], list[int]]] = [([], []) for _ in self._directories]
+        for ledger in list(half.ledgers):
+            shares[ledger % count][0].append(ledger)
+        for ledger in sorted(deleted):
+            shares[ledger % count][1].append(ledger)
+        return shares
+
+    def _write(self, directory: LedgerDirectory, ledgers: list[int], gone: list[int], half: Half) -> None:
+        directory.index.delete_all(gone, self._workers.pause)  # before the half, which may hold a new ledger with the same id
+        try:
+            self.bytes_written += directory.flush(ledgers, half)
+        except (StorageError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+                error.filename = directory.path  # a write knows its handle only
+            directory.abandon()
+            raise
+
+
+def _succeed(result: None, waiter: "Deferred[None]") -> None:
+    waiter.callback(result)
+
+
+def _fail(failure: Failure, waiter: "Deferred[None]") -> Failure:
+    waiter.errback(failure)
+    return failure

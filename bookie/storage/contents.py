@@ -1,0 +1,175 @@
+"""
+What a storage holds in memory, and how what is journaled changes it: the same for what arrives and for what a start replays.
+
+Knows: write cache, ledgers, the memory of deleted ones, and what must be forgotten of what was read ahead.
+Does not know: journals' files and threads, who may write, disks.
+
+Safety: an entry is put in the cache before its ledger's state tells of it; a ledger that was deleted does not come back by a block that came before.
+"""
+
+from typing import Protocol
+
+from quire.bookie.apache import journal
+from quire.bookie.directory.ledger_directory import LAC_END
+from quire.bookie.files import StorageError
+from quire.bookie.journal.format import (
+    BODIES,
+    DELETED,
+    END,
+    EXPLICIT_LAC,
+    FENCE,
+    FRAME_BODY,
+    FRAMES,
+    KEY,
+    LIMBO,
+    UNJOURNALED,
+    split_bodies,
+    split_frames,
+)
+from quire.bookie.storage.checkpoint import Checkpoints
+from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.deleted import DeletedLedgers
+from quire.bookie.storage.ledgers import LAC_AT, Ledgers, LedgerState
+from quire.bookie.storage.lookup import Lookup
+from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
+
+# SPDX-License-Identifier: Apache-2.0
+
+ARRIVED_MAX = 10_000  # ledgers that are remembered as new
+
+lac_of = LAC_AT.unpack_from
+FRAME_EXTRA = ENTRY_OVERHEAD - FRAME_BODY  # a frame is its body and FRAME_BODY bytes
+MASTER_KEY = slice(8, 28)  # where a V2 add frame holds the key
+UNSET_KEY = bytes(20)
+COPY_ONLY = b"\0"  # in a block of a deletion: the ledger lives on elsewhere
+
+
+class Time(Protocol):
+    def seconds(self) -> float: ...
+
+
+class Contents:
+    """All of it belongs to the reactor thread, or to a start."""
+
+    def __init__(
+        self, cache: WriteCache, ledgers: Ledgers, deleted: DeletedLedgers, checkpoints: Checkpoints, lookup: Lookup, counters: Counters, clock: Time
+    ) -> None:
+        self._cache = cache
+        self._ledgers = ledgers
+        self._deleted = deleted
+        self._checkpoints = checkpoints
+        self._lookup = lookup
+        self._counters = counters
+        self._clock = clock
+        self.arrived: set[int] = set()  # ledgers that were new here, until somebody asks
+
+    def insert(self, state: LedgerState, first: int, bodies: list[bytes], size: int) -> None:
+        """Consecutive entries from `first` on; `size`: what they take in memory, roughly."""
+        self._cache.put(state.id, first, bodies, size)
+        last = first + len(bodies) - 1
+        if first <= state.last or not state.surveyed:
+            self._lookup.forget(state.id)  # older copies may have been read ahead
+        state.last = max(state.last, last)
+        state.hour = self._ledgers.hour
+        # A writer's LAC only rises, so the last body of what came together has the highest.
+        body = bodies[-1]
+        if len(body) >= LAC_END:
+            (lac,) = lac_of(body, 16)
+            if lac > state.lac:
+                state.lac = lac
+                if state.watchers is not None:
+                    state.wake()
+
+    def create(self, ledger: int, key: bytes) -> LedgerState:
+        """A ledger that nobody knows, and that has no entries here."""
+        self._deleted.forget(ledger)
+        if len(self.arrived) < ARRIVED_MAX:
+            self.arrived.add(ledger)
+        state = self._ledgers.create(ledger, key)
+        state.index_stale = self._checkpoints.deleting(ledger)
+        return state
+
+    def rowless(self, ledger: int, key: bytes) -> LedgerState:
+        """A ledger that only the journal or the metadata knows; a crash may have left rows in the index that the journal does not reach up to."""
+        state = self.create(ledger, key)
+        state.surveyed = state.index_stale
+        return state
+
+    def keep_explicit_lac(self, state: LedgerState, body: bytes) -> None:
+        """An explicit LAC as it was written: ledger, LAC, digest."""
+        state.explicit_lac = body
+        self._ledgers.dirty[state.id] = state
+        if len(body) >= 16:
+            (lac,) = lac_of(body, 8)
+            state.lac = max(state.lac, lac)
+
+    def drop(self, ledger: int, remembered: bool = True) -> LedgerState | None:
+        """Forgets a ledger and its entries; its state, if it is in memory.  `remembered`: who writes to it soon is refused."""
+        self._cache.forget(ledger)
+        self._lookup.forget(ledger)
+        self._checkpoints.deleted.add(ledger)
+        if remembered:
+            state = self._ledgers.get(ledger)
+            self._deleted.add(ledger, state is not None and state.fenced, self._clock.seconds())
+        return self._ledgers.delete(ledger)
+
+    def apply(self, data: bytes, kind: int, count: int, ledger: int, begin: int, end: int) -> None:
+        """One replayed block.  A block for a ledger that nobody knows belongs to one that was deleted."""
+        state = self._ledgers.get(ledger)
+        if kind in (FRAMES, BODIES):
+            bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
+            if state is None and kind == FRAMES and bodies:
+                state = self.rowless(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
+                state.key_logged = True
+            if state is not None and bodies:
+                self.insert(state, int.from_bytes(bodies[0][8:16], "big", signed=True), bodies, end - begin + FRAME_EXTRA * count)
+                self._counters.replayed_entries += count
+        elif kind == KEY:
+            if state is None:
+                state = self.rowless(ledger, data[begin:end])
+            elif state.key in (b"", UNSET_KEY):
+                state.key = data[begin:end]
+                self._ledgers.dirty[ledger] = state
+            state.key_logged = True
+        elif kind == FENCE and state is not None:
+            state.fenced = state.fence_durable = True
+            self._ledgers.dirty[ledger] = state
+        elif kind == EXPLICIT_LAC and state is not None:
+            self.keep_explicit_lac(state, data[begin:end])
+        elif kind == UNJOURNALED and state is not None:
+            state.limbo = True
+            state.unjournaled = self._checkpoints.taken
+            self._ledgers.dirty[ledger] = state
+        elif kind == LIMBO and state is not None:
+            # Limbo may have ended when all was here; what was only in memory since the last checkpoint, copies among it, is not here any more.
+            state.limbo = data[begin:end] == b"\1" or state.unjournaled >= 0
+            self._ledgers.dirty[ledger] = state
+        elif kind == DELETED:
+            self.drop(ledger, remembered=data[begin:end] != COPY_ONLY)
+        elif kind not in (KEY, FENCE, EXPLICIT_LAC, LIMBO, DELETED, END, UNJOURNALED):
+            raise StorageError(f"journal: block of unknown kind {kind} for ledger {ledger}; a newer version wrote it")
+
+    def apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:
+        """
+        One block of Apache's journal.  A ledger that nobody knows is made without a key, which the first writer gives: its key record may lie before the mark
+        (spec bookie-storage.md 1.5, 1.9), and a fence may not be forgotten.
+        """
+        state = self._ledgers.get(ledger)
+        if state is None:
+            state = self.create(ledger, b"")
+            state.surveyed = False  # Apache's index may have entries of it
+        if kind == journal.KEY:
+            if state.key in (b"", UNSET_KEY):
+                state.key = bodies[0]
+                state.key_logged = True
+                self._ledgers.dirty[ledger] = state
+            elif bodies[0] not in (state.key, UNSET_KEY):
+                raise StorageError(f"Apache's journal has another master key for ledger {ledger} than its index; these are not the directories of one bookie")
+        elif kind == journal.FENCE:
+            state.fenced = state.fence_durable = True
+            self._ledgers.dirty[ledger] = state
+        elif kind == journal.EXPLICIT_LAC:
+            self.keep_explicit_lac(state, bodies[0])
+        else:
+            self.insert(state, kind, bodies, sum(map(len, bodies)) + ENTRY_OVERHEAD * len(bodies))
+            self._counters.replayed_entries += len(bodies)

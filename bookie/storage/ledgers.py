@@ -1,0 +1,244 @@
+"""
+The ledgers of this bookie in memory: key, fence, limbo, LAC, watchers.
+
+Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint.
+Does not know: entries, journal, disk; rows are loaded by a function given.
+
+All of it belongs to the reactor thread, save `rows_of`, which the storage pool calls on a set of changes that it was given.
+Safety: a dirty state is never evicted, and a deleted ledger never comes back from its old row.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from quire.bookie.index.ledger_table import LedgerRow
+
+# SPDX-License-Identifier: Apache-2.0
+
+STATES_MAX = 20_000  # above this, states that nobody uses are evicted after a checkpoint, the oldest first, down to half of it
+EVICTED_AT_ONCE = 500
+KEYS_SHARED_MAX = 1000
+PAGE_LEDGERS = 256
+PAGES_MAX = 8192  # of rows that are remembered: 3 MB
+KINDS_MAX = 255
+LAC_AT = struct.Struct(">q")
+
+
+class LedgerState:
+    """One ledger."""
+
+    __slots__ = (
+        "explicit_lac",
+        "fence_durable",
+        "fenced",
+        "hour",
+        "id",
+        "index_stale",
+        "key",
+        "key_logged",
+        "lac",
+        "last",
+        "limbo",
+        "read_next",
+        "surveyed",
+        "unjournaled",
+        "watchers",
+    )
+
+    def __init__(self, ledger: int, key: bytes) -> None:
+        self.id = ledger
+        self.key = key
+        self.fenced = False
+        self.fence_durable = False  # nobody may be told of a fence before
+        self.limbo = False  # entries may be missing: never a "no"
+        self.explicit_lac: bytes | None = None  # as it was written last
+        self.lac = -1  # the highest LAC seen; what storage holds counts only once `surveyed`
+        self.last = -1  # the highest entry, likewise
+        self.surveyed = False
+        self.hour = 0  # of the process's life, in which the last add was taken, or a later one
+        self.key_logged = False  # the key stands in the journal or in the table
+        self.index_stale = False  # the index still holds rows of a deleted ledger with this id
+        self.unjournaled = -1  # the checkpoint since which the journal says that this ledger's adds are not in it
+        self.read_next = -1  # the entry that a sequential reader would ask for next
+        self.watchers: list[Callable[[], None]] | None = None  # called when LAC rises, an explicit LAC arrives, on fence and delete
+
+    @classmethod
+    def of_row(cls, ledger: int, row: LedgerRow) -> "LedgerState":
+        state = cls(ledger, row.key)
+        state.fenced = state.fence_durable = row.fenced
+        state.limbo = row.limbo
+        state.explicit_lac = row.explicit_lac
+        state.key_logged = True
+        if row.explicit_lac is not None and len(row.explicit_lac) >= 16:
+            (state.lac,) = LAC_AT.unpack_from(row.explicit_lac, 8)
+        return state
+
+    def fence_synced(self) -> None:
+        self.fence_durable = True
+
+    @property
+    def row(self) -> LedgerRow:
+        return LedgerRow(self.key, self.fenced, self.explicit_lac, self.limbo)
+
+    def differs(self, row: LedgerRow | None) -> bool:
+        return row is None or self.fenced is not row.fenced or self.limbo is not row.limbo or self.key != row.key or self.explicit_lac != row.explicit_lac
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        if self.watchers is None:
+            self.watchers = []
+        self.watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """Does nothing when it doesn't watch."""
+        if self.watchers is not None and watcher in self.watchers:
+            self.watchers.remove(watcher)
+            self.watchers = self.watchers or None
+
+    def wake(self) -> None:
+        for watcher in tuple(self.watchers or ()):
+            watcher()
+
+
+class RowMemory:
+    """
+    Rows of ledgers that are not in memory, a byte for each: few rows differ, and ids mostly stand close together.  It forgets when it likes.
+    To read a row from the table takes eight microseconds, to look here one.
+    """
+
+    __slots__ = ("_kinds", "_numbers", "_pages")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._pages: dict[int, bytearray] = {}
+        self._kinds: list[LedgerRow | None] = [None]
+        self._numbers: dict[LedgerRow, int] = {}
+
+    def get(self, ledger: int) -> LedgerRow | None:
+        page = self._pages.get(ledger // PAGE_LEDGERS)
+        return None if page is None else self._kinds[page[ledger % PAGE_LEDGERS]]
+
+    def put(self, ledger: int, row: LedgerRow) -> None:
+        if row not in self._numbers and len(self._kinds) > KINDS_MAX:
+            self.clear()
+        page = self._pages.get(ledger // PAGE_LEDGERS)
+        if page is None:
+            if len(self._pages) >= PAGES_MAX:
+                self._pages.clear()
+            page = self._pages[ledger // PAGE_LEDGERS] = bytearray(PAGE_LEDGERS)
+        number = self._numbers.get(row)
+        if number is None:
+            number = self._numbers[row] = len(self._kinds)
+            self._kinds.append(row)
+        page[ledger % PAGE_LEDGERS] = number
+
+    def forget(self, ledger: int) -> None:
+        page = self._pages.get(ledger // PAGE_LEDGERS)
+        if page is not None:
+            page[ledger % PAGE_LEDGERS] = 0
+
+
+Changes = Mapping[int, LedgerState | None]
+
+
+class Ledgers:
+    """All ledgers of all directories."""
+
+    def __init__(self, load: Callable[[int], LedgerRow | None]) -> None:
+        self.states: dict[int, LedgerState] = {}
+        self.dirty: dict[int, LedgerState | None] = {}  # None: deleted
+        self._settling: Changes = {}  # taken by a checkpoint, perhaps not yet in the table
+        self._load = load
+        self._rows = RowMemory()  # what it has of a ledger that is not in `states` is the row in the table
+        self._keys: dict[bytes, bytes] = {}  # most ledgers have one of few keys: it is kept once
+        self.hour = 0  # how many hours the process has lived
+        self._evicted_hour = 0  # no state that was evicted had an add later than that
+
+    def get(self, ledger: int) -> LedgerState | None:
+        state = self.states.get(ledger)
+        if state is None and self.dirty.get(ledger, self) is not None and self._settling.get(ledger, self) is not None:
+            row = self._rows.get(ledger) or self._load(ledger)
+            if row is not None:
+                state = self.states[ledger] = LedgerState.of_row(ledger, row)
+                state.hour = self._evicted_hour
+        return state
+
+    def create(self, ledger: int, key: bytes) -> LedgerState:
+        """A ledger that `get` does not know; it has no entries."""
+        if len(self._keys) >= KEYS_SHARED_MAX:
+            self._keys.clear()
+        state = self.states[ledger] = self.dirty[ledger] = LedgerState(ledger, self._keys.setdefault(key, key))
+        state.surveyed = True
+        state.hour = self.hour
+        return state
+
+    def delete(self, ledger: int) -> LedgerState | None:
+        state = self.states.pop(ledger, None)
+        self.dirty[ledger] = None
+        self._rows.forget(ledger)
+        return state
+
+    def take_dirty(self) -> Changes:
+        """What must reach the table now; `settled` says that it did, `restore` that it did not."""
+        self._settling, self.dirty = self.dirty, {}
+        return self._settling
+
+    def restore(self) -> None:
+        self.dirty = {**self._settling, **self.dirty}
+        self._settling = {}
+
+    def settled(self) -> None:
+        self._settling = {}
+
+    def evict(self, used: Callable[[int], bool]) -> Iterator[None]:
+        """Bounds the memory: forgets clean states without watchers that `used` doesn't claim.  A step looks at `EVICTED_AT_ONCE` of them."""
+        if len(self.states) <= STATES_MAX:
+            return
+        for number, ledger in enumerate(list(self.states), 1):
+            state = self.states.get(ledger)
+            if state is not None and not used(ledger) and self._settled(ledger, state):
+                del self.states[ledger]
+                if state.differs(self._rows.get(ledger)):
+                    self._rows.put(ledger, state.row)
+                self._evicted_hour = max(self._evicted_hour, state.hour)
+                if len(self.states) <= STATES_MAX // 2:
+                    return
+            if number % EVICTED_AT_ONCE == 0:
+                yield
+
+    def _settled(self, ledger: int, state: LedgerState) -> bool:
+        """Whether its row in the table says all there is to know."""
+        return (
+            state.watchers is None
+            and ledger not in self.dirty
+            and ledger not in self._settling
+            and not state.index_stale
+            and state.fenced == state.fence_durable
+        )
+
+    def load_anew(self) -> None:
+        """`load` gives other rows from now on; states stay as they are."""
+        self._rows.clear()
+
+    def changed(self) -> frozenset[int]:
+        """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""
+        return frozenset(ledger for changes in (self._settling, self.dirty) for ledger, state in changes.items() if state is not None)
+
+    def ids(self, stored: Iterable[int]) -> Iterator[int]:
+        """Every ledger: those `stored` in tables and those only in memory, without deleted ones."""
+        changes = {**self._settling, **self.dirty}
+        for ledger in stored:
+            if ledger not in changes:
+                yield ledger
+        for ledger, state in changes.items():
+            if state is not None:
+                yield ledger
+
+
+def rows_of(changes: Changes) -> dict[int, LedgerRow | None]:
+    """
+    The rows to store.  A state may have moved on since the changes were taken: a row that is newer than the checkpoint needs is harmless,
+    for whatever changed will be replayed from the journal too.
+    """
+    return {ledger: None if state is None else state.row for ledger, state in changes.items()}

@@ -1,0 +1,249 @@
+"""
+Reading entries back: where to look, in which order.
+
+Knows: active half of the write cache, flushing half, windows read ahead, then index and entry log on the storage pool; a half is dropped only after the
+index holds its entries durably, so an entry that is in none of them is not here.
+Does not know: journal, who asks.
+
+Safety: what is missing is "no such entry" only for a ledger that is not in limbo, else "unknown"; what can't be read or fails its checksum is EIO.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.bookie.directory.ledger_directory import BATCH_ENTRY, BATCH_START, LedgerDirectory
+from quire.bookie.files import StorageError
+from quire.bookie.server.contract import status_of
+from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.ledgers import Ledgers, LedgerState
+from quire.bookie.storage.read_ahead import CatchUp
+from quire.bookie.storage.workers import Workers
+from quire.bookie.storage.write_cache import RUN_BYTES_MAX, RUN_ENTRIES_MAX, ReadAhead, WriteCache
+from quire.protocol.errors import Status
+from quire.protocol.messages import LAST_ENTRY
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+T = TypeVar("T")
+PIPELINED_MAX = 8 * RUN_ENTRIES_MAX  # a reader that asks so far ahead of a window being read is taken to be sequential
+
+
+class Window:
+    """Entries of one ledger that are being read ahead, from `first` on."""
+
+    __slots__ = ("first", "old", "waiters")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.waiters: list[Deferred[None]] = []
+        self.old = False
+
+
+class Lookup:
+    """All of it belongs to the reactor thread; `directories` do the work on the storage pool."""
+
+    def __init__(
+        self,
+        ledgers: Ledgers,
+        cache: WriteCache,
+        directories: Sequence[LedgerDirectory],
+        workers: Workers,
+        counters: Counters,
+        catch_up: CatchUp,
+        *,
+        ahead_bytes_max: int,
+        batch_bytes_max: int,
+    ) -> None:
+        self._ledgers = ledgers
+        self._cache = cache
+        self._directories = directories
+        self._workers = workers
+        self._counters = counters
+        self._catch_up = catch_up
+        self._batch_bytes_max = batch_bytes_max
+        self._ahead = ReadAhead(ahead_bytes_max)
+        self._windows: dict[int, Window] = {}
+
+    def forget(self, ledger: int) -> None:
+        """The ledger was deleted, or entries of it were written again: what was read ahead is old, also what is just being read."""
+        if self._ahead.bytes:  # each add to a ledger that was there before the start comes by here
+            self._ahead.forget(ledger)
+        if ledger in self._windows:
+            self._windows[ledger].old = True
+
+    def read(self, ledger: int, entry: int) -> "bytes | Status | Deferred[bytes | Status]":
+        """One entry body; `entry` -1: the highest stored one.  ENOLEDGER, ENOENTRY, EUNKNOWNLEDGERSTATE, EIO."""
+        state = self._ledgers.get(ledger)
+        if state is None:
+            return Status.ENOLEDGER
+        if entry == LAST_ENTRY:
+            return self._read_last(state)
+        body = self._cache.get(ledger, entry)
+        if body is None:
+            body = self._ahead.get(ledger, entry)
+        if body is not None:
+            self._counters.reads_cached += 1
+            return body
+        if not self._may_be_stored(state, entry):
+            return _missing(state)
+        return Deferred.fromCoroutine(self._read_stored(state, entry))
+
+    def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> "list[bytes] | Status | Deferred[list[bytes] | Status]":
+        """
+        Consecutive bodies from `first` on, by the rules of a batch read (spec wire-protocol.md 2.4): at least one, at most `count_max` (<= 0: no limit),
+        within the smaller of `bytes_max` and the configured limit.  A status only when `first` can't be had.
+        """
+        state = self._ledgers.get(ledger)
+        if state is None:
+            return Status.ENOLEDGER
+        room = min(bytes_max, self._batch_bytes_max) - BATCH_START
+        bodies: list[bytes] = []
+        self._take_cached(ledger, first, count_max, room, bodies)
+        if bodies:
+            self._counters.reads_cached += 1
+            return bodies
+        if not self._may_be_stored(state, first):
+            return _missing(state)
+        return Deferred.fromCoroutine(self._read_run_stored(state, first, count_max, room))
+
+    def lac(self, ledger: int) -> "int | Deferred[int]":
+        """The highest LAC that this bookie knows of the ledger; -1 for none or an unknown ledger."""
+        state = self._ledgers.get(ledger)
+        if state is None:
+            return -1
+        if state.surveyed:
+            return state.lac
+        return Deferred.fromCoroutine(self._surveyed_lac(state))
+
+    # From memory
+
+    def _take_cached(self, ledger: int, first: int, count_max: int, room: int, bodies: list[bytes]) -> None:
+        """Appends consecutive cached bodies, the next of which is entry `first` + len(bodies); `room` counts all of them."""
+        following = self._cache.following
+        while count_max <= 0 or len(bodies) < count_max:
+            found = following(ledger, first + len(bodies))
+            if not found:
+                return
+            if count_max > 0:
+                found = found[: count_max - len(bodies)]
+            size = sum(map(len, found)) + BATCH_ENTRY * len(found)
+            if size > room:
+                for body in found:
+                    room -= len(body) + BATCH_ENTRY
+                    if room < 0 and bodies:
+                        return
+                    bodies.append(body)
+                return
+            room -= size
+            bodies += found
+
+    def _may_be_stored(self, state: LedgerState, entry: int) -> bool:
+        return entry >= 0 and not state.index_stale and not (state.surveyed and entry > state.last)
+
+    # From the disk
+
+    def _directory_of(self, ledger: int) -> LedgerDirectory:
+        return self._directories[ledger % len(self._directories)]
+
+    async def _stored(self, job: Callable[..., T], *args: Any) -> T | Status:
+        """Runs a reading job; EIO, with a log line that names file and offset, when it fails; ETOOMANYREQUESTS when it could not begin."""
+        try:
+            return await self._workers.run(job, *args)
+        except (StorageError, OSError) as error:
+            self._counters.read_errors += 1
+            log.error("storage: {error}", error=str(error))
+            return status_of(error)
+
+    async def _read_stored(self, state: LedgerState, entry: int) -> bytes | Status:
+        ledger = state.id
+        window = self._windows.get(ledger)
+        if window is not None and window.first <= entry < window.first + PIPELINED_MAX:
+            # This window or one of the next will hold it: wait, then look again.
+            waiter: Deferred[None] = Deferred()
+            window.waiters.append(waiter)
+            await waiter
+            found = self.read(ledger, entry)
+            return await found if isinstance(found, Deferred) else found
+        self._counters.reads_stored += 1
+        body: bytes | Status | None
+        if entry == state.read_next and window is None:
+            body = await self._read_window(state, entry)
+        else:
+            if window is None:
+                state.read_next = entry + 1
+            body = await self._stored(self._directory_of(ledger).read, ledger, entry)
+        if body is None:  # not indexed; it may have come meanwhile
+            body = self._cache.get(ledger, entry)
+        return body if body is not None else _missing(state)
+
+    async def _read_window(self, state: LedgerState, entry: int) -> bytes | Status | None:
+        """A sequential reader: fetches what it will ask for next, too."""
+        ledger = state.id
+        window = self._windows[ledger] = Window(entry)
+        state.read_next = -1
+        try:
+            bodies = await self._catch_up.read(lambda: self._stored(self._directory_of(ledger).window, ledger, entry, RUN_BYTES_MAX))
+            if not isinstance(bodies, Status) and bodies:
+                state.read_next = entry + len(bodies)
+                if not window.old:
+                    self._ahead.put(ledger, entry, bodies[: self._cache.free_of(ledger, entry, len(bodies))])
+        finally:
+            del self._windows[ledger]
+            for waiter in window.waiters:
+                waiter.callback(None)
+        return bodies if isinstance(bodies, Status) else (bodies[0] if bodies else None)
+
+    async def _read_run_stored(self, state: LedgerState, first: int, count_max: int, room: int) -> list[bytes] | Status:
+        self._counters.reads_stored += 1
+        bodies = await self._catch_up.read(lambda: self._stored(self._directory_of(state.id).read_run, state.id, first, count_max, room + BATCH_START))
+        if isinstance(bodies, Status):
+            return bodies
+        if bodies:
+            bodies = bodies[: max(1, self._cache.free_of(state.id, first, len(bodies)))]  # newer copies are in memory
+        room -= sum(map(len, bodies)) + BATCH_ENTRY * len(bodies)
+        if room > 0 or not bodies:
+            self._take_cached(state.id, first, count_max, room, bodies)  # it may go on in memory
+        return bodies or _missing(state)
+
+    def _read_last(self, state: LedgerState) -> "bytes | Status | Deferred[bytes | Status]":
+        if state.limbo:
+            return Status.EUNKNOWNLEDGERSTATE  # a higher one may be lost
+        if not state.surveyed:
+            return Deferred.fromCoroutine(self._read_surveyed_last(state))
+        return _missing(state) if state.last < 0 else self.read(state.id, state.last)
+
+    async def _read_surveyed_last(self, state: LedgerState) -> bytes | Status:
+        if (status := await self._survey(state)) is not Status.EOK:
+            return status
+        found = self._read_last(state)
+        return await found if isinstance(found, Deferred) else found
+
+    async def _surveyed_lac(self, state: LedgerState) -> int:
+        await self._survey(state)
+        return state.lac
+
+    async def _survey(self, state: LedgerState) -> Status:
+        """Learns last entry and LAC of a ledger that was not touched since the start; why not, when its last entry can't be read."""
+        directory = self._directory_of(state.id)
+        index = directory.index
+        found = await self._stored(directory.survey, state.id)
+        if isinstance(found, Status):
+            return found
+        if directory.index is not index:  # made anew meanwhile: it may have more
+            return await self._survey(state)
+        last, lac = found
+        state.last = max(state.last, last)
+        if not state.surveyed:
+            state.surveyed = True
+            if lac > state.lac:
+                state.lac = lac
+                state.wake()
+        return Status.EOK
+
+
+def _missing(state: LedgerState) -> Status:
+    return Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY

@@ -1,0 +1,244 @@
+"""
+Making room in one ledger directory: which entry logs nobody needs, and moving what still lives out of logs that are mostly dead.
+
+A compaction copies the living runs of some finished logs, by ledger and entry, into a new log that nobody reads yet (`<id>.log.compacting`); ends, syncs
+and names that log; then rewrites the index rows that still name the old place; after a sync of the index the old logs go.  A crash before the new log
+has its name leaves a file that the next start throws away; after it, both logs are whole and each row names one of them, so the next round goes on.
+There is no other record of a compaction: what a log is needed for is counted from the index rows themselves, and less by those that are deleted after.
+
+Knows: entry logs, index rows, and what is evidence that a log is not needed.  Does not know: when, how fast, threads (its steps are the storage pool's).
+Safety:
+* a log goes only when no index row names it and each of its records is of a ledger that is unknown here, or of an entry that the index finds
+  elsewhere; so an index that lost its rows costs no data;
+* what can't be read, or differs from its sum, is not moved, and its log stays.
+"""
+
+from collections.abc import Callable, Collection, Generator, Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from quire.bookie.directory.ledger_directory import EntryDamaged, LedgerDirectory
+from quire.bookie.files import NotBegun, StorageError
+from quire.bookie.index.run_index import MOVES_AT_ONCE, NO_USE, Move, Run, run_bytes
+from quire.bookie.logs.entry_logs import HEADER_BYTES, IDS, SIZE, WRITE_BYTES, EntryLogs, log_name, read_map, scan
+
+# SPDX-License-Identifier: Apache-2.0
+
+MOVES_MAX = 65_536  # runs in one new log: they are remembered until it is whole
+MAPPED_LEDGERS_MAX = 10_000  # logs with more ledgers than this are gone through by one walk over the whole index
+BLOCK_BYTES = 1 << 20
+RECORD_BYTES_MAX = 64 << 20  # a larger size field can't be one
+
+Pause = Callable[[], None]
+
+
+class LogUse(NamedTuple):
+    """One finished log: bytes of its records, those of them that rows name, and how many rows."""
+
+    log: int
+    total: int
+    live: int
+    rows: int
+
+    @property
+    def ratio(self) -> float:
+        return self.live / self.total if self.total > 0 else 0.0
+
+
+class Slice(NamedTuple):
+    """What one step of a compaction copied."""
+
+    entries: int
+    size: int
+
+
+def blockwise(logs: EntryLogs, log: int) -> Callable[[int, int], bytes]:
+    """`read(offset, count)` of one log, for reading it from its start to its end."""
+    block = b""
+    start = 0
+
+    def read(offset: int, count: int) -> bytes:
+        nonlocal block, start
+        if not start <= offset <= offset + count <= start + len(block):
+            start, block = offset, logs.read(log, offset, max(count, BLOCK_BYTES))
+        return block[offset - start : offset - start + count]
+
+    return read
+
+
+def log_uses(directory: LedgerDirectory, threshold: float, pause: Pause) -> list[LogUse]:
+    """
+    How much of each finished log lives, ascending by log.  Totals are exact for those that seem to be under the threshold.  The index is not walked
+    over where nothing is to be compacted and no log was finished since it was.  `OSError`.
+    """
+    logs = directory.logs
+    finished = logs.finished()  # before the walk: what is finished now is named by no row later that doesn't name it now
+    uses = directory.index.known_uses()
+    if threshold > 0 or not uses.keys() >= set(finished):
+        uses = directory.index.uses(pause, finished)
+    found = []
+    for log in finished:
+        use = uses.get(log, NO_USE)
+        total = logs.size(log) - HEADER_BYTES
+        if 0 < use.size < threshold * total:
+            ledgers = read_map(blockwise(logs, log))
+            total = sum(ledgers.values()) if ledgers is not None else total
+        found.append(LogUse(log, total, use.size, use.rows))
+        pause()
+    return found
+
+
+def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause: Pause) -> str | None:
+    """
+    None when a log that no row names may go; else why not.  `known`: ledgers that the table may not show yet.  `OSError`.
+    """
+    logs, index, table = directory.logs, directory.index, directory.table
+    read = blockwise(logs, log)
+    mapped = read_map(read)
+    if mapped is not None:
+        doubtful = set()
+        for ledger in mapped:
+            if ledger in known or table.get(ledger) is not None:
+                doubtful.add(ledger)
+            pause()
+        if not doubtful:
+            return None
+    run: Run | None = None
+    end = HEADER_BYTES
+    for ledger, entry, at, body in scan(read, RECORD_BYTES_MAX, pause):
+        if ledger < 0 or entry < 0:  # a power loss tore a log that nobody had synced, and this was never a record
+            return f"it can't be read on from offset {at}"
+        end = at + SIZE.size + len(body)
+        if mapped is not None and ledger not in doubtful:
+            continue
+        if run is not None and run.ledger == ledger and run.first <= entry <= run.last:
+            continue
+        run = index.find(ledger, entry)
+        if run is None and (ledger in known or table.get(ledger) is not None):
+            return f"entry {entry} of ledger {ledger} at offset {at} is in no index, yet its ledger is known"
+        if run is not None and run.log == log:
+            return f"entry {entry} of ledger {ledger} is needed"
+    rest = logs.read(log, end, SIZE.size)
+    if mapped is None and len(rest) == SIZE.size and SIZE.unpack(rest)[0] > RECORD_BYTES_MAX:
+        return f"it can't be read on from offset {end}"
+    return None
+
+
+def checked_records(directory: LedgerDirectory, run: Run) -> bytes:
+    """The records of a whole run as they lie in its log, every body compared with its sum.  Raises `EntryDamaged`, `OSError`."""
+    sizes = run.sizes()
+    data = directory.logs.read(run.log, run.offset, run_bytes(run))
+    at = 0
+    for entry, size, check in zip(range(run.first, run.last + 1), sizes, run.sums(), strict=True):
+        body = data[at + SIZE.size : at + SIZE.size + size]
+        if len(body) != size or data[at : at + SIZE.size] != SIZE.pack(size) or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
+            path = f"{directory.path}/{log_name(run.log)}"
+            raise EntryDamaged(f"{path} at offset {run.offset + at}: entry {entry} of ledger {run.ledger} is cut off or differs from its checksum")
+        at += SIZE.size + size
+    return data
+
+
+class Compaction:
+    """One compaction of some finished logs.  `steps` does it, a piece at a time, each piece on any one thread; `abandon` after a failure between two."""
+
+    def __init__(self, directory: LedgerDirectory, victims: Collection[int], log_bytes_max: int, pause: Pause) -> None:
+        self.kept: dict[int, str] = {}  # victims that can't go, and why
+        self.made: dict[int, int] = {}  # the new logs, and the bytes of the records in each
+        self._directory = directory
+        self._victims = frozenset(victims)
+        self._log_bytes_max = log_bytes_max
+        self._pause = pause
+        self._log = -1
+        self._handle = -1
+        self._at = 0
+        self._moves: list[Move] = []
+        self._map: dict[int, int] = {}
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._entries = 0
+
+    def steps(self) -> Generator[Slice]:
+        """After the last step no row names a victim, save those `kept`, but nothing is synced in the index.  Raises `SyncFailed`, `OSError`."""
+        ledgers = self._ledgers()
+        for run in self._directory.index.living(self._victims, ledgers, self._pause):
+            try:
+                records = checked_records(self._directory, run)
+            except NotBegun:
+                raise  # nothing is known of the log; the next pass reads it
+            except (EntryDamaged, OSError) as error:
+                self.kept[run.log] = str(error)
+                continue
+            if self._log >= 0 and (self._at + len(records) > self._log_bytes_max or len(self._moves) >= MOVES_MAX):
+                yield from self._finish()
+            if self._log < 0:
+                self._log, self._handle = self._directory.logs.begin_whole()
+                self._at = HEADER_BYTES
+            self._moves.append(Move(run.ledger, run.first, run.count, run.log, run.offset, len(records), self._log, self._at))
+            self._map[run.ledger] = self._map.get(run.ledger, 0) + len(records)
+            self._at += len(records)
+            self._entries += run.count
+            self._gathered.append(records)
+            self._gathered_bytes += len(records)
+            self._pause()
+            if self._gathered_bytes >= WRITE_BYTES:
+                yield self._write_out()
+        if self._log >= 0:
+            yield from self._finish()
+        for run in self._directory.index.living(self._victims, ledgers, self._pause):
+            self.kept.setdefault(run.log, f"entry {run.first} of ledger {run.ledger} could not be moved")
+
+    def _ledgers(self) -> list[int] | None:
+        """The ledgers in the victims, when their maps say so and they are few; None: any."""
+        found: set[int] = set()
+        for log in self._victims:
+            mapped = read_map(blockwise(self._directory.logs, log))
+            if mapped is None or len(found) + len(mapped) > MAPPED_LEDGERS_MAX:
+                return None
+            found.update(mapped)
+        return sorted(found)
+
+    def _write_out(self) -> Slice:
+        self._directory.logs.write_whole(self._handle, self._gathered, self._at - self._gathered_bytes)
+        done = Slice(self._entries, self._gathered_bytes)
+        self._gathered = []
+        self._gathered_bytes = self._entries = 0
+        return done
+
+    def _finish(self) -> Iterator[Slice]:
+        yield self._write_out()
+        logs, index = self._directory.logs, self._directory.index
+        log, handle, moves, self._log, self._handle, self._moves = self._log, self._handle, self._moves, -1, -1, []
+        ledgers, self._map = self._map, {}
+        self._directory.finish_whole(log, handle, self._at, ledgers)
+        self.made[log] = self._at - HEADER_BYTES
+        for start in range(0, len(moves), MOVES_AT_ONCE):
+            index.move(moves[start : start + MOVES_AT_ONCE])
+            self._pause()
+            if start % 1024 < MOVES_AT_ONCE:
+                yield Slice(0, 0)
+        logs.settle_whole(log)
+
+    def abandon(self) -> None:
+        """Throws away a log that is not finished."""
+        if self._log >= 0:
+            self._directory.logs.drop_whole(self._log, self._handle)
+            self._log = -1
+        for log in self.made:
+            self._directory.logs.settle_whole(log)
+
+    def emptied(self) -> list[int]:
+        """The victims that may go once the index is synced."""
+        return sorted(self._victims - set(self.kept))
+
+
+def remove_logs(directory: LedgerDirectory, logs: Collection[int]) -> int:
+    """Syncs the directory, so that no index row comes back that names them, then removes the logs; returns their bytes.  `SyncFailed`, `OSError`."""
+    if not set(logs) <= set(directory.logs.finished()):
+        raise StorageError(f"{directory.path}: of logs {sorted(logs)} some are in use")
+    directory.sync()
+    freed = 0
+    for log in logs:
+        freed += directory.logs.size(log)
+        directory.logs.remove(log)
+    return freed

@@ -1,0 +1,350 @@
+"""
+Garbage collection: which ledgers of this bookie are deleted, and when disk space is got back.
+
+A round, every `gcWaitTime` or when it is forced: ledgers that the metadata store does not have any more are deleted here; then a pass over the entry logs
+(`space`) removes those that nobody needs, and compacts, when a minor or a major compaction is due, those that are mostly dead.
+
+Evidence (architecture.md 4.3).  The local ledgers are listed first, then the metadata's ids in their range, to the end.  A listing that fails, is out of order,
+or comes from a cluster without any ledger deletes nothing.  Each candidate is read again, and goes only on the definite word that there is no such
+ledger; a candidate that exists shows that the listing lied, and ends the round.  The cluster must be the one that this bookie belongs to, and not one
+that was set back (`store_guard`): before, after the listing, and after the second reads.  While the store is behind, each round counts what it does not
+know, and deletes nothing.
+
+Where the store counts deletions, a round in which there was none lists nothing, except once in `LISTING_S`.
+
+Knows: that order, the intervals.  Does not know: files, index rows.
+Safety: nothing is deleted on doubtful evidence.
+"""
+
+from array import array
+from bisect import bisect_right
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.bookie.files import Files, StorageError
+from quire.bookie.lifecycle.store_guard import StoreGuard
+from quire.bookie.storage.counters import Counters
+from quire.bookie.upkeep.space import DirectorySpace, Threshold
+from quire.conf.bookie import BookieOptions
+from quire.metadata.store import MetadataStore, ReactorTime, Timer, pause
+from quire.protocol.errors import LedgerError
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+LISTED = 5000  # ids in one page of a listing
+PAGE = 1000  # candidates between two looks at the cluster
+READS_AT_ONCE = 100
+LISTING_S = 86_400.0  # a store that says that nothing was deleted is not believed for longer
+
+
+class Doubt(Exception):
+    """The evidence is doubtful; nothing more is deleted in this round."""
+
+
+class Reclaiming(Protocol):
+    """A storage's `space`."""
+
+    @property
+    def directories(self) -> list[DirectorySpace]: ...
+
+    def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> Deferred[None]: ...
+
+
+class Collected(Protocol):
+    """What garbage collection needs of a storage."""
+
+    counters: Counters
+
+    @property
+    def space(self) -> Reclaiming: ...
+
+    def stored_ledgers(self) -> "Deferred[array[int]]":
+        """The ids of the ledgers that were stored some time ago, ascending; newer ones may be missing."""
+        ...
+
+    def delete_ledger(self, ledger: int) -> None: ...
+
+    def flush(self) -> Deferred[None]: ...
+
+
+class Kind:
+    """Minor or major compaction."""
+
+    __slots__ = ("_clock", "_since", "count", "interval", "name", "seconds_max", "suspended", "threshold")
+
+    def __init__(self, clock: ReactorTime, name: str, threshold: float, interval: int, ms_max: int) -> None:
+        self.name = name
+        self.threshold = threshold if 0 < threshold <= 1 else 0.0
+        self.interval = interval
+        self.seconds_max = max(ms_max, 0) / 1000
+        self.suspended = False
+        self.count = 0
+        self._clock = clock
+        self._since = clock.seconds()
+
+    @property
+    def on(self) -> bool:
+        return self.threshold > 0 and self.interval > 0
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last one, or the start."""
+        return abs(self._clock.seconds() - self._since)
+
+    @property
+    def due(self) -> bool:
+        return self.on and self.age >= self.interval
+
+    def done(self) -> None:
+        self._since = self._clock.seconds()
+
+
+class Garbage:
+    """The rounds of one bookie.  `start` sets the timer; `force` makes a round at once; `stop` fires when the last one has ended."""
+
+    def __init__(self, clock: ReactorTime, options: BookieOptions, files: Files, storage: Collected, store: MetadataStore, guard: StoreGuard) -> None:
+        self.minor = Kind(clock, "minor", options.minor_compaction_threshold, options.minor_compaction_interval_s, options.minor_compaction_ms_max)
+        self.major = Kind(clock, "major", options.major_compaction_threshold, options.major_compaction_interval_s, options.major_compaction_ms_max)
+        self.problem: str | None = None  # why the last round deleted no ledgers, or not all
+        self._clock = clock
+        self._options = options
+        self._files = files
+        self._storage = storage
+        self._store = store
+        self._guard = guard
+        self._timer: Timer | None = None
+        self._running: Deferred[None] | None = None
+        self._forced: set[str] = set()  # kinds for the next round
+        self._forced_now = False
+        self._begun = 0
+        self._stopped = False
+        self._unswept = True  # ledgers may have been deleted since the last pass over the logs
+        self._deletions: int | None = None  # what the store counted at the last full listing
+        self._listed_at = clock.seconds()
+
+    def start(self) -> None:
+        self._timer = self._clock.callLater(self._options.gc_interval_ms / 1000, self._on_timer)
+
+    async def stop(self) -> None:
+        """No more rounds; one that runs ends at its next step."""
+        self._stopped = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        if self._running is not None:
+            await self._running
+
+    def force(self, minor: bool = True, major: bool = True) -> int:
+        """Makes a round now, or right after the one that runs; its number, to compare with `status()["rounds"]`."""
+        self._forced |= {name for name, wanted in (("minor", minor), ("major", major)) if wanted} | {"round"}
+        if self._running is None and not self._stopped:
+            if self._timer is not None and self._timer.active():
+                self._timer.cancel()
+            self._run()
+            return self._begun
+        return self._begun + 1
+
+    @property
+    def forced(self) -> bool:
+        """Whether a forced round runs or waits."""
+        return bool(self._forced) or self._forced_now
+
+    def under_pressure(self) -> None:
+        """A disk got nearly full."""
+        if self._options.gc_when_no_space and not self.forced:
+            self.force()
+
+    def status(self) -> dict[str, Any]:
+        """For people and programs; the numbers are since the start."""
+        counters = self._storage.counters
+        return {
+            "running": self._running is not None,
+            "forced": self.forced,
+            "rounds": counters.gc_rounds,
+            "ledgers_deleted": counters.gc_ledgers_deleted,
+            "logs_removed": counters.gc_logs_removed,
+            "bytes_removed": counters.gc_bytes_removed,
+            "bytes_moved": counters.gc_bytes_moved,
+            "problem": self.problem,
+            **{
+                kind.name: {"on": kind.on, "suspended": kind.suspended, "count": kind.count, "seconds_ago": round(kind.age)}
+                for kind in (self.minor, self.major)
+            },
+            "directories": [
+                {
+                    "path": space.path,
+                    "logs": len(space.uses),
+                    "bytes": space.total,
+                    "living_bytes": space.live,
+                    "left_alone": len(space.doubtful),
+                    "problem": space.problem,
+                }
+                for space in self._storage.space.directories
+            ],
+        }
+
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Name, meaning and value of what /metrics shows beside the counters; as the last pass over the logs saw it."""
+        spaces = self._storage.space.directories
+        return [
+            ("entry_logs", "finished entry logs", sum(len(space.uses) for space in spaces)),
+            ("entry_log_bytes", "bytes of entries in finished entry logs", sum(space.total for space in spaces)),
+            ("entry_log_living_bytes", "those of them that are needed", sum(space.live for space in spaces)),
+            ("entry_logs_left_alone", "entry logs that are not touched because something is wrong", sum(len(space.doubtful) for space in spaces)),
+            ("gc_running", "1 while a round of garbage collection runs", int(self._running is not None)),
+        ]
+
+    def _on_timer(self) -> None:
+        if self._running is None:
+            self._run()
+
+    def _run(self) -> None:
+        self._begun += 1
+        forced, self._forced = self._forced, set()
+        self._forced_now = bool(forced)
+        over: Deferred[None] = Deferred()
+        self._running = over
+        Deferred.fromCoroutine(self._round(forced)).addBoth(self._ended, over)
+
+    def _ended(self, result: object, over: Deferred[None]) -> None:
+        if result is not None:
+            log.failure("a round of garbage collection failed", failure=result)  # type: ignore[arg-type]  # a Failure then
+        self._storage.counters.gc_rounds += 1
+        self._running = None
+        self._forced_now = False
+        if self._forced and not self._stopped:
+            self._run()
+        elif not self._stopped:
+            self.start()
+        over.callback(None)
+
+    async def _round(self, forced: set[str]) -> None:
+        try:
+            await self._delete_ledgers()
+            self.problem = None
+        except (Doubt, LedgerError, StorageError, OSError) as doubt:
+            self.problem = str(doubt)
+            log.warn("garbage collection deletes no more ledgers in this round: {reason}", reason=self.problem)
+        kinds = [kind for kind in (self.minor, self.major) if self._wanted(kind, kind.name in forced)]
+        if not (self._unswept or kinds or forced):
+            return
+        self._unswept = False
+        try:
+            await self._storage.flush()  # index rows of deleted ledgers go with a checkpoint
+        except (StorageError, OSError) as failure:
+            log.info("garbage collection goes on although a checkpoint failed: {reason}", reason=str(failure))
+        if self._stopped:
+            return
+        limits = [kind.seconds_max for kind in kinds]
+        await self._storage.space.reclaim(lambda path: self._threshold(path, kinds), 0 if not all(limits) else max(limits, default=0))
+        for kind in kinds:
+            kind.done()
+            kind.count += 1
+        if self.major in kinds:
+            self.minor.done()
+
+    def _wanted(self, kind: Kind, forced: bool) -> bool:
+        if kind.suspended and not (forced and self._options.gc_when_no_space):
+            return False
+        if forced:
+            return kind.on or (self._options.force_allow_compaction and kind.threshold > 0)
+        return kind.due
+
+    def _threshold(self, path: str, kinds: list[Kind]) -> float:
+        """What may be compacted in a directory now: a compaction needs room before it gives some back."""
+        used = self._files.usage(path)
+        part = 1 - used.free / used.total if used.total else 0.0
+        allowed = kinds
+        if not self._options.gc_when_no_space:
+            if part > self._options.disk_usage_threshold:
+                allowed = []
+            elif part > self._options.disk_usage_warn_threshold:
+                allowed = [kind for kind in kinds if kind is not self.major]
+        return max((kind.threshold for kind in allowed), default=0.0)
+
+    # Deleted ledgers
+
+    async def _delete_ledgers(self) -> None:
+        deletions = await self._store.ledger_deletions()
+        await self._guard.look()
+        if self._guard.is_behind:
+            await self._count_unknown()
+            return
+        if deletions is not None and deletions == self._deletions and 0 <= self._clock.seconds() - self._listed_at < LISTING_S:
+            return
+        began = self._clock.seconds()
+        local = await self._storage.stored_ledgers()
+        if local:
+            missing = await self._missing(local)
+            await self._guard.trust_store(missing)
+            for start in range(0, len(missing), PAGE):
+                await self._delete_confirmed(missing[start : start + PAGE])
+        self._deletions = deletions
+        self._listed_at = began
+
+    async def _count_unknown(self) -> None:
+        """While the store is behind: what would go if that were accepted."""
+        self._deletions = None  # once it is accepted, a round has to list
+        await self._storage.flush()  # so that the newest ledgers are among those that are stored
+        local = await self._storage.stored_ledgers()
+        await self._guard.counted(array("q", await self._missing(local) if local else ()))
+        await self._guard.trust_store()
+
+    async def _missing(self, local: "array[int]") -> list[int]:
+        """The local ledgers that a listing of the metadata lacks.  The listing was whole and in order, or this raises."""
+        missing: list[int] = []
+        at = 0
+        after = local[0] - 1
+        listed = 0
+        while at < len(local) and not self._stopped:
+            page = await self._store.ledger_ids(after, LISTED)
+            if not page:
+                break
+            await self._guard.saw(page)
+            stop = bisect_right(local, page[-1])
+            held = local[at:stop].tolist()
+            if held != page:  # or it is as good as what is held here
+                have = set(page)
+                if page[0] <= after or len(have) < len(page) or sorted(page) != page:
+                    raise Doubt(f"{self._store.uri} listed ledgers out of order behind {after}")
+                missing += sorted(set(held) - have)
+            listed += len(page)
+            after = page[-1]
+            at = stop
+        if self._stopped:
+            raise Doubt("the bookie stops")
+        missing += local[at:]
+        if missing and not listed and not self._guard.is_behind and not await self._store.ledger_ids(-1, 1):
+            raise Doubt(f"{self._store.uri} lists no ledger at all, but {len(local)} are stored here")
+        return missing
+
+    async def _delete_confirmed(self, candidates: list[int]) -> None:
+        """
+        Deletes those of the candidates that are read again and do not exist: a few at a time, in the turn in which that is known, for their ids
+        may be used again.
+        """
+        trouble = ""
+        for start in range(0, len(candidates), READS_AT_ONCE):
+            if self._stopped:
+                raise Doubt("the bookie stops")
+            some = candidates[start : start + READS_AT_ONCE]
+            began = self._clock.seconds()
+            absent = set(await self._store.absent_ledgers(some))
+            for ledger in some:
+                if ledger not in absent:
+                    raise Doubt(f"{self._store.uri} did not list ledger {ledger}, yet it exists")
+            await self._guard.trust_store(some)
+            self._unswept = True
+            for ledger in some:
+                try:
+                    self._storage.delete_ledger(ledger)
+                except (StorageError, OSError) as failure:  # its row can't be read; the others go
+                    trouble = f"ledger {ledger} can't be deleted: {failure}"
+                else:
+                    self._storage.counters.gc_ledgers_deleted += 1
+            spent = self._clock.seconds() - began
+            await pause(self._clock, max(0.0, len(some) / self._options.gc_metadata_reads_per_second - max(spent, 0)))
+        if trouble:
+            raise Doubt(trouble)

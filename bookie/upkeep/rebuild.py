@@ -1,0 +1,319 @@
+"""
+The index made anew from the entry logs while the bookie serves: of one ledger directory after the other, beside the index that is there.
+
+1. After a checkpoint, and before the next, the log being written ends and a new index begins; from now on every flush and deletion goes to both (`new_index`).
+2. The logs that stood then are read, the latest first, a piece at a time; what a piece holds of ledgers that the table knows is filled in, save what the
+   old index has elsewhere: of two forms of an entry a compaction may have put the older one in the later log.
+3. What the old index names and the new one lacks is taken over: a record that can't be read from the log any more stays known, and is never denied.
+4. Ledgers of which the old index can't tell what it has are put in limbo, so that they are copied from other bookies.
+5. Between two checkpoints the new one takes the place of the old.
+
+No log goes meanwhile: passes over the entry logs (`space`) wait.  A run that ends early, by an error, a stop or a crash, leaves the old index.
+
+Knows: that order, the rate.  Does not know: RocksDB, how limbo ends.
+All of `Reindex` belongs to the reactor thread, save `_fill_in`; the steps of `Making` are the storage pool's.
+Safety: whatever the bookie said "yes" to before, it says "yes" or "unknown" to afterwards.  A record that the old index names keeps the old sum.
+"""
+
+import os
+from array import array
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.bookie.directory.ledger_directory import LedgerDirectory
+from quire.bookie.files import NotBegun, StorageError
+from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.index.new_index import IndexRow, NewIndex
+from quire.bookie.index.run_index import Run, RunIndex
+from quire.bookie.logs.entry_logs import log_name
+from quire.bookie.logs.walk import RUN_ENTRIES_MAX, LogRuns, LogWalk
+from quire.bookie.storage.checkpoint import Checkpoints
+from quire.bookie.storage.ledgers import Ledgers
+from quire.bookie.storage.workers import Workers
+from quire.bookie.upkeep.compaction import Slice
+from quire.bookie.upkeep.space import Space
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+PIECE_BYTES = 4 << 20
+PIECE_ROWS = 1000  # filled in between two checkpoints, which wait for it
+DOUBTED_AT_ONCE = 500  # ledgers, on the reactor thread: a few milliseconds
+PROBLEMS_MAX = 100
+
+
+@dataclass
+class Reindexed:
+    """What became of one ledger directory."""
+
+    path: str
+    logs: int = 0
+    logs_read: int = 0
+    entries: int = 0  # found in the logs, copies of one entry each counted
+    taken_over: int = 0  # runs that only the old index had
+    limbo: int = 0  # ledgers of which the old index could not tell what it has
+    problems: list[str] = field(default_factory=list)
+    done: bool = False
+
+    def note(self, problem: str) -> None:
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem)
+
+
+class Piece(NamedTuple):
+    """Rows to fill in; what lies in log `yielding` makes way for them."""
+
+    rows: list[IndexRow]
+    yielding: int
+    size: int
+
+
+class Making:
+    """The new index of one directory.  `pieces` does the reading, each piece on any one thread."""
+
+    def __init__(
+        self, directory: LedgerDirectory, made: NewIndex, known: "array[int]", found: Reindexed, frame_bytes_max: int, pause: Callable[[], None]
+    ) -> None:
+        """`known`: the ledgers in the table, ascending.  `pause` is called between any two pieces of work and may raise `StorageError` to end it."""
+        self.doubtful: list[int] = []
+        self._directory = directory
+        self._old = directory.index
+        self._made = made
+        self._known = known
+        self._found = found
+        self._frame_bytes_max = frame_bytes_max
+        self._pause = pause
+
+    def pieces(self, logs: Sequence[int]) -> Generator[Piece]:
+        """Raises `OSError` when a log can't be read at all."""
+        self._found.logs = len(logs)
+        for number in sorted(logs, reverse=True):
+            yield from self._log(number)
+            self._found.logs_read += 1
+        yield from self._rest()
+
+    def _log(self, number: int) -> Iterator[Piece]:
+        logs = self._directory.logs
+        path = os.path.join(self._directory.path, log_name(number))
+
+        def read(offset: int, count: int) -> bytes:
+            self._pause()
+            return logs.read(number, offset, count)
+
+        def indexed(ledger: int, entry: int) -> tuple[Run | None, int]:
+            try:
+                run = next(RunIndex.runs(self._old, ledger, entry), None)  # of our rows: Apache's have no sums
+            except NotBegun:
+                raise
+            except (StorageError, OSError):
+                return None, RUN_ENTRIES_MAX
+            if run is None:
+                return None, RUN_ENTRIES_MAX
+            if entry < run.first:
+                return None, run.first - entry  # the next record may be one that it names
+            return run, run.last - entry + 1
+
+        walk = LogWalk(read, logs.size(number), path, self._frame_bytes_max)
+        runs = LogRuns(walk, number, self._is_known, indexed)
+        rows: list[IndexRow] = []
+        begun = walk.end
+        for row in runs.rows():
+            self._pause()
+            rows.append(row)
+            self._found.entries += row[2]
+            if len(rows) >= PIECE_ROWS or walk.end - begun >= PIECE_BYTES:
+                yield Piece(rows, number, walk.end - begun)
+                rows, begun = [], walk.end
+        yield Piece(rows, number, walk.end - begun)
+        for problem in (*runs.damaged, *([walk.problem] if walk.problem is not None else [])):
+            self._found.note(problem)
+
+    def _is_known(self, ledger: int) -> bool:
+        at = bisect_left(self._known, ledger)
+        return at < len(self._known) and self._known[at] == ledger
+
+    def _rest(self) -> Iterator[Piece]:
+        """What the old index has and the new one lacks."""
+        rows: list[IndexRow] = []
+        for ledger in self._known:
+            self._pause()
+            try:
+                for run in RunIndex.runs(self._old, ledger):
+                    have = self._made.find(ledger, run.first)
+                    if have is None or have.last < run.last:
+                        rows.append((ledger, run.first, run.count, run.part(run.first, run.last)[1]))
+                        if len(rows) >= PIECE_ROWS:
+                            yield Piece(rows, -1, 0)
+                            rows = []
+                    self._pause()
+            except NotBegun:
+                raise  # it is no reason to doubt anything
+            except (StorageError, OSError) as error:
+                self._found.note(f"the old index can't tell what it has of ledger {ledger}, which is in limbo now: {error}")
+                self.doubtful.append(ledger)
+        yield Piece(rows, -1, 0)
+
+
+class Reindex:
+    """One bookie's; `start` begins a run, `stop` ends it at its next step."""
+
+    def __init__(
+        self,
+        directories: Sequence[LedgerDirectory],
+        workers: Workers,
+        checkpoints: Checkpoints,
+        ledgers: Ledgers,
+        space: Space,
+        doubt: Callable[[Mapping[int, LedgerRow]], Awaitable[None]],
+        clock: Any,
+        frame_bytes_max: int,
+        room_bytes: int,
+    ) -> None:
+        """`directories` may be filled later.  `room_bytes` of a disk are left for flushes."""
+        self.doubt = doubt  # puts ledgers in limbo, durably, while the bookie runs
+        self.doubted: Callable[[], None] = lambda: None  # which index tells what these ledgers have is decided: somebody should copy what they lack
+        self.found: list[Reindexed] = []  # of the last run
+        self.problem: str | None = None  # why the last run did not come to its end
+        self._directories = directories
+        self._workers = workers
+        self._checkpoints = checkpoints
+        self._ledgers = ledgers
+        self._space = space
+        self._clock = clock
+        self._frame_bytes_max = frame_bytes_max
+        self._room_bytes = room_bytes
+        self._stopped = False
+        self._running: Deferred[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._running is not None
+
+    def start(self) -> bool:
+        """Begins; False when a run is under way."""
+        if self._running is not None or self._stopped:
+            return False
+        self.found = [Reindexed(directory.path) for directory in self._directories if directory.fault is None]
+        self.problem = None
+        over: Deferred[None] = Deferred()
+        self._running = over
+        self._space.turn.run(lambda: Deferred.fromCoroutine(self._run())).addErrback(self._failed).addBoth(self._ended, over)
+        return True
+
+    def _failed(self, failure: Any) -> None:
+        self.problem = str(failure.value) or failure.type.__name__
+        if failure.check(StorageError, OSError) is None:
+            log.failure("the index could not be made anew", failure)
+        else:
+            log.error("the index could not be made anew, and is as it was: {reason}", reason=self.problem)
+        if not self._stopped and any(found.limbo for found in self.found):
+            self.doubted()
+
+    def _ended(self, result: None, over: "Deferred[None]") -> None:
+        self._running = None
+        over.callback(None)
+
+    async def stop(self) -> None:
+        """Fires when the last step has ended."""
+        self._stopped = True
+        if self._running is not None:
+            self._space.hurry()
+            ended: Deferred[None] = Deferred()
+            self._running.addBoth(ended.callback)
+            await ended
+
+    def status(self) -> dict[str, Any]:
+        """For people and programs."""
+        return {"running": self.running, "problem": self.problem, "directories": [asdict(found) for found in self.found]}
+
+    async def _run(self) -> None:
+        problems = []
+        for found in self.found:
+            for directory in self._directories:
+                if directory.path == found.path:
+                    try:
+                        await self._one(directory, found)
+                    except (StorageError, OSError) as error:
+                        self._check()
+                        problems.append(f"{directory.path}: {error}")
+                        log.error("the index of {directory} could not be made anew, and is as it was: {reason}", directory=directory.path, reason=str(error))
+                        if found.limbo:
+                            self.doubted()
+        self.problem = "; ".join(problems) or None
+
+    async def _one(self, directory: LedgerDirectory, found: Reindexed) -> None:
+        self._check()
+        log.info("the index of {directory} is made anew", directory=directory.path)
+        await self._checkpoints.run()  # or a ledger of which a start flushed entries would not be in the table
+        made, logs = await self._checkpoints.alone(directory, directory.begin_index)
+        try:
+            known = await self._workers.run(_ids, directory, self._pause)
+            making = Making(directory, made, known, found, self._frame_bytes_max, self._pause)
+            await self._fill(directory, made, making.pieces(logs), found)
+            if making.doubtful:
+                found.limbo = len(making.doubtful)
+                for start in range(0, len(making.doubtful), DOUBTED_AT_ONCE):
+                    some = making.doubtful[start : start + DOUBTED_AT_ONCE]
+                    await self.doubt({ledger: LedgerRow(b"", limbo=True) for ledger in some if self._ledgers.get(ledger) is not None})
+            self._check()
+            await self._checkpoints.alone(directory, directory.change_index, made)
+        except Exception:
+            with suppress(StorageError, OSError):  # the first error is the one to tell
+                await self._checkpoints.alone(directory, directory.give_up_index, made)
+            raise
+        for state in self._ledgers.states.values():
+            state.surveyed = state.surveyed and state.index_stale  # there may be more than was known
+        self._space.look_again(directory.path)
+        found.done = True
+        if found.limbo:
+            self.doubted()
+        log.info(
+            "the index of {directory} is new: {entries} entries from {logs} logs; {taken_over} runs only the old one had; {limbo} ledgers are in limbo",
+            directory=directory.path,
+            entries=found.entries,
+            logs=found.logs,
+            taken_over=found.taken_over,
+            limbo=found.limbo,
+        )
+
+    async def _fill(self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[Piece], found: Reindexed) -> None:
+        while True:
+            self._check()
+            began = self._clock.seconds()
+            piece: Piece | None = await self._workers.run(next, pieces, None)
+            if piece is None:
+                return
+            if piece.rows:
+                given = await self._checkpoints.alone(directory, self._fill_in, directory, made, piece)
+                found.taken_over += given if piece.yielding < 0 else 0
+            self._check()
+            await self._space.rest(Slice(sum(row[2] for row in piece.rows), piece.size), began)
+
+    def _fill_in(self, directory: LedgerDirectory, made: NewIndex, piece: Piece) -> int:
+        """On the storage pool."""
+        directory.check_room(self._room_bytes)
+        return made.fill(piece.rows, self._workers.pause, yielding=piece.yielding)
+
+    def _check(self) -> None:
+        if self._stopped:
+            raise StorageError("the bookie stops")
+
+    def _pause(self) -> None:
+        """In a step, between two pieces of work."""
+        self._check()
+        self._workers.pause()
+
+
+def _ids(directory: LedgerDirectory, pause: Callable[[], None]) -> "array[int]":
+    """The ledgers in a directory's table, ascending."""
+    found = array("q")
+    for some in directory.table.pages():
+        found += some
+        pause()
+    return found

@@ -1,0 +1,234 @@
+"""
+An add channel: the adds of one ledger to one bookie, in batches, and what became of them.
+
+Knows: which adds are queued until the connection stands, which are sent and not answered, how many bytes that is, and whether
+answers still make progress.
+Does not know: frames and transactions (`link_v2`, `link_v3`), quorums, which bookie should come next (the writer's core).
+
+Safety: an id is reported as acknowledged only when this bookie answered for it on this channel's own connections; a channel
+that failed reports nothing more, so a writer never mixes answers from before and after a reconnect.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from twisted.internet.defer import Deferred, succeed
+
+from quire.client.connections.network import Clock, Timer
+from quire.client.connections.unanswered import Sent, Unanswered
+from quire.protocol.batch import AddBatch
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class AddSink(Protocol):
+    """Whoever owns a channel.  Called on the reactor's thread, never from inside `send`."""
+
+    def acked(self, channel: "AddChannel", first: int, count: int, code: int, /) -> None:
+        """The bookie answered for `count` ids from `first` on: 0, or a BookKeeper code for exactly those."""
+
+    def failed(self, channel: "AddChannel", code: int, reason: str, /) -> None:
+        """Everything unanswered failed, once: -8 connection refused or lost, -23 no progress in time, -19 client closed."""
+
+
+class Carrier(Protocol):
+    """What a channel needs of a connection (`link.Link` is one)."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether its socket takes bytes without piling them up here."""
+
+    def join(self, channel: "AddChannel", /) -> None:
+        """The channel sends its adds here from now on."""
+
+    def leave(self, channel: "AddChannel", /) -> None:
+        """The channel sends no more; answers to what it sent are ignored."""
+
+    def send_adds(self, channel: "AddChannel", batch: AddBatch, ids: Sequence[int], whole: bool, size: int, /) -> None:
+        """Sends these ids of the batch in one write; `whole`: they are all of it.  `size`: their payload bytes."""
+
+
+class AddChannel:
+    """Adds of one ledger to one bookie.  Made by `BookiePool.add_channel`; after `failed` or `close` it is of no more use."""
+
+    def __init__(self, clock: Clock, bookie: str, ledger: int, sink: AddSink) -> None:
+        self.bookie = bookie
+        self.ledger = ledger
+        self._clock = clock
+        self._sink: AddSink | None = sink
+        self._link: Carrier | None = None
+        self._beside: Carrier | None = None  # for adds that the connection itself can't carry
+        self._large: set[int] = set()  # those ids, each sent by itself
+        self._queued: list[tuple[AddBatch, Sequence[int], bool]] = []  # (batch, ids, all of it)
+        self._queued_bytes = 0
+        self.unanswered = Unanswered()
+        self._progress_at = 0.0  # when the last answer came, or the first add went out after a silence
+        self._overtaken_at = 0.0  # since when a later batch has been answered while the oldest waits; 0: not so
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Payload bytes sent or queued here and not answered."""
+        return self._queued_bytes + self.unanswered.bytes
+
+    @property
+    def is_open(self) -> bool:
+        return self._sink is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued here and everything sent was answered."""
+        return not self._queued and not self.unanswered
+
+    @property
+    def writable(self) -> bool:
+        """Whether the connection stands and its socket takes bytes without piling them up here."""
+        return self._link is not None and self._link.writable
+
+    def send(self, batch: AddBatch, entries: Sequence[int] | None = None) -> None:
+        """
+        Sends every entry of the batch, or those ids (ascending) only; before the connection stands they wait here.
+        After `failed` or `close` nothing happens.
+        """
+        if self._sink is None:
+            return
+        if batch.ledger != self.ledger:
+            raise ValueError(f"a batch of ledger {batch.ledger} on a channel of ledger {self.ledger}")
+        whole = entries is None
+        ids: Sequence[int] = range(batch.first, batch.first + batch.count) if entries is None else entries
+        if not ids:
+            return
+        if self._link is None:
+            self._queued.append((batch, ids, whole))
+            self._queued_bytes += self._size(batch, len(ids))
+            return
+        self._pass(self._link, batch, ids, whole)
+
+    def hand_over(self, sink: AddSink) -> None:
+        """Reports to this sink from now on."""
+        if self._sink is not None:
+            self._sink = sink
+
+    def close(self) -> None:
+        """Says no more to the sink.  What is under way stays under way: the bookie may still store it."""
+        self._sink = None
+        self._queued.clear()
+        self._queued_bytes = 0
+        links = (self._link, self._beside)
+        self._link = self._beside = None
+        if self._large:  # an answer to the others comes to nobody, and `_beside` must not wait for it
+            self.unanswered = self.unanswered.only(self._large)
+        for link in links:
+            if link is not None:
+                link.leave(self)
+
+    # from here on: called by the pool and the link
+
+    def attach(self, link: Carrier) -> None:
+        """The connection stands: everything queued goes out."""
+        if self._sink is None:
+            return
+        self._link = link
+        link.join(self)
+        queued, self._queued = self._queued, []
+        self._queued_bytes = 0
+        for batch, ids, whole in queued:
+            self._pass(link, batch, ids, whole)
+
+    def send_beside(self, link: Carrier, batch: AddBatch, entry: int) -> None:
+        """Sends one add over another connection to the same bookie; the end of either is the channel's."""
+        if self._beside is None:
+            self._beside = link
+            link.join(self)
+        self._large.add(entry)
+        self._pass(link, batch, [entry], False)
+
+    def took(self, ids: Sequence[int], size: int) -> Sent:
+        """The link is about to send these ids."""
+        if not self.unanswered:
+            self._progress_at = self._clock.seconds()
+        return self.unanswered.add(ids, size)
+
+    def answered(self, runs: list[tuple[int, int]], code: int) -> None:
+        """The link got answers for these runs of ids, which were open until now."""
+        if not runs:
+            return
+        self._progress_at = self._clock.seconds()
+        if not self.unanswered.overtaken:
+            self._overtaken_at = 0.0
+        elif not self._overtaken_at:
+            self._overtaken_at = self._progress_at
+        for first, count in runs:
+            if self._sink is not None:
+                self._sink.acked(self, first, count, code)
+
+    def stuck(self, now: float, seconds: float) -> str | None:
+        """Why this channel has failed for want of answers, or None.  A busy channel may take long: only silence counts."""
+        if self._sink is None or not self.unanswered:
+            return None
+        if now - self._progress_at > seconds:
+            return f"no add was answered for {now - self._progress_at:.1f} s"
+        if self._overtaken_at and now - self._overtaken_at > seconds:
+            return f"an add was passed over by later ones for {now - self._overtaken_at:.1f} s"
+        return None
+
+    def fail(self, code: int, reason: str) -> None:
+        sink = self._sink
+        if sink is None:
+            return
+        self.close()
+        sink.failed(self, code, reason)
+
+    def _size(self, batch: AddBatch, count: int) -> int:
+        return batch.bytes if count == batch.count else batch.bytes * count // max(1, batch.count)
+
+    def _pass(self, link: Carrier, batch: AddBatch, ids: Sequence[int], whole: bool) -> None:
+        link.send_adds(self, batch, ids, whole, self._size(batch, len(ids)))
+
+
+class Parting:
+    """
+    The sink of channels whose writer has closed its ledger: what they have queued is still sent, and each is closed when its last add
+    is answered or it fails.  So a copy above the ack quorum is not left out because its bookie was slower than the close.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._channels: set[AddChannel] = set()
+        self._waiting: Deferred[None] | None = None
+        self._timer: Timer | None = None
+
+    def take(self, channel: AddChannel) -> None:
+        if channel.idle:
+            channel.close()
+        elif channel.is_open:
+            self._channels.add(channel)
+            channel.hand_over(self)
+
+    def acked(self, channel: AddChannel, first: int, count: int, code: int, /) -> None:
+        if channel.idle:
+            channel.close()
+            self._ended(channel)
+
+    def failed(self, channel: AddChannel, code: int, reason: str, /) -> None:
+        self._ended(channel)
+
+    def wait(self, seconds: float) -> Deferred[None]:
+        """Until every channel has ended, at most that long; then the others are closed as they are."""
+        if not self._channels:
+            return succeed(None)
+        self._waiting = Deferred()
+        self._timer = self._clock.callLater(seconds, self._give_up)
+        return self._waiting
+
+    def _ended(self, channel: AddChannel) -> None:
+        self._channels.discard(channel)
+        if self._waiting is not None and self._timer is not None and not self._channels:
+            self._timer.cancel()
+            self._waiting.callback(None)
+
+    def _give_up(self) -> None:
+        channels, self._channels, self._timer = self._channels, set(), None
+        for channel in channels:
+            channel.close()
+        if self._waiting is not None:
+            self._waiting.callback(None)

@@ -1,0 +1,237 @@
+"""
+One TCP connection to a bookie: bytes in and out, time-outs, and the end of everything that waits when it ends.
+
+Knows: how a connection of either generation lives and dies, and how it begins: the other side is asked who it is, over V3 also
+where V2 follows (spec wire-protocol.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
+Does not know: which bookies exist, who was meant and when to connect again (`on_demand_link`), what an answer means.
+
+Safety: nobody is given a connection, so nothing is asked of it, before that first answer.
+
+Rules (spec wire-protocol.md 10.2 and 13 "Client"): an answer that does not decode closes the connection; a connection that
+ends fails everything outstanding with -8; an answer to nothing that waits is ignored; every request has a time-out.  One sweep
+per connection finds what is overdue, and it runs only while something waits.
+"""
+
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from quire.client.connections.add_channel import AddChannel
+from quire.client.connections.network import Clock, Timer, Transport
+from quire.conf.client import ClientOptions
+from quire.protocol import v3
+from quire.protocol.batch import AddBatch
+from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, MalformedFrame, Timeout, WireError
+from quire.protocol.messages import BOOKIE_ID, BookieInfo, InfoReply, Reply
+
+# SPDX-License-Identifier: Apache-2.0
+
+LOST = BookieHandleNotAvailable.code
+TIMED_OUT = Timeout.code
+CLOSED = ClientClosed.code
+SWEEPS_PER_TIMEOUT = 8
+SILENCE_FACTOR = 3  # a connection that brought no byte for this many time-outs, while requests expired on it, is given up
+ANSWER_BYTES_MORE = 1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
+WHO_TXN = 0  # transactions of requests begin at 1
+WHO = v3.pack_request(BookieInfo(BOOKIE_ID, WHO_TXN))
+
+Up = Callable[["Link"], None]
+Down = Callable[["Link", int, str], None]
+
+A = TypeVar("A")
+
+
+class Waiting(Generic[A]):
+    """One request that is not an add: who waits, until when, and how to make its answer from a code alone."""
+
+    __slots__ = ("blank", "deadline", "deferred")
+
+    def __init__(self, deferred: Deferred[A], deadline: float, blank: Callable[[int], A]) -> None:
+        self.deferred = deferred
+        self.deadline = deadline
+        self.blank = blank
+
+    def end(self, code: int) -> None:
+        self.deferred.callback(self.blank(code))
+
+
+class Link(Protocol, ABC):
+    """
+    A connection of one generation.  `up` is called once, when the other side has said who it is; `down(link, code, reason)` once
+    when the connection ended, before that or after.  `name` is for the log: bookie, address, generation.
+    """
+
+    generation = 0
+
+    def __init__(self, clock: Clock, options: ClientOptions, name: str, serial: int, up: Up, down: Down) -> None:
+        self.clock = clock
+        self.name = name
+        self.serial = serial  # no two connections of a process share one
+        self.bookie: str | None = None  # who answers; None: it did not tell, as Apache's bookies do not
+        self.heard = 0  # bytes received since it is up
+        self.writable = False  # False while the socket's buffer is full
+        self._options = options
+        self._up = up
+        self._down = down
+        self._answer_bytes_max = options.frame_bytes_max + ANSWER_BYTES_MORE
+        self._asking: v3.Replies | None = v3.Replies(self._answer_bytes_max)  # until the other side has said who it is
+        self._ended = False
+        self._end: tuple[int, str] | None = None
+        self._quiet_since = clock.seconds()  # no byte came since then, though something was, or should have been, answered
+        self._doubted = False  # a request expired since the last byte came
+        self._sweep_call: Timer | None = None
+        self._sweep_seconds = min(options.add_timeout_ms, options.read_timeout_ms) / 1000 / SWEEPS_PER_TIMEOUT
+        self._log = Logger()
+
+    # what the generations add
+
+    @abstractmethod
+    def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:
+        """The answers that are complete with `data`, and why the connection must end if it must."""
+
+    @abstractmethod
+    def take(self, reply: Reply) -> None:
+        """Hands one answer to whoever waits for it; ignores it when nobody does."""
+
+    @abstractmethod
+    def join(self, channel: AddChannel) -> None:
+        """The channel sends its adds here from now on."""
+
+    @abstractmethod
+    def leave(self, channel: AddChannel) -> None:
+        """The channel sends no more; answers to what it sent are ignored."""
+
+    @abstractmethod
+    def send_adds(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
+        """Sends these ids of the batch in one write; `whole`: they are all of it.  `size`: their payload bytes."""
+
+    @abstractmethod
+    def channels(self) -> list[AddChannel]:
+        """Those that joined and did not leave."""
+
+    @abstractmethod
+    def expire(self, now: float) -> int:
+        """Ends the requests whose time is over with -23; how many."""
+
+    @abstractmethod
+    def waiting(self) -> bool:
+        """Whether anything waits for an answer."""
+
+    @abstractmethod
+    def drain(self) -> list[Waiting[Any]]:
+        """Forgets and gives back every request that waits."""
+
+    # the connection
+
+    def connectionMade(self) -> None:
+        transport = cast(Transport, self.transport)
+        transport.setTcpNoDelay(True)
+        transport.setTcpKeepAlive(True)
+        handle = getattr(transport, "socket", None)  # none under a test's transport
+        if handle is not None and self._options.tcp_user_timeout_ms and hasattr(socket, "TCP_USER_TIMEOUT"):
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._options.tcp_user_timeout_ms)
+        transport.registerProducer(self, True)
+        transport.write(WHO)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._asking is not None:
+            self._told(self._asking, data)
+            return
+        self.heard += len(data)
+        self._quiet_since = self.clock.seconds()
+        self._doubted = False
+        replies, failure = self.replies(data)
+        for reply in replies:
+            self.take(reply)
+        if failure is not None:
+            self._end_as_malformed(failure)
+
+    def _told(self, asking: v3.Replies, data: bytes) -> None:
+        """The first answer, with any status.  Nothing else was asked, so nothing else is listened to, and nothing can be half there."""
+        answers = [reply for reply in asking.feed(data) if isinstance(reply, InfoReply) and reply.txn == WHO_TXN]
+        if asking.failure is not None or (answers and asking.held):
+            self._end_as_malformed(asking.failure or MalformedFrame("more than was asked for"))
+        elif answers:
+            self.bookie = answers[0].bookie
+            self._asking = None
+            self._quiet_since = self.clock.seconds()
+            self.writable = True
+            self._up(self)
+
+    def _end_as_malformed(self, failure: WireError) -> None:
+        self._log.warn("closing the connection to {name}: its answer does not decode: {failure}", name=self.name, failure=failure)
+        self.end(LOST, f"{self.name} sent what does not decode: {failure}")
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.writable = False
+        code, text = self._end or (LOST, f"the connection to {self.name} was lost: {reason.getErrorMessage()}")
+        self._finish(code, text)
+
+    def end(self, code: int, reason: str) -> None:
+        """Closes at once; everything outstanding fails with `code`."""
+        if self._end is None and not self._ended:
+            self._end = (code, reason)
+            self._finish(code, reason)
+            cast(Transport, self.transport).abortConnection()
+
+    def _finish(self, code: int, reason: str) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self.writable = False
+        if self._sweep_call is not None:
+            self._sweep_call.cancel()
+            self._sweep_call = None
+        self._down(self, code, reason)
+        for channel in self.channels():
+            channel.fail(code, reason)
+        for waiting in self.drain():
+            waiting.end(code)
+
+    def write(self, data: bytes) -> None:
+        """One piece of whole frames; the sweep is on from now on."""
+        if self._ended:
+            return
+        cast(Transport, self.transport).write(data)
+        if self._sweep_call is None:
+            if not self._doubted:
+                self._quiet_since = self.clock.seconds()
+            self._sweep_call = self.clock.callLater(self._sweep_seconds, self._sweep)
+
+    def deadline(self, more_ms: int = 0) -> float:
+        """When a request sent now is overdue; `more_ms` on top of the usual time."""
+        return self.clock.seconds() + (self._options.read_timeout_ms + more_ms) / 1000
+
+    def _sweep(self) -> None:
+        self._sweep_call = None
+        now = self.clock.seconds()
+        overdue = self.expire(now)
+        for channel in self.channels():
+            why = channel.stuck(now, self._options.add_timeout_ms / 1000)
+            if why is not None:
+                overdue += 1
+                channel.fail(TIMED_OUT, f"{self.name}: {why}")
+        self._doubted = self._doubted or overdue > 0
+        if self._ended:  # one of those called back and closed the client
+            return
+        if overdue and (now - self._quiet_since) * 1000 > SILENCE_FACTOR * max(self._options.add_timeout_ms, self._options.read_timeout_ms):
+            self.end(TIMED_OUT, f"{self.name} has sent nothing for {now - self._quiet_since:.1f} s")
+        elif self.waiting():
+            self._sweep_call = self.clock.callLater(self._sweep_seconds, self._sweep)
+
+    # as an IPushProducer: the transport says when its buffer is full
+
+    def pauseProducing(self) -> None:
+        self.writable = False
+
+    def resumeProducing(self) -> None:
+        self.writable = not self._ended
+
+    def stopProducing(self) -> None:
+        self.writable = False

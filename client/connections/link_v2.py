@@ -1,0 +1,138 @@
+"""
+A V2 connection: adds, reads and batch reads at the least cost per entry.
+
+Knows: that a V2 answer carries only (ledger, entry, operation), or a request id for batch reads (spec wire-protocol.md 2.6).  So
+on one connection at most one handle has a given key outstanding: `admits_adds` and `admits_read` say whether a key is free,
+and who finds it taken goes over V3, where every request has a number of its own.
+Does not know: fencing reads, which never come here, and recovery adds, of which only those come that fit no V3 frame (`pool`).
+
+Safety: a key stays taken after its request expired, until the late answer came or the connection ended; so a late answer is
+never given to somebody else.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from quire.client.connections.add_channel import AddChannel
+from quire.client.connections.answers import Answer, BatchAnswer
+from quire.client.connections.link import TIMED_OUT, Link, Waiting
+from quire.client.connections.unanswered import Unanswered
+from quire.protocol import v2
+from quire.protocol.batch import AddBatch
+from quire.protocol.errors import Read as ReadFailed
+from quire.protocol.errors import WireError, code_of
+from quire.protocol.messages import AddAcks, BatchRead, BatchReply, Read, ReadReply, Reply
+
+# SPDX-License-Identifier: Apache-2.0
+
+LATE_KEYS_MAX = 10_000  # reads that expired and may still be answered; beyond it the connection is given up
+
+
+def _empty_batch(code: int) -> BatchAnswer:
+    return BatchAnswer(code, [])
+
+
+class LinkV2(Link):
+    generation = 2
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._decoder = v2.Replies(self._answer_bytes_max)
+        self._channels: dict[int, AddChannel] = {}  # by ledger
+        self._left: dict[int, Unanswered] = {}  # ledgers whose channel left before everything was answered
+        self._reads: dict[tuple[int, int], Waiting[Answer]] = {}
+        self._late: set[tuple[int, int]] = set()
+        self._batches: dict[int, Waiting[BatchAnswer]] = {}
+        self._request_id = 0
+
+    def admits_adds(self, ledger: int, channel: AddChannel | None = None) -> bool:
+        """Whether a new channel may send adds of the ledger, or `channel`, which may be the one that does already."""
+        return self._channels.get(ledger, channel) is channel and ledger not in self._left
+
+    def admits_read(self, ledger: int, entry: int) -> bool:
+        return (ledger, entry) not in self._reads and (ledger, entry) not in self._late
+
+    def read(self, request: Read, deferred: Deferred[Answer]) -> None:
+        """A plain read whose key `admits_read`."""
+        self._reads[request.ledger, request.entry] = Waiting(deferred, self.deadline(), Answer)
+        self.write(v2.pack_read(request))
+
+    def batch_read(self, ledger: int, first: int, count_max: int, bytes_max: int, deferred: Deferred[BatchAnswer]) -> None:
+        self._request_id += 1
+        self._batches[self._request_id] = Waiting(deferred, self.deadline(), _empty_batch)
+        self.write(v2.pack_batch_read(BatchRead(ledger, first, self._request_id, count_max, bytes_max)))
+
+    def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:
+        return self._decoder.feed(data), self._decoder.failure
+
+    def take(self, reply: Reply) -> None:
+        if isinstance(reply, AddAcks):
+            self._take_adds(reply)
+        elif isinstance(reply, ReadReply):
+            key = (reply.ledger, reply.entry)
+            self._late.discard(key)
+            read = self._reads.pop(key, None)
+            if read is not None:
+                code = code_of(reply.status, writing=False)
+                if not code and reply.body is None:
+                    code = ReadFailed.code
+                read.deferred.callback(Answer(code, reply.body, None, reply.entry))
+        elif isinstance(reply, BatchReply):
+            batch = self._batches.pop(reply.request_id, None)
+            if batch is not None:
+                code = code_of(reply.status, writing=False)
+                if not code and not reply.bodies:
+                    code = ReadFailed.code
+                batch.deferred.callback(BatchAnswer(code, reply.bodies))
+        # an AUTH answer that nobody asked for is ignored (spec wire-protocol.md 13 "Client")
+
+    def _take_adds(self, reply: AddAcks) -> None:
+        ledger = reply.ledger
+        channel = self._channels.get(ledger)
+        if channel is not None:
+            channel.answered(channel.unanswered.answer(reply.first, reply.count), code_of(reply.status, writing=True))
+        elif ledger in self._left:
+            self._left[ledger].answer(reply.first, reply.count)
+            if not self._left[ledger]:
+                del self._left[ledger]
+
+    def join(self, channel: AddChannel) -> None:
+        assert self.admits_adds(channel.ledger), f"ledger {channel.ledger} has a channel on {self.name}"
+        self._channels[channel.ledger] = channel
+
+    def leave(self, channel: AddChannel) -> None:
+        if self._channels.get(channel.ledger) is channel:
+            del self._channels[channel.ledger]
+            if channel.unanswered:
+                self._left[channel.ledger] = channel.unanswered
+
+    def send_adds(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
+        channel.took(ids, size)
+        self.write(batch.frames() if whole else v2.pack_adds(batch, ids))
+
+    def channels(self) -> list[AddChannel]:
+        return list(self._channels.values())
+
+    def expire(self, now: float) -> int:
+        late = [key for key, read in self._reads.items() if read.deadline <= now]
+        over: list[Waiting[Any]] = [self._reads.pop(key) for key in late]
+        self._late.update(late)
+        over += [self._batches.pop(number) for number, batch in list(self._batches.items()) if batch.deadline <= now]
+        for waiting in over:
+            waiting.end(TIMED_OUT)
+        if len(self._late) > LATE_KEYS_MAX:
+            self.end(TIMED_OUT, f"{self.name} left {len(self._late)} reads without an answer")
+        return len(over)
+
+    def waiting(self) -> bool:
+        return bool(self._reads or self._batches) or any(channel.unanswered for channel in self._channels.values())
+
+    def drain(self) -> list[Waiting[Any]]:
+        everything: list[Waiting[Any]] = [*self._reads.values(), *self._batches.values()]
+        self._reads.clear()
+        self._batches.clear()
+        self._late.clear()
+        self._left.clear()
+        return everything

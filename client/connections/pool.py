@@ -1,0 +1,219 @@
+"""
+The bookies as a client talks to them: every request of the protocol, by bookie id, with a code for an answer.
+
+Knows: which generation carries which request (architecture.md 2): adds, plain reads and batch reads go over V2, everything else
+over V3, and with `options.protocol` "v3" all of it; a request whose key is taken on the V2 connection goes over V3 too.
+Does not know: ledgers' metadata, quorums, digests.
+
+Nothing here fails a Deferred: an answer carries a code (`answers`).
+
+Safety: a fencing read and a recovery add never travel over V2, whose answers can't tell them from plain ones; but for a recovery
+add of an entry that filled a V2 frame and fits no V3 one, and then only while nobody else sends adds of its ledger there.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredList
+
+from quire.client.connections.add_channel import AddChannel, AddSink, Parting
+from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
+from quire.client.connections.link import LOST, Down, Link, Up
+from quire.client.connections.link_v2 import LinkV2
+from quire.client.connections.link_v3 import INFO, LAC, LIST, POLL, READ, SET_LAC, SYNC, Kind, LinkV3, Numbered, Packing
+from quire.client.connections.network import Reactor
+from quire.client.connections.on_demand_link import Lane
+from quire.conf.client import ClientOptions
+from quire.metadata.store import MetadataStore
+from quire.protocol.batch import AddBatch
+from quire.protocol.messages import LAST_ENTRY, BookieInfo, Force, ListEntries, Read, ReadLac, WriteLac
+
+# SPDX-License-Identifier: Apache-2.0
+
+__all__ = ["AddChannel", "AddSink", "Answer", "BatchAnswer", "BookiePool", "InfoAnswer", "LacAnswer", "ListAnswer"]
+
+CLOSE_WAIT_SECONDS = 1.0  # a client's close waits so long for copies above the ack quorum that are on their way
+TOTAL_AND_FREE = 3  # both bits of a bookie-info request
+
+A = TypeVar("A")
+
+
+class BookiePool:
+    """One client's connections: at most one per bookie and generation, opened on demand."""
+
+    def __init__(self, reactor: Reactor, store: MetadataStore, options: ClientOptions) -> None:
+        self._reactor = reactor
+        self._store = store
+        self._options = options
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._serials = count(1)
+        self._packing = Packing()
+        self._closed = False
+        self._parting = Parting(reactor)
+        self._pending: Counter[str] = Counter()  # reads and batch reads that wait for an answer
+
+    def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel:
+        """
+        A way to send adds of one ledger to one bookie; the connection is opened if need be.  `secure`: over V3, which recovery
+        adds and deferred sync need.
+        """
+        channel = AddChannel(self._reactor, bookie, ledger, sink)
+        if secure or self._options.protocol == "v3":
+            self._lane(bookie, 3).use(channel.attach, channel.fail, patient=True)
+            return channel
+
+        def attach(link: Link) -> None:
+            if isinstance(link, LinkV2) and not link.admits_adds(ledger):
+                self._lane(bookie, 3).use(channel.attach, channel.fail, patient=True)
+            else:
+                channel.attach(link)
+
+        self._lane(bookie, 2).use(attach, channel.fail, patient=True)
+        return channel
+
+    def part(self, channel: AddChannel) -> None:
+        """The channel's owner needs it no more; what is queued or unanswered there goes on without it."""
+        self._parting.take(channel)
+
+    def _send_large(self, channel: AddChannel, batch: AddBatch, entry: int) -> None:
+        """One add of a V3 connection whose frame would be too large there: V2's is as large as the one that the entry came by."""
+
+        def send(link: Link) -> None:
+            if not channel.is_open:
+                return
+            if isinstance(link, LinkV2) and link.admits_adds(channel.ledger, channel):
+                channel.send_beside(link, batch, entry)
+            else:
+                reason = f"entry {entry} is too large for V3, and other adds of ledger {channel.ledger} are under way over V2"
+                self._reactor.callLater(0, channel.fail, LOST, reason)
+
+        self._lane(channel.bookie, 2).use(send, channel.fail, patient=True)
+
+    def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]:
+        """
+        One entry body, not verified; `entry` -1 is the highest one stored there.  With `fence_key` (the master key) the ledger is
+        fenced first, and only V3 carries it.
+        """
+        fence = fence_key is not None
+        answer: Deferred[Answer] = Deferred() if fence else self._counted(bookie)
+        request = Read(ledger, entry, fence, fence_key, priority, version=3)
+        if fence or self._options.protocol == "v3":
+            return self._ask(bookie, READ, request, answer, patient=fence)
+
+        def over(link: Link) -> None:
+            if isinstance(link, LinkV2) and link.admits_read(ledger, entry):
+                link.read(Read(ledger, entry, priority=priority), answer)
+            else:
+                self._ask(bookie, READ, request, answer, patient=False)
+
+        return self._use(bookie, 2, over, answer, Answer, patient=False)
+
+    def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
+        """
+        Bodies of consecutive entries from `first` on, not verified: at most `count_max` (<= 0: no limit) and about `bytes_max`
+        bytes, at least one.  Over V2, or as pipelined single reads when all goes over V3.
+        """
+        answer: Deferred[BatchAnswer] = self._counted(bookie)
+
+        def over(link: Link) -> None:
+            if isinstance(link, LinkV2):
+                link.batch_read(ledger, first, count_max, bytes_max, answer)
+            elif isinstance(link, LinkV3):
+                link.read_run(ledger, first, count_max, bytes_max, answer)
+
+        return self._use(bookie, 3 if self._options.protocol == "v3" else 2, over, answer, lambda code: BatchAnswer(code, []), patient=False)
+
+    def read_run(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
+        """The same answer, always by pipelined single reads over V3: for a bookie that knows no batch read."""
+        answer: Deferred[BatchAnswer] = Deferred()
+
+        def over(link: Link) -> None:
+            if isinstance(link, LinkV3):
+                link.read_run(ledger, first, count_max, bytes_max, answer)
+
+        return self._use(bookie, 3, over, answer, lambda code: BatchAnswer(code, []), patient=False)
+
+    def long_poll(self, bookie: str, ledger: int, previous_lac: int, timeout_ms: int) -> Deferred[Answer]:
+        """
+        Waits at the bookie, at most `timeout_ms`, until its LAC is above `previous_lac`; the answer holds its LAC and, when it
+        stores that entry, entry `previous_lac` + 1 (`entry` is -1 without one).
+        """
+        request = Read(ledger, LAST_ENTRY, version=3, previous_lac=previous_lac, timeout_ms=timeout_ms, piggyback=True)
+        return self._ask(bookie, POLL, request, Deferred(), patient=False, more_ms=timeout_ms)
+
+    def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]:
+        return self._ask(bookie, LAC, ReadLac(ledger), Deferred(), patient=False)
+
+    def write_lac(self, bookie: str, ledger: int, master_key: bytes, body: bytes, lac: int) -> Deferred[int]:
+        """Stores an explicit LAC (`body` is `Digest.lac_body`); the code."""
+        return self._ask(bookie, SET_LAC, WriteLac(ledger, lac, master_key, body), Deferred(), patient=False)
+
+    def force(self, bookie: str, ledger: int) -> Deferred[int]:
+        """Makes every acknowledged add of the ledger durable on that bookie; the code."""
+        return self._ask(bookie, SYNC, Force(ledger), Deferred(), patient=False)
+
+    def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
+        """Which entries of the ledger the bookie stores.  Some Apache bookies never answer (spec wire-protocol.md 8)."""
+        return self._ask(bookie, LIST, ListEntries(ledger), Deferred(), patient=False)
+
+    def info(self, bookie: str) -> Deferred[InfoAnswer]:
+        return self._ask(bookie, INFO, BookieInfo(TOTAL_AND_FREE), Deferred(), patient=False)
+
+    def pending(self, bookie: str) -> int:
+        """Reads and batch reads that wait for this bookie's answer."""
+        return self._pending[bookie]
+
+    def _counted(self, bookie: str) -> "Deferred[Any]":
+        """For the answer to a read, which is pending until then."""
+        self._pending[bookie] += 1
+
+        def answered(given: object) -> object:
+            self._pending[bookie] -= 1
+            return given
+
+        return Deferred().addBoth(answered)
+
+    def connection_of(self, bookie: str) -> int | None:
+        """
+        A token of the V3 connection that stands now (None: there is none).  Adds that it carried before and a force that it
+        carries later are in order if the token is the same (client-protocol.md D15).
+        """
+        lane = self._lanes.get((bookie, 3))
+        return lane.link.serial if lane is not None and lane.link is not None else None
+
+    def close(self) -> Deferred[None]:
+        """
+        Ends every connection, once what writers have left behind is with its bookies (or a second is over); what waits fails with -19,
+        and so does every later request.
+        """
+        return self._parting.wait(CLOSE_WAIT_SECONDS).addCallback(lambda _over: self._end())
+
+    def _end(self) -> Deferred[None]:
+        self._closed = True
+        return DeferredList([lane.close() for lane in list(self._lanes.values())]).addCallback(lambda _ended: None)
+
+    def _lane(self, bookie: str, generation: int) -> Lane:
+        lane = self._lanes.get((bookie, generation))
+        if lane is None:
+
+            def make(name: str, up: Up, down: Down) -> Link:
+                arguments = (self._reactor, self._options, f"{name}, V{generation}", next(self._serials), up, down)
+                return LinkV2(*arguments) if generation == 2 else LinkV3(self._packing, self._send_large, *arguments)
+
+            lane = self._lanes[bookie, generation] = Lane(self._reactor, self._store, self._options, bookie, make)
+            if self._closed:
+                lane.close()
+        return lane
+
+    def _use(self, bookie: str, generation: int, over: Callable[[Link], None], answer: Deferred[A], blank: Callable[[int], A], patient: bool) -> Deferred[A]:
+        self._lane(bookie, generation).use(over, lambda code, _reason: answer.callback(blank(code)), patient)
+        return answer
+
+    def _ask(self, bookie: str, kind: Kind[A], request: Numbered, answer: Deferred[A], patient: bool, more_ms: int = 0) -> Deferred[A]:
+        def over(link: Link) -> None:
+            if isinstance(link, LinkV3):
+                link.request(kind, request, answer, more_ms)
+
+        return self._use(bookie, 3, over, answer, kind.blank, patient)

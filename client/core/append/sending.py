@@ -1,0 +1,282 @@
+"""
+The sending half of a writer: ids, batches, and who gets them.
+
+Knows: the replicas and their channels, the window and how far it lets appends through, what a replica that is new or back must be sent.
+Does not know: when an entry is acknowledged, what a failure leads to (`append`).
+
+Safety: whatever is not acknowledged to the caller is kept, and goes whole to every replica that is installed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Container, Sequence
+
+from quire.client.core.append.messages import (
+    Alarm,
+    Append,
+    Effect,
+    Limits,
+    OpenChannel,
+    Refuse,
+    SendAdds,
+    SetAlarm,
+    State,
+)
+from quire.client.core.append.quorum_timeout import Patience
+from quire.client.core.append.replica import Replica, Standing
+from quire.client.core.append.window import Window
+from quire.client.core.quorum import Domains, Quorums
+from quire.protocol.batch import AddBatch
+from quire.protocol.digest import ENTRY_ID_MAX, Digest
+from quire.protocol.errors import DuplicateEntryId, IllegalOp, IncorrectParameter, Timeout, TooManyRequests
+
+# SPDX-License-Identifier: Apache-2.0
+
+RECOVERY_PRIORITY = 100
+WRITABLE = frozenset((State.OPEN, State.CHANGING))
+
+
+class Sending(ABC):
+    """The state of a writer, and the steps that send."""
+
+    def __init__(
+        self,
+        ledger: int,
+        quorums: Quorums,
+        digest: Digest,
+        bookies: Sequence[str],
+        limits: Limits,
+        *,
+        last: int = -1,
+        length: int = 0,
+        recovery: bool = False,
+        deferred_sync: bool = False,
+        advanced: bool = False,
+        domains: Domains | None = None,
+    ) -> None:
+        assert len(bookies) == quorums.ensemble
+        self.ledger = ledger
+        self.quorums = quorums
+        self.digest = digest
+        self.limits = limits
+        self.recovery = recovery
+        self.deferred_sync = deferred_sync
+        self.advanced = advanced
+        self.domains = domains
+        self.state = State.OPEN
+        self.head = last  # highest id acknowledged to the caller
+        self.lac = last  # last add confirmed: the head, save with deferred sync
+        self.pushed = last  # highest id handed out
+        self.changes = 0  # ensemble changes that replaced somebody
+        self.carried = last  # the last add confirmed that the last batch sent told the bookies
+        self._base = last
+        self._lac_length = length  # deferred sync: payload bytes up to the LAC
+        self._next_channel = 0
+        self._replicas = [self._replica(index, bookie) for index, bookie in enumerate(bookies)]
+        self._channels = {replica.channel: replica for replica in self._replicas}
+        self._live: tuple[int, ...] | None = None  # channels of the live replicas, once opened
+        self._window = Window(limits, last, length)
+        self._ids: set[int] = set()  # advanced mode: ids above the head that were used
+        self._round: tuple[Replica, ...] = ()  # those that the change under way is to replace
+        self._seen: frozenset[str] | None = frozenset()  # None: nobody asked yet
+        self._watching = False
+        self._patience = Patience(limits.quorum_ms_max)
+        self._stalled = False
+        self.ended_by = (0, "")  # the code and the reason, once it is over
+        self._retry_ms = limits.stall_ms_max
+
+    # What a driver and a user may look at.
+
+    @property
+    def bookies(self) -> tuple[str, ...]:
+        return tuple(replica.bookie for replica in self._replicas)
+
+    @property
+    def carrying(self) -> tuple[bool, ...]:
+        """By ensemble index: whether adds went out to the bookie on the channel that it has now."""
+        return tuple(replica.opened for replica in self._replicas)
+
+    @property
+    def out(self) -> tuple[str, ...]:
+        """Bookies of the ensemble that the ledger goes on without."""
+        return tuple(replica.bookie for replica in self._replicas if replica.standing is Standing.OUT)
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of everything appended, acknowledged or not."""
+        return self._window.length + self._window.waiting_bytes
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be sent or acknowledged."""
+        return not self._window.pending and not self._window.waiting
+
+    @property
+    def crowded(self) -> bool:
+        """Whether an append would have to wait for the window."""
+        return bool(self._window.waiting)
+
+    def length_at_head(self) -> int:
+        """Payload bytes of the entries up to the head."""
+        return self._window.length_at(self.head)
+
+    # Appending.
+
+    def _append(self, given: Append, effects: list[Effect]) -> None:
+        payloads = given.payloads
+        count = len(payloads)
+        assert count, "an append of nothing"
+        # A recovery bounds by itself what it reads ahead; the id that all others wait for can't be sent later.
+        if self._window.overfull and not self.recovery and not (self.advanced and given.first == self.head + 1):
+            waiting = self._window.waiting_bytes
+            effects.append(Refuse(given.token, TooManyRequests.code, f"{waiting} bytes wait for the window: wait for ready() before appending more"))
+            return
+        first = self.pushed + 1
+        if self.advanced:
+            if given.first is None:
+                effects.append(Refuse(given.token, IllegalOp.code, "a ledger created with advanced=True takes append_at(entry_id, data) only"))
+                return
+            first = given.first
+        if not 0 <= first <= ENTRY_ID_MAX + 1 - count:
+            effects.append(Refuse(given.token, IncorrectParameter.code, f"entry ids are 0 to 2^63 - 1, so {count} from {first} on can't be"))
+            return
+        if self.advanced:
+            taken = [entry for entry in range(first, first + count) if entry <= self.head or entry in self._ids]
+            if taken:
+                effects.append(Refuse(given.token, DuplicateEntryId.code, f"entry {taken[0]} was written already"))
+                return
+            self._ids.update(range(first, first + count))
+        elif given.first is not None and given.first != first:
+            effects.append(
+                Refuse(given.token, IllegalOp.code, f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids from the caller")
+            )
+            return
+        self.pushed = max(self.pushed, first + count - 1)
+        self._window.take(first, payloads, given.length)
+        if self.limits.quorum_ms_max and not self._patience.waiting:
+            self._patience.begin(self._unsettled(), effects)
+        self._pump(effects)
+
+    def _pump(self, effects: list[Effect]) -> None:
+        """Sends what waits, as far as the window and the slowest replica's backlog allow."""
+        window = self._window
+        if window.waiting and len(self._channels) != len(self._replicas):
+            self._rouse(effects)
+        while window.waiting and (not self._stalled or window.fills_gap(self.head)) and window.has_room(self.head):
+            if not window.fills_gap(self.head) and self._held_up(window.waiting[0].size, effects):
+                break
+            first, payloads, size, _length = window.following()
+            batch = AddBatch(
+                self.digest, self.ledger, first, self._base if self.recovery else self.lac, window.length, payloads,
+                recovery=self.recovery, priority=RECOVERY_PRIORITY if self.recovery else 0, deferred_sync=self.deferred_sync,
+            )  # fmt: skip
+            window.sent(batch)
+            self.carried = batch.lac
+            if self.quorums.striped:
+                for replica in self._replicas:
+                    if replica.standing is Standing.LIVE:
+                        self._send_share(batch, replica, first, effects)
+            else:
+                channels = self._channels_now(effects)
+                for channel in channels:
+                    self._channels[channel].send(batch.last, size)
+                effects.append(SendAdds(batch, channels))
+
+    def _rouse(self, effects: list[Effect]) -> None:
+        """Before more is sent: lapsed replicas are connected again, or replaced if they owe an answer."""
+        missed = False
+        for replica in self._replicas:
+            if replica.standing is Standing.LAPSED:
+                if replica.missed:
+                    replica.standing = Standing.FAILED
+                    missed = True
+                else:  # what it acknowledged stays acknowledged
+                    back = self._install(replica.index, replica.bookie)
+                    back.watermark = max(replica.watermark, self.head)
+                    back.stragglers, back.sent = replica.stragglers, max(replica.sent, self.head)
+        if missed and self.state is State.OPEN:
+            self._change(effects)
+
+    def _held_up(self, size: int, effects: list[Effect]) -> bool:
+        """
+        Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was connected to is
+        given up at once if the others suffice; for one that answers the writer waits a while.
+        """
+        bound = self.limits.replica_backlog_bytes_max
+        late = [replica for replica in self._channels.values() if replica.backlog and replica.backlog + size > bound]
+        if not late:
+            return False
+        silent = [replica for replica in late if not replica.heard]
+        if len(silent) == len(late) and not self.deferred_sync and self._writable_without(self._without(silent)):
+            for replica in silent:
+                if replica.channel in self._channels:
+                    self._fail(replica, Timeout.code, f"bookie {replica.bookie} answered nothing, with {replica.backlog} bytes sent to it", True, True, effects)
+            return self.state not in WRITABLE
+        self._stalled = True
+        effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
+        return True
+
+    def _writable_without(self, lost: Container[int]) -> bool:
+        """Whether every entry can still be acknowledged when nobody of `lost` answers."""
+        quorums, domains = self.quorums, self.domains
+        return quorums.writable_without(lost) and (domains is None or domains.serve(quorums, self.bookies, lost))
+
+    def _without(self, replicas: Sequence[Replica]) -> set[int]:
+        """The indexes of these and of all that get nothing already."""
+        return {replica.index for replica in self._replicas if replica in replicas or replica.channel not in self._channels}
+
+    def _channels_now(self, effects: list[Effect]) -> tuple[int, ...]:
+        if self._live is None:
+            live = [replica for replica in self._replicas if replica.standing is Standing.LIVE]
+            for replica in live:
+                self._open(replica, effects)
+            self._live = tuple(replica.channel for replica in live)
+        return self._live
+
+    def _open(self, replica: Replica, effects: list[Effect]) -> None:
+        if not replica.opened:
+            replica.opened = True
+            effects.append(OpenChannel(replica.channel, replica.index, replica.bookie))
+
+    def _send_share(self, batch: AddBatch, replica: Replica, first: int, effects: list[Effect]) -> None:
+        """Sends to one replica what belongs to it of the batch's entries from `first` on."""
+        entries = self.quorums.entries_of(replica.index, first, batch.last)
+        if not entries:
+            return
+        self._open(replica, effects)
+        whole = len(entries) == batch.count
+        start, payloads = batch.first, batch.payloads
+        replica.send(entries[-1], batch.bytes if whole else sum([len(payloads[entry - start]) for entry in entries]))
+        effects.append(SendAdds(batch, (replica.channel,), None if whole else entries))
+
+    def _resend(self, replica: Replica, effects: list[Effect]) -> None:
+        """Sends everything above the head that belongs to a replica that is new, or came back."""
+        for batch in self._window.pending:
+            self._send_share(batch, replica, max(batch.first, self.head + 1), effects)
+
+    def _replica(self, index: int, bookie: str) -> Replica:
+        self._next_channel += 1
+        return Replica(index, bookie, self._next_channel, self.head)
+
+    def _install(self, index: int, bookie: str) -> Replica:
+        """A new replica at `index`; the one before it is forgotten, and so are its late answers."""
+        old = self._replicas[index]
+        self._channels.pop(old.channel, None)
+        replica = self._replica(index, bookie)
+        self._replicas[index] = replica
+        self._channels[replica.channel] = replica
+        self._live = None
+        return replica
+
+    def _unsettled(self) -> int | frozenset[int]:
+        """What waits to be acknowledged now: everything up to an id, or ids where their order is the caller's."""
+        return frozenset(self._ids) if self.advanced else self.pushed
+
+    # What a failure leads to.
+
+    @abstractmethod
+    def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]) -> None:
+        """A bookie can't be used any more."""
+
+    @abstractmethod
+    def _change(self, effects: list[Effect]) -> None:
+        """Those that failed are to be replaced."""

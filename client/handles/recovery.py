@@ -1,0 +1,175 @@
+"""
+Opening a ledger for recovery: performs one attempt of `core.recovery`.
+
+Knows: the metadata writes of R1 and R6, fencing reads and recovery adds over the pool, replacements that stay in memory.
+Does not know: when an entry is found or absent; the machine does.
+
+Safety: replacements are picked but not stored; the one write at the end applies them together with the end of the ledger, if the
+ledger is still IN_RECOVERY and nobody added a later fragment.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.client.connections.network import Clock
+from quire.client.connections.pool import Answer
+from quire.client.core import recovery as r
+from quire.client.core.append import messages as a
+from quire.client.core.quorum import Quorums
+from quire.client.handles.add_driver import AddPool, Shell
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.placement.choice import Spares, wish_of
+from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.protocol.digest import HEADER, Digest
+from quire.protocol.errors import LedgerError, UnexpectedCondition, error_of
+from quire.protocol.messages import LAST_ENTRY
+
+# SPDX-License-Identifier: Apache-2.0
+
+PRIORITY = 100
+
+
+class RecoveryPool(AddPool, Protocol):
+    """What a recovery needs of a `BookiePool`."""
+
+    def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]: ...
+
+
+class Recovery:
+    """
+    One attempt.  `run` fires with the metadata once the ledger is CLOSED, by us or by somebody else; fails with
+    `UnauthorizedAccess`, `Timeout` or `LedgerRecovery` and leaves the ledger as it is: trying again is always allowed.
+    `read_body` fetches one confirmed entry's body by an ordinary read.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: RecoveryPool,
+        spares: Spares,
+        record: LedgerRecord,
+        digest: Digest,
+        limits: a.Limits,
+        read_body: Callable[[int], Deferred[bytes]],
+    ) -> None:
+        metadata = record.metadata
+        self._pool = pool
+        self._spares = spares
+        self._record = record
+        self._digest = digest
+        self._read_body = read_body
+        quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._machine = r.RecoveryMachine(record.ledger, quorums, digest, limits)
+        self._done: Deferred[LedgerMetadata] = Deferred()
+        self._under_way: set[Deferred[Any]] = set()
+        self._ended = False
+        self._log = Logger()
+        perform: dict[type, Callable[[Any], None]] = {
+            r.MarkInRecovery: self._mark,
+            r.Fence: self._fence,
+            r.RecoveryRead: self._read,
+            r.FindLength: self._find_length,
+            r.StoreEnd: self._store_end,
+            r.Recovered: self._recovered,
+            r.Failed: self._failed,
+            a.StoreEnsemble: self._replace,
+        }
+        self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, secure=True)
+
+    def run(self) -> Deferred[LedgerMetadata]:
+        """Call once."""
+        self._shell.feed(r.Begin())
+        return self._done
+
+    def stop(self) -> None:
+        """The client is closed, or nobody waits for the end any more: nothing further is asked, and no edit is tried again."""
+        self._shell.feed(a.Shutdown())
+
+    def _later(self, made: Any, feed: Callable[[Any], Any]) -> None:
+        """Feeds what a Deferred brings; a failure that is nobody's answer ends the attempt."""
+        self._under_way.add(made)
+        made.addBoth(self._came, made).addCallback(feed).addErrback(lambda failure: self._give_up(failure.getErrorMessage()))
+
+    def _came(self, result: Any, made: Any) -> Any:
+        self._under_way.discard(made)
+        return result
+
+    def _mark(self, effect: r.MarkInRecovery) -> None:
+        self._later(Deferred.fromCoroutine(self._marking()), self._shell.feed)
+
+    async def _marking(self) -> r.Input:
+        try:
+            metadata = await self._record.edit(lambda metadata: metadata.state is LedgerState.OPEN, lambda metadata: metadata.recovering())
+        except LedgerError as error:
+            return r.StoreFailed(error.code, f"IN_RECOVERY could not be stored: {error}")
+        if metadata.state is LedgerState.CLOSED:
+            return r.FoundClosed()
+        return r.Marked(metadata.last_fragment.first, metadata.last_fragment.bookies)
+
+    def _fence(self, effect: r.Fence) -> None:
+        asked = self._pool.read(effect.bookie, self._record.ledger, LAST_ENTRY, self._digest.master_key, PRIORITY)
+        self._later(asked, lambda answer: self._shell.feed(r.FenceAnswer(effect.index, answer.code, answer.body)))
+
+    def _read(self, effect: r.RecoveryRead) -> None:
+        asked = self._pool.read(effect.bookie, self._record.ledger, effect.entry, self._digest.master_key, PRIORITY)
+        self._later(asked, lambda answer: self._shell.feed(r.ReadAnswer(effect.entry, effect.index, answer.code, answer.body)))
+
+    def _find_length(self, effect: r.FindLength) -> None:
+        found = self._read_body(effect.entry)
+        found.addCallbacks(
+            lambda body: self._shell.feed(r.LengthAnswer(HEADER.unpack_from(body)[3])),
+            lambda failure: self._shell.feed(r.LengthAnswer(None, failure.getErrorMessage())),
+        )
+
+    def _replace(self, effect: a.StoreEnsemble) -> None:
+        async def replacing() -> a.EnsembleChanged:
+            picked = await self._spares.replace(effect, wish_of(self._record.metadata))
+            return a.EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
+
+        self._later(Deferred.fromCoroutine(replacing()), self._shell.feed)
+
+    def _store_end(self, effect: r.StoreEnd) -> None:
+        self._later(Deferred.fromCoroutine(self._storing(effect)), self._shell.feed)
+
+    async def _storing(self, end: r.StoreEnd) -> r.Input:
+        def change(metadata: LedgerMetadata) -> LedgerMetadata:
+            for first, bookies in end.ensembles:
+                if first < metadata.last_fragment.first:
+                    raise UnexpectedCondition(f"somebody else added a fragment at entry {metadata.last_fragment.first}, after ours at {first}")
+                metadata = metadata.with_ensemble(first, bookies)
+            return metadata.closed(end.last, end.length)
+
+        try:
+            metadata = await self._record.edit(lambda metadata: metadata.state is not LedgerState.CLOSED, change)
+        except LedgerError as error:
+            return r.StoreFailed(error.code, f"its end could not be stored: {error}")
+        adopted = (metadata.last_entry, metadata.length) != (end.last, end.length)
+        return r.FoundClosed() if adopted else r.EndStored()
+
+    def _recovered(self, effect: r.Recovered) -> None:
+        self._shell.release()
+        metadata = self._record.metadata
+        how = "closed by somebody else" if effect.adopted else "recovered"
+        self._log.info("ledger {ledger}: {how} at entry {last}", ledger=self._record.ledger, how=how, last=metadata.last_entry)
+        self._end(lambda: self._done.callback(metadata))
+
+    def _failed(self, effect: r.Failed) -> None:
+        self._shell.release()
+        self._end(lambda: self._done.errback(error_of(effect.code, effect.reason)))
+
+    def _poisoned(self, reason: str) -> None:
+        self._end(lambda: self._done.errback(UnexpectedCondition(f"ledger {self._record.ledger} can't be recovered: {reason}")))
+
+    def _give_up(self, reason: str) -> None:
+        self._shell.feed(a.Shutdown())
+        self._poisoned(reason)
+
+    def _end(self, tell: Callable[[], None]) -> None:
+        if not self._ended:
+            self._ended = True
+            for made in list(self._under_way):
+                made.cancel()
+            tell()

@@ -1,0 +1,12 @@
+"""
+Which bookies an ensemble is made of: policies, where bookies are, how they do.
+
+In reading order: `policy` (face), `rack`, `region`, `zone`, `from_options` (face), `choice` (face), `topology` (face), `health` (face), `weights` (face).
+What a policy of your own needs is named here.
+"""
+
+from quire.client.placement.policy import Placement, PlaceOf, Weigh, Wish
+
+# SPDX-License-Identifier: Apache-2.0
+
+__all__ = ["PlaceOf", "Placement", "Weigh", "Wish"]

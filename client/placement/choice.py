@@ -1,0 +1,112 @@
+"""
+Picking bookies: ensembles for new ledgers, replacements for failed ones.
+
+Knows: which bookies are registered (from the store), which of them failed for this client lately (`health`), and that a policy has to
+be told of places and weights before it chooses.
+Does not know: how to choose among equals (`policy`), what a ledger does with the answer.
+
+It chooses among whom the store's handle has heard of, and asks anew only where these are too few: one who has just left is tried and fails.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from quire.client.connections.network import Clock
+from quire.client.core.append.messages import StoreEnsemble
+from quire.client.placement.health import Health
+from quire.client.placement.policy import Placement, Wish
+from quire.client.placement.topology import Topology
+from quire.client.placement.weights import Weights
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import BookieList, MetadataStore
+from quire.protocol.errors import MetaStore, NotEnoughBookies
+
+# SPDX-License-Identifier: Apache-2.0
+
+SUSPECT_SECONDS_MAX = 60.0  # so long a bookie that failed is picked only if nobody else is left
+
+
+class Picked(NamedTuple):
+    """The ensemble with as many failed bookies replaced as there were spares, why not all, and who was registered."""
+
+    bookies: tuple[str, ...]
+    shortage: str
+    seen: frozenset[str]
+
+
+def wish_of(metadata: LedgerMetadata) -> Wish:
+    return Wish(metadata.write_quorum, metadata.ack_quorum, metadata.custom)
+
+
+class Spares:
+    """One client's choice of bookies."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        store: MetadataStore,
+        placement: Placement,
+        health: Health | None = None,
+        topology: Topology | None = None,
+        weights: Weights | None = None,
+    ) -> None:
+        self.placement = placement
+        self._store = store
+        self._health = health or Health(clock.seconds)
+        self._topology = topology
+        self._weights = weights
+
+    def suspect(self, bookie: str) -> None:
+        """It failed just now."""
+        self._health.failed(bookie)
+
+    def suspects(self, registered: Collection[str]) -> list[str]:
+        """Who failed lately and has been registered ever since; one that left and came back has a clean slate.  And the quarantine."""
+        return self._health.suspects(registered)
+
+    async def available(self, ask: bool = False) -> list[str]:
+        """The writable bookies, as far as was heard or as they are now, of whom the policy now knows what it may have to.  `MetaStore`."""
+        bookies: BookieList = await (self._store.bookies() if ask else self._store.known_bookies())
+        self._health.registered = bookies
+        if self._topology is not None:
+            await self._topology.learn(bookies.writable)
+        if self._weights is not None:
+            await self._weights.learn(list(bookies.writable))
+        return sorted(bookies.writable)
+
+    async def ensemble(self, size: int, wish: Wish = Wish()) -> list[str]:
+        """Bookies for a new ledger.  `NotEnoughBookies` with the numbers; `MetaStore`."""
+        try:
+            return self._ensemble_of(await self.available(), size, wish)
+        except NotEnoughBookies:
+            return self._ensemble_of(await self.available(ask=True), size, wish)
+
+    def _ensemble_of(self, available: list[str], size: int, wish: Wish) -> list[str]:
+        suspects = self.suspects(available)
+        try:
+            return self.placement.new_ensemble(available, size, suspects, wish=wish)
+        except NotEnoughBookies:
+            if not suspects:
+                raise
+            return self.placement.new_ensemble(available, size, (), wish=wish)
+
+    async def replace(self, wanted: StoreEnsemble, wish: Wish = Wish()) -> Picked:
+        """Replacements for the failed bookies of an ensemble.  A store that can't be asked means that there is none."""
+        try:
+            picked = self._replace_from(await self.available(), wanted, wish)
+            return picked if not picked.shortage else self._replace_from(await self.available(ask=True), wanted, wish)
+        except MetaStore as error:
+            return Picked(wanted.bookies, f"no spare could be looked up: {error}", frozenset())
+
+    def _replace_from(self, available: list[str], wanted: StoreEnsemble, wish: Wish) -> Picked:
+        bookies, failed = list(wanted.bookies), [bookie for _index, bookie in wanted.failed]
+        suspects = self.suspects(available)
+        shortage = ""
+        for index, _bookie in wanted.failed:
+            for excluded in ([*failed, *suspects], failed) if wanted.must else ([*failed, *suspects],):
+                try:
+                    bookies[index] = self.placement.replacement(available, bookies, excluded, index=index, wish=wish)
+                    break
+                except NotEnoughBookies as error:
+                    shortage = str(error)
+        return Picked(tuple(bookies), shortage, frozenset(available))

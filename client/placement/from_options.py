@@ -1,0 +1,68 @@
+"""
+Which placement policy the options name, with what it needs to know.
+
+Knows: our own policies, and that others come by entry point.  Does not know: how any of them chooses.
+"""
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from random import Random
+from typing import cast
+
+from quire.client.connections.network import Reactor
+from quire.client.core.quorum import Domains
+from quire.client.placement.policy import Placement, PlaceOf, RandomPlacement, Weigh
+from quire.client.placement.rack import RackAware
+from quire.client.placement.region import RegionAware
+from quire.client.placement.topology import Source, from_file, from_script, from_store, region_of
+from quire.client.placement.zone import ZoneAware
+from quire.conf.client import ClientOptions
+from quire.metadata.store import MetadataStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+GROUP = "quire.placement"
+
+Policy = Callable[[Random, ClientOptions, PlaceOf, Weigh], Placement]
+
+
+def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Weigh) -> Placement:
+    """`ValueError` for a name that is neither ours nor an entry point's."""
+    if options.placement == "random":
+        return RandomPlacement(random, weigh)
+    if options.placement == "rack-aware":
+        return RackAware(random, place_of, local=options.local_place, racks_min=options.racks_min, enforce=options.enforce_racks, weigh=weigh)
+    if options.placement == "region-aware":
+        regions = [region for region in options.regions.split(";") if region]
+        enforce, least = options.enforce_regions, options.regions_min
+        return RegionAware(random, place_of, local=options.local_place, regions=regions, regions_min=least, enforce=enforce, weigh=weigh)
+    if options.placement == "zone-aware":
+        least, desired = options.zones_min, options.zones_desired
+        return ZoneAware(random, place_of, zones_min=least, zones_desired=desired, strict=options.enforce_zones, weigh=weigh)
+    found = list(entry_points(group=GROUP, name=options.placement))
+    if not found:
+        others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none is installed"
+        raise ValueError(
+            f"no placement policy is named {options.placement!r}: there are random, rack-aware, region-aware, zone-aware, and by entry point {others}"
+        )
+    return cast(Policy, found[0].load())(random, options, place_of, weigh)
+
+
+def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
+    """In which fault domains the copies of an entry must lie before it is acknowledged; None: anywhere."""
+    if not options.enforce_domains:
+        return None
+    if options.placement == "zone-aware":
+        return Domains(lambda bookie: region_of(place_of(bookie)), options.zones_min)
+    if options.placement == "region-aware":
+        return Domains(lambda bookie: region_of(place_of(bookie)), options.regions_min)
+    return Domains(place_of, options.racks_min) if options.placement == "rack-aware" else None
+
+
+def source(reactor: Reactor, store: MetadataStore, options: ClientOptions) -> Source | None:
+    """Who tells bookies' places."""
+    if options.topology == "script" and options.topology_script:
+        return from_script(reactor, options.topology_script, options.topology_script_hosts_max)
+    if options.topology == "file":
+        return from_file(options.topology_file)
+    return from_store(store) if options.topology == "metadata" else None

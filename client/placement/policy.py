@@ -1,0 +1,106 @@
+"""
+Which bookies a ledger's entries go to: the contract of a policy, and the choice among equals.
+
+Knows: a draw among the bookies that can be written to, every one equally likely, or by weight.
+Does not know: who is registered (the caller says), racks and regions (`rack`, `region`), free disk (`weights`).
+
+The generator is an argument and every collection is sorted before it is used, so equal seeds give equal choices.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from random import Random
+from typing import NamedTuple, Protocol
+
+from quire.protocol.errors import NotEnoughBookies
+
+# SPDX-License-Identifier: Apache-2.0
+
+Weigh = Callable[[Sequence[str]], Sequence[float] | None]  # a weight for each bookie; None: all the same
+PlaceOf = Callable[[str], str]  # bookie -> "/rack" or "/region/rack"
+
+
+class Wish(NamedTuple):
+    """What a policy may know of the ledger: its quorums and its custom metadata."""
+
+    write: int = 1
+    ack: int = 1
+    custom: Mapping[str, bytes] = {}
+
+
+class Placement(Protocol):
+    """
+    A policy.  Both methods raise `NotEnoughBookies`, which names the numbers.  A policy of your own is a callable
+    `(random, options, place_of, weigh) -> Placement`, registered as an entry point of the group `quire.placement`.
+    """
+
+    def new_ensemble(self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = ...) -> list[str]:
+        """`size` different bookies of `available`, none of `exclude`."""
+
+    def replacement(self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), index: int | None = None, wish: Wish = ...) -> str:
+        """One bookie for the place `index` of the ensemble, neither in it nor excluded."""
+
+
+class Draw:
+    """The choice among equals."""
+
+    def __init__(self, random: Random, weigh: Weigh = lambda _bookies: None) -> None:
+        self._random = random
+        self._weigh = weigh
+
+    def one(self, usable: Sequence[str]) -> str:
+        weights = self._weigh(usable)
+        return self._random.choice(usable) if weights is None else self._random.choices(usable, weights)[0]
+
+    def some(self, usable: Sequence[str], size: int) -> list[str]:
+        """Different ones, in random order."""
+        if self._weigh(usable) is None:
+            return self._random.sample(usable, size)
+        left, taken = list(usable), []
+        for _ in range(size):
+            bookie = self.one(left)
+            left.remove(bookie)
+            taken.append(bookie)
+        return taken
+
+    def shuffled(self, values: Sequence[str]) -> list[str]:
+        return self._random.sample(values, len(values))
+
+
+class RandomPlacement:
+    """Ensembles and replacements drawn with one generator."""
+
+    def __init__(self, random: Random, weigh: Weigh = lambda _bookies: None) -> None:
+        self._draw = Draw(random, weigh)
+
+    def new_ensemble(self, available: Collection[str], size: int, exclude: Collection[str] = (), wish: Wish = Wish()) -> list[str]:
+        """
+        `size` different bookies of `available`, none of `exclude`, in random order.  `NotEnoughBookies` names the numbers.
+        """
+        return self._draw.some(usable_for_all(available, size, exclude), size)
+
+    def replacement(
+        self, available: Collection[str], ensemble: Sequence[str], excluded: Collection[str] = (), index: int | None = None, wish: Wish = Wish()
+    ) -> str:
+        """One bookie of `available` that is neither in the ensemble nor excluded.  `NotEnoughBookies` names the numbers."""
+        return self._draw.one(usable_for_one(available, ensemble, excluded))
+
+
+def usable_for_all(available: Collection[str], size: int, exclude: Collection[str]) -> list[str]:
+    """Sorted; `NotEnoughBookies` when they are fewer than `size`."""
+    usable = sorted(set(available) - set(exclude))
+    if len(usable) < size:
+        barred = ", ".join(sorted(set(available) & set(exclude)))
+        raise NotEnoughBookies(
+            f"{size} bookies are needed; {len(usable)} of the {len(set(available))} writable ones can be used{f', not {barred}' if barred else ''}; "
+            f"start more, or ask for a smaller ensemble"
+        )
+    return usable
+
+
+def usable_for_one(available: Collection[str], ensemble: Sequence[str], excluded: Collection[str]) -> list[str]:
+    """Sorted; `NotEnoughBookies` when there is none."""
+    usable = sorted(set(available) - set(ensemble) - set(excluded))
+    if not usable:
+        writable = ", ".join(sorted(set(available)))
+        raise NotEnoughBookies(f"all that are writable are in the ensemble or failed lately: {writable}" if writable else "no bookie is writable")
+    return usable

@@ -1,0 +1,51 @@
+"""
+Free disk as weights for placement (spec client-protocol.md 6).
+
+Knows: what bookies told last about their disks, and for how long to believe it; the cap at a multiple of the median.
+Does not know: who is chosen.
+"""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from twisted.internet.defer import Deferred
+
+from quire.client.connections.answers import InfoAnswer
+from quire.protocol.errors import OK
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def capped(free: Sequence[int], multiple: int) -> list[float]:
+    """A bookie that told nothing, or has nothing, gets the smallest weight that another has; nobody more than `multiple` medians (0: any)."""
+    known = sorted(each for each in free if each > 0)
+    if not known:
+        return [1.0] * len(free)
+    most = multiple * median(known) if multiple else float("inf")
+    return [min(float(each if each > 0 else known[0]), most) for each in free]
+
+
+class Weights:
+    """`info` asks a bookie; `seconds` is the clock."""
+
+    def __init__(self, seconds: Callable[[], float], info: Callable[[str], Deferred[InfoAnswer]], multiple: int, interval_ms: int) -> None:
+        self._seconds = seconds
+        self._info = info
+        self._multiple = multiple
+        self._interval = interval_ms / 1000
+        self._free: dict[str, int] = {}
+        self._asked: dict[str, float] = {}
+
+    def weigh(self, bookies: Sequence[str]) -> list[float] | None:
+        return capped([self._free.get(bookie, 0) for bookie in bookies], self._multiple)
+
+    async def learn(self, bookies: Sequence[str]) -> None:
+        """Asks those of whom nothing is known, or nothing new; one that does not answer is asked again at the next choice."""
+        now = self._seconds()
+        stale = [bookie for bookie in sorted(bookies) if self._asked.get(bookie, -self._interval) <= now - self._interval]
+        asked = [self._info(bookie) for bookie in stale]
+        for bookie, one in zip(stale, asked, strict=True):
+            answer = await one
+            if answer.code == OK:
+                self._free[bookie] = answer.free_bytes or 0
+                self._asked[bookie] = now

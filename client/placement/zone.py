@@ -1,0 +1,110 @@
+"""
+Zone-aware placement: the copies of an entry lie in different zones, and those of one zone in different upgrade domains (spec
+client-protocol.md 6).
+
+Knows: places "/zone/upgrade-domain"; how many zones each write set should span and how many it must.
+Does not know: how a bookie's place is found out (`topology`).
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from quire.client.placement.policy import Draw, PlaceOf, Weigh, Wish, usable_for_all, usable_for_one
+from quire.client.placement.rack import TRIES, spans, windows
+from quire.client.placement.topology import is_default, region_of
+from quire.protocol.errors import NotEnoughBookies
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class ZoneAware:
+    """
+    `zones_desired`: what is tried first for each write set, `zones_min`: what will do; `strict`: rather fail than less, take no bookie whose
+    zone nobody knows, and no shape that can't be kept even.
+    """
+
+    def __init__(
+        self, random: Random, place_of: PlaceOf, *, zones_min: int = 2, zones_desired: int = 3, strict: bool = True, weigh: Weigh = lambda _bookies: None
+    ) -> None:
+        self._draw = Draw(random, weigh)
+        self._place_of = place_of
+        self._zones_min = zones_min
+        self._zones_desired = max(zones_min, zones_desired)
+        self._strict = strict
+
+    def _zone(self, bookie: str) -> str:
+        return region_of(self._place_of(bookie))
+
+    def adheres(self, ensemble: Sequence[str | None], write: int, zones: int, at: int | None = None) -> bool:
+        """Whether each write set (with `at`: each that holds this index) has, or can still get, the zones, and two upgrade domains in a zone used twice."""
+        if not spans(ensemble, write, self._zone, zones, at):
+            return False
+        for window in windows(len(ensemble), write):
+            if at is not None and at not in window:
+                continue
+            members: dict[str, list[str]] = {}
+            for index in window:
+                bookie = ensemble[index]
+                if bookie is not None:
+                    members.setdefault(self._zone(bookie), []).append(self._place_of(bookie))
+            if any(len(places) > 1 and len(set(places)) == 1 for places in members.values()):
+                return False
+        return True
+
+    def _known(self, usable: list[str]) -> list[str]:
+        return [bookie for bookie in usable if not is_default(self._place_of(bookie))] if self._strict else usable
+
+    def new_ensemble(self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()) -> list[str]:
+        """`ValueError` for a shape that strict placement does not take."""
+        if self._strict and (size % wish.write or wish.write <= self._zones_min):
+            raise ValueError(
+                f"strict zone-aware placement needs an ensemble size ({size}) that is a multiple of the write quorum ({wish.write}), and a write quorum "
+                f"above minNumZonesPerWriteQuorum ({self._zones_min}); see enforceStrictZoneawarePlacement"
+            )
+        usable = self._known(usable_for_all(available, size, exclude))
+        if len(usable) >= size:
+            for zones in dict.fromkeys((self._zones_desired, self._zones_min)):
+                for _ in range(TRIES):
+                    ensemble = self._choose(usable, size, wish.write, zones)
+                    if ensemble is not None:
+                        return ensemble
+            if not self._strict:
+                return self._draw.some(usable, size)
+        seen = sorted(set(map(self._zone, usable)))
+        raise NotEnoughBookies(
+            f"{size} bookies are needed with {self._zones_min} zones in each write set of {wish.write}; {len(usable)} bookies in {len(seen)} known zones "
+            f"({', '.join(seen)}) can be used (enforceStrictZoneawarePlacement)"
+        )
+
+    def _choose(self, usable: Sequence[str], size: int, write: int, zones: int) -> list[str] | None:
+        """One greedy attempt: zones that the ensemble uses least come first."""
+        ensemble: list[str | None] = [None] * size
+        chosen: list[str] = []
+        for index in range(size):
+            fitting = [bookie for bookie in usable if bookie not in chosen and self._fits(ensemble, index, bookie, write, zones)]
+            if not fitting:
+                return None
+            used = list(map(self._zone, chosen))
+            least = min(used.count(self._zone(bookie)) for bookie in fitting)
+            ensemble[index] = bookie = self._draw.one([bookie for bookie in fitting if used.count(self._zone(bookie)) == least])
+            chosen.append(bookie)
+        return chosen
+
+    def _fits(self, ensemble: Sequence[str | None], index: int, bookie: str, write: int, zones: int) -> bool:
+        trial = list(ensemble)
+        trial[index] = bookie
+        return self.adheres(trial, write, zones, index)
+
+    def replacement(
+        self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), index: int | None = None, wish: Wish = Wish()
+    ) -> str:
+        usable = self._known(usable_for_one(available, ensemble, excluded))
+        if index is None:
+            return self._draw.one(usable_for_one(usable, ensemble, excluded))
+        for zones in dict.fromkeys((self._zones_desired, self._zones_min)):
+            fitting = [bookie for bookie in usable if self._fits(ensemble, index, bookie, wish.write, zones)]
+            if fitting:
+                return self._draw.one([bookie for bookie in fitting if self._zone(bookie) == self._zone(ensemble[index])] or fitting)
+        if usable and not self._strict:
+            return self._draw.one(usable)
+        raise NotEnoughBookies(f"none of the {len(usable)} bookies that can be used leaves each write set its {min(wish.write, self._zones_min)} zones")

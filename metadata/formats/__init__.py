@@ -1,0 +1,5 @@
+"""
+What the metadata store keeps, as bytes: ledger metadata, service info, Java's text form.
+
+In reading order: `schema`, `ledger_codec` (face), `java_text` (face), `service_info` (face).
+"""

@@ -1,0 +1,320 @@
+"""
+The tables of the SQLite driver, and every statement on them.
+
+Knows: SQL.  Each function here is one step inside a transaction that its caller holds; versions are compared in the statement.
+Does not know: threads, files, who calls, or when the transaction ends.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from quire.metadata.formats import ledger_codec, service_info
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import (
+    ANY,
+    LEDGER_ID_MAX,
+    NEW,
+    BookieList,
+    Cluster,
+    ClusterExists,
+    CookieChanged,
+    CookieExists,
+    CookieNotFound,
+    NotRegistered,
+    Progress,
+    ServiceInfo,
+    Versioned,
+    WrongCluster,
+    no_cluster,
+)
+from quire.protocol.errors import LedgerExist, LedgerIdOverflow, MetadataSerialization, MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer
+
+# SPDX-License-Identifier: Apache-2.0
+
+LAYOUT = "2\nquire.SQLiteLedgers:1"
+APPLICATION_ID = 0x71756972  # "quir": what file(1) and we recognise the file by
+SCHEMA_VERSION = 1
+VALUES_MAX = 500  # in one statement; SQLite took 999 once
+SCHEMA = (
+    "CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL)",
+    "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE ledgers (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL)",
+    "CREATE TABLE cookies (bookie TEXT PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE sessions (name TEXT PRIMARY KEY, timeout_ms INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE bookies (bookie TEXT, read_only INTEGER, session TEXT NOT NULL, info BLOB NOT NULL, PRIMARY KEY (bookie, read_only)) WITHOUT ROWID",
+    # It outlives deletes, and also the cluster: no id is ever given twice by one file.
+    "INSERT INTO counters VALUES ('ledger', 0)",
+)
+
+
+class Cursor(Protocol):
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+
+class Connection(Protocol):
+    """What is used of sqlite3's connection."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Cursor: ...
+
+
+def scalar(connection: Connection, statement: str, *values: object) -> Any:
+    """The first column of the first row, or None."""
+    row = connection.execute(statement, values).fetchone()
+    return None if row is None else row[0]
+
+
+def is_empty(connection: Connection) -> bool:
+    """Whether nobody has used the file yet."""
+    return scalar(connection, "PRAGMA user_version") == 0 and not scalar(connection, "SELECT count(*) FROM sqlite_master")
+
+
+def make_tables(connection: Connection) -> None:
+    """Makes the schema in an empty file; a file that has one is left alone."""
+    if is_empty(connection):
+        for statement in SCHEMA:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+
+def check_tables(connection: Connection, uri: str) -> None:
+    """`NoCluster` in an empty file; `MetaStore` in one that isn't ours or is of another version."""
+    if is_empty(connection):
+        raise no_cluster(uri)
+    version = scalar(connection, "PRAGMA user_version")
+    if scalar(connection, "PRAGMA application_id") != APPLICATION_ID or version != SCHEMA_VERSION:
+        raise MetaStore(f"{uri} is a SQLite file, but not one that this version of quire made (schema {version}, known {SCHEMA_VERSION})")
+
+
+# -- the cluster ---------------------------------------------------------------------------------------------------
+
+
+def init_cluster(connection: Connection, uri: str, instance_id: str) -> str:
+    found = scalar(connection, "SELECT instance FROM cluster")
+    if found is not None:
+        raise ClusterExists(f"{uri} holds the cluster {found} already")
+    connection.execute("INSERT INTO cluster VALUES (1, ?)", (instance_id,))
+    return instance_id
+
+
+def cluster(connection: Connection, uri: str) -> Cluster:
+    found = scalar(connection, "SELECT instance FROM cluster")
+    if found is None:
+        raise no_cluster(uri)
+    return Cluster(found, LAYOUT)
+
+
+def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
+    found = cluster(connection, uri).instance_id
+    if found != instance_id:
+        raise WrongCluster(f"{uri} holds the cluster {found}, not {instance_id}")
+    alive = [bookie for (bookie,) in connection.execute("SELECT DISTINCT bookie FROM bookies ORDER BY bookie").fetchall()]
+    if alive:
+        raise WrongCluster(f"{uri}: stop its bookies first: {', '.join(alive)}")
+    for table in ("cluster", "ledgers", "cookies"):
+        connection.execute(f"DELETE FROM {table}")
+    connection.execute("DELETE FROM counters WHERE name = 'set back'")
+
+
+# -- ledgers -------------------------------------------------------------------------------------------------------
+
+
+def new_ledger_id(connection: Connection, uri: str) -> int:
+    """The counter moves past ids that callers chose themselves."""
+    cluster(connection, uri)
+    ledger = int(scalar(connection, "SELECT value FROM counters WHERE name = 'ledger'"))
+    while scalar(connection, "SELECT 1 FROM ledgers WHERE id = ?", ledger):
+        ledger += 1
+    if ledger > LEDGER_ID_MAX:
+        raise LedgerIdOverflow(f"{uri} has no ledger ids left")
+    connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger'", (ledger + 1,))
+    return ledger
+
+
+def count_change(connection: Connection) -> None:
+    """Once in each transaction that changes something; a file of an earlier version counts from now on."""
+    connection.execute("INSERT INTO counters VALUES ('changes', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+
+
+def progress(connection: Connection, uri: str) -> Progress:
+    cluster(connection, uri)
+    found = dict(connection.execute("SELECT name, value FROM counters WHERE name IN ('changes', 'ledger')").fetchall())
+    return Progress(found.get("changes", 0), found["ledger"])
+
+
+def raise_ledger_ids(connection: Connection, uri: str, first: int) -> None:
+    cluster(connection, uri)
+    connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger' AND value < ?", (first, first))
+
+
+def read_set_back(connection: Connection) -> bytes:
+    """A text in the column of numbers: the tables stay as earlier versions know them."""
+    return str(scalar(connection, "SELECT value FROM counters WHERE name = 'set back'") or "").encode()
+
+
+def swap_set_back(connection: Connection, old: bytes, new: bytes) -> bool:
+    if read_set_back(connection) != old:
+        return False
+    connection.execute("INSERT OR REPLACE INTO counters VALUES ('set back', ?)", (new.decode(),))
+    return True
+
+
+def create_ledger(connection: Connection, uri: str, ledger: int, data: bytes) -> None:
+    cluster(connection, uri)
+    if connection.execute("INSERT OR IGNORE INTO ledgers VALUES (?, 0, ?)", (ledger, data)).rowcount != 1:
+        raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen")
+
+
+def read_ledger(connection: Connection, uri: str, ledger: int) -> tuple[bytes, int]:
+    row = connection.execute("SELECT data, version FROM ledgers WHERE id = ?", (ledger,)).fetchone()
+    if row is None:
+        raise NoSuchLedgerExistsOnMetadataServer(f"{uri} has no ledger {ledger}: `quire ledger list` shows those it has")
+    return row[0], row[1]
+
+
+def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, version: int) -> None:
+    changed = connection.execute("UPDATE ledgers SET data = ?, version = version + 1 WHERE id = ? AND version = ?", (data, ledger, version)).rowcount
+    if changed != 1:
+        found = read_ledger(connection, uri, ledger)[1]
+        raise MetadataVersion(f"ledger {ledger} is at version {found}, not {version}")
+
+
+def delete_ledger(connection: Connection, ledger: int) -> None:
+    if connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
+        connection.execute("INSERT INTO counters VALUES ('deletions', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+
+
+def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
+    """Those of the ledgers that exist."""
+    wanted = list(ledgers)
+    found: dict[int, int] = {}
+    for start in range(0, len(wanted), VALUES_MAX):
+        some = wanted[start : start + VALUES_MAX]
+        found.update(connection.execute(f"SELECT id, version FROM ledgers WHERE id IN ({', '.join('?' * len(some))})", some).fetchall())
+    return found
+
+
+def absent_ledgers(connection: Connection, uri: str, ledgers: Sequence[int]) -> list[int]:
+    cluster(connection, uri)
+    exists = connection.execute
+    return [ledger for ledger in ledgers if not exists("SELECT 1 FROM ledgers WHERE id = ?", (ledger,)).fetchone()]
+
+
+def ledger_deletions(connection: Connection, uri: str) -> int:
+    cluster(connection, uri)
+    return int(scalar(connection, "SELECT value FROM counters WHERE name = 'deletions'") or 0)
+
+
+def ledger_ids(connection: Connection, uri: str, after: int, limit: int) -> list[int]:
+    cluster(connection, uri)
+    return [row[0] for row in connection.execute("SELECT id FROM ledgers WHERE id > ? ORDER BY id LIMIT ?", (after, limit)).fetchall()]
+
+
+def decoded(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
+    try:
+        return Versioned(ledger_codec.decode(data), version)
+    except MetadataSerialization as error:
+        raise MetadataSerialization(f"ledger {ledger}: {error}") from error
+
+
+# -- sessions and bookies ------------------------------------------------------------------------------------------
+
+
+def add_session(connection: Connection, name: str, timeout_ms: int) -> None:
+    connection.execute("INSERT INTO sessions VALUES (?, ?)", (name, timeout_ms))
+
+
+def has_session(connection: Connection, name: str) -> bool:
+    return scalar(connection, "SELECT 1 FROM sessions WHERE name = ?", name) is not None
+
+
+def sessions(connection: Connection) -> list[tuple[str, int]]:
+    """(name, timeout in milliseconds) of each."""
+    return [(row[0], row[1]) for row in connection.execute("SELECT name, timeout_ms FROM sessions").fetchall()]
+
+
+def end_sessions(connection: Connection, names: Iterable[str]) -> None:
+    for name in names:
+        connection.execute("DELETE FROM bookies WHERE session = ?", (name,))
+        connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
+
+
+def holders(connection: Connection, bookie: str) -> set[str]:
+    """The sessions that hold a bookie id, in either list."""
+    return {row[0] for row in connection.execute("SELECT session FROM bookies WHERE bookie = ?", (bookie,)).fetchall()}
+
+
+def register(connection: Connection, bookie: str, read_only: bool, session: str, info: ServiceInfo) -> None:
+    connection.execute("INSERT OR REPLACE INTO bookies VALUES (?, ?, ?, ?)", (bookie, int(read_only), session, service_info.encode(info)))
+    connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ?", (bookie, int(not read_only)))
+
+
+def unregister(connection: Connection, uri: str, session: str, bookie: str, read_only: bool) -> None:
+    changed = connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ? AND session = ?", (bookie, int(read_only), session)).rowcount
+    if changed != 1:
+        raise NotRegistered(f"{uri}: {bookie} is not registered by this session")
+
+
+def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
+    """What a session has registered: bookie, whether read-only."""
+    return {(row[0], bool(row[1])) for row in connection.execute("SELECT bookie, read_only FROM bookies WHERE session = ?", (session,)).fetchall()}
+
+
+def bookie_rows(connection: Connection) -> list[tuple[str, int, bytes]]:
+    """Everybody who is registered, as it is stored: bookie, whether read-only, information."""
+    return connection.execute("SELECT bookie, read_only, info FROM bookies ORDER BY bookie").fetchall()
+
+
+def listed(rows: Iterable[tuple[str, int, bytes]]) -> BookieList:
+    writable: dict[str, ServiceInfo] = {}
+    read_only: dict[str, ServiceInfo] = {}
+    for bookie, is_read_only, info in rows:
+        (read_only if is_read_only else writable)[bookie] = service_info.decode_or_unknown(bookie, info)
+    return BookieList(writable, read_only)
+
+
+def bookies(connection: Connection) -> BookieList:
+    return listed(bookie_rows(connection))
+
+
+# -- cookies -------------------------------------------------------------------------------------------------------
+
+
+def read_cookie(connection: Connection, uri: str, bookie: str) -> Versioned[bytes]:
+    row = connection.execute("SELECT data, version FROM cookies WHERE bookie = ?", (bookie,)).fetchone()
+    if row is None:
+        raise CookieNotFound(f"{uri}: {bookie} has no cookie")
+    return Versioned(row[0], row[1])
+
+
+def _check_cookie(connection: Connection, uri: str, bookie: str, version: int) -> int:
+    found = read_cookie(connection, uri, bookie).version
+    if version not in {ANY, found}:
+        raise CookieChanged(f"{uri}: the cookie of {bookie} is at version {found}, not {version}")
+    return found
+
+
+def write_cookie(connection: Connection, uri: str, bookie: str, data: bytes, version: int) -> int:
+    cluster(connection, uri)
+    if version == NEW:
+        if connection.execute("INSERT OR IGNORE INTO cookies VALUES (?, 0, ?)", (bookie, data)).rowcount != 1:
+            raise CookieExists(f"{uri}: {bookie} has a cookie already")
+        return 0
+    written = _check_cookie(connection, uri, bookie, version) + 1
+    connection.execute("UPDATE cookies SET data = ?, version = ? WHERE bookie = ?", (data, written, bookie))
+    return written
+
+
+def remove_cookie(connection: Connection, uri: str, bookie: str, version: int) -> None:
+    _check_cookie(connection, uri, bookie, version)
+    connection.execute("DELETE FROM cookies WHERE bookie = ?", (bookie,))
+
+
+def cookies(connection: Connection, uri: str) -> list[str]:
+    cluster(connection, uri)
+    return [row[0] for row in connection.execute("SELECT bookie FROM cookies ORDER BY bookie").fetchall()]

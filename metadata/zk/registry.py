@@ -1,0 +1,349 @@
+"""
+Bookies in ZooKeeper: registering, listing, and hearing of changes (spec metadata-layout.md 5, 9.1).
+
+    R/available/<id>             ephemeral, service information: a writable bookie
+    R/available/readonly         persistent, no data
+    R/available/readonly/<id>    ephemeral, service information: a read-only bookie
+
+Knows: which node to make before which is removed, whose a node is, and that what was read holds until its watch says otherwise.
+Does not know: kazoo; what a bookie does when its registration is lost.
+
+Safety: a registration of another living session is never touched; its end is waited for.  Our own are watched: one that goes, or becomes another's, while our
+session lives is told of like one that went with its session.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from quire.metadata.formats import service_info
+from quire.metadata.store import (
+    BookieList,
+    BookieRegistered,
+    BookieWatcher,
+    NotRegistered,
+    Reactor,
+    ServiceInfo,
+    Watch,
+    no_cluster,
+    pause,
+    tell,
+)
+from quire.metadata.zk.session import NodeExists, NoNode, SessionOver, ZooKeeperSession, together
+from quire.protocol.errors import MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+READ_ONLY = "readonly"
+GRACE_S = 1.0
+TICKS_PER_SESSION_MIN = 2  # the server notices an expiry at the end of a tick
+RETRY_S = 0.2
+
+
+@dataclass(slots=True)
+class Wish:
+    watch: Watch
+    fn: BookieWatcher
+    heard: BookieList | None = None
+
+
+@dataclass(slots=True)
+class Listing:
+    """One of the two lists as it was last read; `names` is None when it must be read again, an info is missing for the same reason."""
+
+    path: str
+    names: list[str] | None = None
+    infos: dict[str, ServiceInfo] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        self.names = None
+        self.infos.clear()
+
+
+@dataclass(eq=False, slots=True)
+class Own:
+    """A registration of ours; `changed` fires when its node may have, or when it is ours no longer."""
+
+    path: str
+    session: int
+    changed: "Deferred[None]" = field(default_factory=Deferred)
+
+    def wake(self) -> None:
+        _fire(self.changed)
+
+
+class BookieRegistry:
+    """The registrations of one cluster, seen through one session.  `lost` is told when one of our own went and the session did not."""
+
+    def __init__(self, reactor: Reactor, session: ZooKeeperSession, root: str, lost: Callable[[], None]) -> None:
+        self._reactor = reactor
+        self._session = session
+        self._root = root
+        self._writable = Listing(f"{root}/available")
+        self._read_only = Listing(f"{root}/available/{READ_ONLY}")
+        self._wishes: list[Wish] = []
+        self._following = False
+        self._stale = False
+        self._wakening: Deferred[None] | None = None
+        self._readers: list[Deferred[BookieList]] = []  # who waits for the reading of the two listings that is under way
+        self._queueing: set[Deferred[None]] = set()  # registrations that wait for another session to end
+        self._own: dict[str, Own] = {}
+        self._lost = lost
+        self._ended = False
+
+    def _path(self, bookie: str, read_only: bool) -> str:
+        return f"{(self._read_only if read_only else self._writable).path}/{bookie}"
+
+    # -- registering ----------------------------------------------------------------------------------------------
+
+    async def register(self, bookie: str, info: ServiceInfo, read_only: bool) -> None:
+        """Joins one list, then leaves the other.  `BookieRegistered` when another session keeps the id."""
+        began = self._reactor.seconds()
+        while True:
+            try:
+                return await self._register(bookie, info, read_only, self._session.id, began)
+            except SessionOver:
+                continue  # and what it had made; the next one is there
+
+    async def _register(self, bookie: str, info: ServiceInfo, read_only: bool, session: int, began: float) -> None:
+        data = service_info.encode(info)
+        path, other = self._path(bookie, read_only), self._path(bookie, not read_only)
+        if read_only:
+            await self.make_read_only_list()
+        leaves = await self._free(other, bookie, session, began)
+        while not await self._free(path, bookie, session, began):
+            try:
+                await self._session.create(path, data, ephemeral=True, session=session)
+                break
+            except NodeExists:
+                continue  # ours, by a try whose answer was lost, or somebody was faster
+            except NoNode:
+                raise no_cluster(self._session.uri) from None
+        else:
+            if (await self._session.get(path))[0] != data:
+                await self._session.set(path, data, -1, session=session)
+        self._disown(bookie)
+        own = self._own[bookie] = Own(path, session)
+        Deferred.fromCoroutine(self._follow_own(bookie, own))
+        if leaves:
+            with suppress(NoNode):
+                await self._session.delete_own(other, session)
+
+    async def _free(self, path: str, bookie: str, session: int, began: float) -> bool:
+        """Waits until no session but this has the node, as long as one like this may outlive its process; whether this one has it."""
+        gone: Deferred[None] | None = None
+        while True:
+            found = await self._session.exists(path, watch=None if gone is None else partial(_fire, gone))
+            if found is None:
+                return False
+            if found.ephemeralOwner == session:
+                return True
+            if gone is None:  # nothing is watched that needn't be waited for
+                gone = Deferred()
+                continue
+            deadline = began + self._session.granted_s * (1 + 1 / TICKS_PER_SESSION_MIN) + GRACE_S
+            timer = self._reactor.callLater(max(0.0, deadline - self._reactor.seconds()), gone.cancel)
+            self._queueing.add(gone)
+            try:
+                await gone
+            except CancelledError:
+                raise BookieRegistered(f"{self._session.uri}: another live process is registered as {bookie}") from None
+            finally:
+                self._queueing.discard(gone)
+                if timer.active():
+                    timer.cancel()
+            gone = Deferred()
+
+    async def unregister(self, bookie: str, read_only: bool) -> None:
+        path = self._path(bookie, read_only)
+        own = self._own.get(bookie)
+        if own is not None and own.path == path:
+            self._disown(bookie)
+        try:
+            await self._session.delete_own(path, self._session.id)
+        except NoNode as error:
+            if not error.retried:
+                raise NotRegistered(f"{self._session.uri}: {bookie} is not registered by this session") from None
+
+    async def _follow_own(self, bookie: str, own: Own) -> None:
+        """Looks at a registration of ours whenever its node may have changed, until we give it up or have lost it."""
+        while self._own.get(bookie) is own:
+            try:
+                found = await self._session.exists(own.path, own.wake)
+            except MetaStore:
+                await pause(self._reactor, RETRY_S)
+                continue
+            if self._own.get(bookie) is not own:
+                return
+            if found is None or found.ephemeralOwner != own.session:
+                log.warn("{uri}: the registration of {bookie} is gone, and not by this process", uri=self._session.uri, bookie=bookie)
+                del self._own[bookie]
+                self._lost()
+                return
+            await own.changed
+            own.changed = Deferred()
+
+    def _disown(self, bookie: str) -> None:
+        own = self._own.pop(bookie, None)
+        if own is not None:
+            own.wake()
+
+    async def make_read_only_list(self) -> None:
+        """Makes R/available/readonly if it is missing, as every driver of the reference does when it opens a cluster."""
+        try:
+            await self._session.create(self._read_only.path)
+        except NodeExists:
+            return
+        except NoNode:
+            raise no_cluster(self._session.uri) from None
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    async def bookies(self) -> BookieList:
+        """Both lists, read now."""
+        writable, read_only = Listing(self._writable.path), Listing(self._read_only.path)
+        return await self._read(writable, read_only, watching=False)
+
+    def known(self) -> "Deferred[BookieList]":
+        """Both lists as far as was heard: only what a watch has said to have changed is read.  Whoever asks meanwhile shares the reading under way."""
+        waiting: Deferred[BookieList] = Deferred()
+        self._readers.append(waiting)
+        if len(self._readers) == 1:
+            Deferred.fromCoroutine(self._read(self._writable, self._read_only, watching=True)).addBoth(self._have_read)
+        return waiting
+
+    def _have_read(self, found: BookieList | Failure) -> None:
+        readers, self._readers = self._readers, []
+        for waiting in readers:
+            if not waiting.called:  # by who was cancelled
+                waiting.callback(found)  # a Failure is one to whoever waits
+
+    async def service_info(self, bookie: str) -> ServiceInfo | None:
+        for read_only in (False, True):
+            try:
+                data, _ = await self._session.get(self._path(bookie, read_only))
+            except NoNode:
+                continue
+            return service_info.decode_or_unknown(bookie, data)
+        return None
+
+    async def _read(self, writable: Listing, read_only: Listing, watching: bool) -> BookieList:
+        await together([Deferred.fromCoroutine(self._fill(listing, watching)) for listing in (writable, read_only)])
+        return BookieList(dict(sorted(writable.infos.items())), dict(sorted(read_only.infos.items())))
+
+    async def _fill(self, listing: Listing, watching: bool) -> None:
+        """Reads what isn't known.  An event may overtake the answer that armed its watch, so a spent watch makes the answer stale."""
+        if listing.names is None:
+            spent = False
+
+            def changed() -> None:
+                nonlocal spent
+                spent = True
+                listing.names = None
+                self._wake()
+
+            try:
+                names = await self._session.children(listing.path, changed if watching else None)
+            except NoNode:
+                await self.make_read_only_list()
+                names = await self._session.children(listing.path, changed if watching else None)
+            names = [name for name in names if name != READ_ONLY]
+            if not spent:
+                listing.names = names
+            for gone in set(listing.infos) - set(names):
+                del listing.infos[gone]
+        else:
+            names = listing.names
+        await together([Deferred.fromCoroutine(self._fill_info(listing, name, watching)) for name in names if name not in listing.infos])
+
+    async def _fill_info(self, listing: Listing, bookie: str, watching: bool) -> None:
+        spent = False
+
+        def changed() -> None:
+            nonlocal spent
+            spent = True
+            listing.infos.pop(bookie, None)
+            self._wake()
+
+        try:
+            data, _ = await self._session.get(f"{listing.path}/{bookie}", changed if watching else None)
+        except NoNode:
+            return  # it has just left; the list's own watch says so
+        if not spent:
+            listing.infos[bookie] = service_info.decode_or_unknown(bookie, data)
+
+    # -- watching -------------------------------------------------------------------------------------------------
+
+    def watch(self, fn: BookieWatcher) -> Watch:
+        wish = Wish(Watch(lambda: self._wishes.remove(wish) if wish in self._wishes else None), fn)
+        self._wishes.append(wish)
+        if self._following:
+            self._wake()
+        else:
+            self._following = True
+            Deferred.fromCoroutine(self._follow())
+        return wish.watch
+
+    def reconnected(self) -> None:
+        """Every watch was lost with the connection."""
+        self._writable.forget()
+        self._read_only.forget()
+        self._wake()
+
+    def expired(self) -> None:
+        """Our registrations went with the session."""
+        for bookie in list(self._own):
+            self._disown(bookie)
+
+    def end(self) -> None:
+        self._ended = True
+        self._wishes.clear()
+        self._writable.forget()
+        self._read_only.forget()
+        self._wake()
+        self.expired()
+        for gone in list(self._queueing):
+            _fire(gone)
+
+    def _wake(self) -> None:
+        self._stale = True
+        wakening, self._wakening = self._wakening, None
+        if wakening is not None:
+            wakening.callback(None)
+
+    async def _follow(self) -> None:
+        """Reads, tells, and waits for the next event, as long as there is somebody to tell."""
+        complained = False
+        while self._wishes and not self._ended:
+            try:
+                while self._readers:  # what it finds may be older than the last event
+                    await self.known()
+                self._stale = False
+                found = await self.known()
+            except MetaStore as error:
+                if not complained and not self._ended:
+                    log.warn("{uri}: can't list the bookies, will go on trying: {error}", uri=self._session.uri, error=str(error))
+                complained = True
+                await pause(self._reactor, RETRY_S)
+                continue
+            complained = False
+            for wish in list(self._wishes):
+                if wish.heard != found and not wish.watch.cancelled:
+                    wish.heard = found
+                    tell(wish.fn, found)
+            if not self._stale:
+                self._wakening = Deferred()
+                await self._wakening
+        self._following = False
+
+
+def _fire(deferred: "Deferred[None]") -> None:
+    if not deferred.called:
+        deferred.callback(None)

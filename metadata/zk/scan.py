@@ -1,0 +1,86 @@
+"""
+Walks over ZooKeeper's trees: all ledgers in ascending order, and the removal of whole trees.
+
+Knows: in which order to list what (spec metadata-layout.md 3.4).  Does not know: what ledgers hold.
+
+Safety: the ids come ascending and complete, or the walk fails.  A directory that vanishes meanwhile was pruned, hence empty;
+any other trouble ends the walk, for whoever collects garbage would take a missing id for a deleted ledger.
+"""
+
+import re
+
+from twisted.internet.defer import Deferred
+
+from quire.metadata.store import LEDGER_ID_MAX, no_cluster
+from quire.metadata.zk.layout import LedgerPaths
+from quire.metadata.zk.session import NoNode, NotEmpty, ZooKeeperSession, together
+from quire.protocol.errors import MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+REMOVALS_MAX = 100  # nodes under removal at once, per directory
+
+
+class LedgerScan:
+    """One page of ids: those above `after`, at most `limit`."""
+
+    def __init__(self, session: ZooKeeperSession, paths: LedgerPaths, after: int, limit: int) -> None:
+        self._session = session
+        self._paths = paths
+        self._after = after
+        self._limit = limit
+        self._found: list[int] = []
+
+    async def run(self) -> list[int]:
+        await self._session.sync(self._paths.root)  # before any level is listed: a server that is behind lacks whole directories
+        for names in self._paths.levels():
+            if len(self._found) < self._limit:
+                await self._walk(self._paths.root, names, "")
+        return self._found[: self._limit]
+
+    async def _walk(self, path: str, patterns: tuple[str, ...], digits: str) -> None:
+        """`patterns` are those of the levels below `path`, `digits` those of the levels above."""
+        leaf = len(patterns) == 1
+        try:
+            names = await self._session.children(path)
+        except NoNode:
+            if path == self._paths.root:
+                raise no_cluster(self._session.uri) from None
+            return
+        matching = sorted((name for name in names if re.fullmatch(patterns[0], name, re.ASCII)), key=lambda name: (len(name), name))
+        if leaf:
+            self._take(path, matching, digits)
+            return
+        for name in matching:
+            below = len(patterns[1:]) * 4
+            if int((digits + name).ljust(len(digits) + len(name) + below, "9")) <= self._after:
+                continue
+            await self._walk(f"{path}/{name}", patterns[1:], digits + name)
+            if len(self._found) >= self._limit:
+                return
+
+    def _take(self, path: str, names: list[str], digits: str) -> None:
+        for name in names:
+            ledger = int(digits + name[1:])
+            if self._paths.id_of(f"{path}/{name}") != ledger or ledger > LEDGER_ID_MAX:
+                raise MetaStore(f"{self._session.uri}: {path}/{name} lies where no ledger of this layout may be: remove it, or nothing can be listed safely")
+            if ledger > self._after:
+                self._found.append(ledger)
+
+
+async def remove_tree(session: ZooKeeperSession, path: str) -> None:
+    """Removes a znode and all below it; what is gone already is fine."""
+    while True:
+        try:
+            await session.delete(path)
+        except NoNode:
+            return
+        except NotEmpty:
+            try:
+                names = await session.children(path)
+            except NoNode:
+                return
+            for start in range(0, len(names), REMOVALS_MAX):
+                await together([Deferred.fromCoroutine(remove_tree(session, f"{path}/{name}")) for name in names[start : start + REMOVALS_MAX]])
+        else:
+            return

@@ -1,0 +1,562 @@
+"""
+Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (spec metadata-layout.md).
+
+Knows: which znode holds what, in which order it is made, and how to tell our own retried write from somebody else's.
+Does not know: kazoo (`session`), the names of ledgers' znodes (`layout`), bytes (`formats`).
+
+Safety: ledger metadata changes only with the version that was read; a create is told from a foreign one by its creation token;
+a repair lock is given back only in the session that took it.
+"""
+
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+from typing import Any, TypeVar
+from uuid import UUID
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.metadata.address import ZooKeeperAddress
+from quire.metadata.formats import ledger_codec
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.store import (
+    ANY,
+    CTOKEN_MAX,
+    NEW,
+    SESSION_TIMEOUT_MS,
+    BookieList,
+    BookieWatcher,
+    Cluster,
+    ClusterExists,
+    CookieChanged,
+    CookieExists,
+    CookieNotFound,
+    LedgerWatcher,
+    MetadataStore,
+    Progress,
+    Reactor,
+    ServiceInfo,
+    Versioned,
+    Watch,
+    WrongCluster,
+    check_page,
+    no_cluster,
+    tell,
+)
+from quire.metadata.zk.ids import LedgerIds
+from quire.metadata.zk.layout import HEALTH_CHECK_SWITCH, Layout, LedgerPaths, is_special, parse_layout
+from quire.metadata.zk.registry import BookieRegistry
+from quire.metadata.zk.scan import LedgerScan, remove_tree
+from quire.metadata.zk.session import BadVersion, NodeExists, NoNode, ZooKeeperSession
+from quire.metadata.zk.watches import LedgerWatches, decoded
+from quire.protocol.digest import check_ledger_id
+from quire.protocol.errors import (
+    IncorrectParameter,
+    LedgerExist,
+    MetadataSerialization,
+    MetadataVersion,
+    MetaStore,
+    NoSuchLedgerExistsOnMetadataServer,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+log = Logger()
+
+PLACES = "bookies"  # Pulsar's node, beside the ledgers' root
+
+
+def open_zookeeper(reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> "Deferred[MetadataStore]":
+    """Connects; `MetaStore` names the address when nobody answers within the session timeout."""
+
+    async def start() -> MetadataStore:
+        store = ZooKeeperStore(reactor, address, random=random, session_timeout_ms=session_timeout_ms)
+        await store.session.start()
+        return store
+
+    return Deferred.fromCoroutine(start())
+
+
+class ZooKeeperStore(MetadataStore):
+    """One handle: one ZooKeeper session."""
+
+    def __init__(self, reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
+        self.uri = address.uri
+        self.session = ZooKeeperSession(reactor, address.hosts, self.uri, session_timeout_ms / 1000)
+        self.session.on_expired = self._expired
+        self._reactor = reactor
+        self._random = random
+        self._root = address.root
+        self._wanted = Layout(address.layout) if address.layout else None
+        self._known: tuple[LedgerPaths, LedgerIds] | None = None  # once LAYOUT was read
+        self._registry = BookieRegistry(reactor, self.session, self._root, self._tell_lost)
+        self.session.on_connected = self._registry.reconnected
+        self._watches = LedgerWatches(reactor, self.session, self._path_of)
+        self._lost: list[Callable[[], None]] = []
+        self._repairs: dict[int, int] = {}  # ledger -> the session in which its repair lock was asked for
+        self._closed = False
+
+    def close(self) -> "Deferred[None]":
+        self._closed = True
+        self._registry.end()
+        self._watches.end()
+        return self.session.close()
+
+    def places(self) -> "Deferred[bytes | None]":
+        async def read() -> bytes | None:
+            try:
+                return (await self.session.get(f"{self._root.rpartition('/')[0]}/{PLACES}"))[0]
+            except NoNode:
+                return None
+
+        return _run(read())
+
+    def on_session_lost(self, fn: Callable[[], None]) -> None:
+        self._lost.append(fn)
+
+    def _expired(self) -> None:
+        self._repairs.clear()
+        self._registry.expired()
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        for fn in list(self._lost):
+            tell(fn)
+
+    # -- the cluster -----------------------------------------------------------------------------------------------
+
+    def init_cluster(self) -> "Deferred[str]":
+        return _run(self._init_cluster())
+
+    async def _init_cluster(self) -> str:
+        instance = str(UUID(int=self._random.getrandbits(128), version=4))
+        root, layout = self._root, self._wanted or Layout.HIERARCHICAL
+        nodes = [
+            (root, b""),
+            (f"{root}/available", b""),
+            (f"{root}/available/readonly", b""),
+            (f"{root}/INSTANCEID", instance.encode()),
+            (f"{root}/LAYOUT", layout.text),
+        ]
+        try:
+            await self._make_parents(root)
+            await self.session.create_all(nodes)
+        except NodeExists:
+            found = await self._instance_id()
+            if found != instance:  # else it was our own, by a try whose answer was lost
+                raise ClusterExists(f"{self.uri} holds the cluster {found or '(without an id)'} already") from None
+        self._known = None
+        return instance
+
+    async def _make_parents(self, path: str) -> None:
+        """The znodes above `path`, the highest first."""
+        parts = path.split("/")[1:-1]
+        for depth in range(len(parts)):
+            try:
+                await self.session.create("/" + "/".join(parts[: depth + 1]))
+            except NodeExists:
+                continue
+
+    async def _instance_id(self) -> str:
+        """Empty when the cluster has none; `NoCluster`."""
+        try:
+            return (await self.session.get(f"{self._root}/INSTANCEID"))[0].decode("utf-8", "replace")
+        except NoNode:
+            if await self.session.exists(self._root) is None:
+                raise no_cluster(self.uri) from None
+            return ""
+
+    def cluster(self) -> "Deferred[Cluster]":
+        return _run(self._cluster())
+
+    async def _cluster(self) -> Cluster:
+        instance = await self._instance_id()
+        paths, _ = await self._layout()
+        return Cluster(instance, paths.layout.text.decode())
+
+    async def _layout(self) -> tuple[LedgerPaths, LedgerIds]:
+        """
+        What LAYOUT says, which the first who opens a cluster without one decides (spec 1.2); read once.
+        `NoCluster`; `MetaStore` when it isn't the one that the URI insists on.
+        """
+        if self._known is None:
+            path = f"{self._root}/LAYOUT"
+            try:
+                data, _ = await self.session.get(path)
+            except NoNode:
+                data = (self._wanted or Layout.HIERARCHICAL).text
+                try:
+                    await self.session.create(path, data)
+                except NodeExists:
+                    data, _ = await self.session.get(path)
+                except NoNode:
+                    raise no_cluster(self.uri) from None
+            layout = parse_layout(data, self._wanted)
+            await self._registry.make_read_only_list()
+            self._known = LedgerPaths(self._root, layout), LedgerIds(self.session, self._root, layout)
+        return self._known
+
+    async def _path_of(self, ledger: int) -> str:
+        paths, _ = await self._layout()
+        return paths.path_of(ledger)
+
+    def destroy_cluster(self, instance_id: str) -> "Deferred[None]":
+        return _run(self._destroy_cluster(instance_id))
+
+    async def _destroy_cluster(self, instance_id: str) -> None:
+        found = await self._instance_id()
+        if found != instance_id:
+            raise WrongCluster(f"{self.uri} holds the cluster {found or '(without an id)'}, not {instance_id}")
+        paths, _ = await self._layout()
+        listed = await self._registry.bookies()
+        alive = sorted({*listed.writable, *listed.read_only})
+        if alive:
+            raise WrongCluster(f"{self.uri}: stop its bookies first: {', '.join(alive)}")
+        names = await self.session.children(self._root)
+        foreign = [name for name in names if not (is_special(name) or paths.is_ledger_top(name) or name == HEALTH_CHECK_SWITCH)]
+        if foreign:
+            raise WrongCluster(f"{self.uri} has children that are no ledgers: {', '.join(sorted(foreign))}")
+        # What makes it a cluster goes last, so that a destruction that was cut short can be begun again.
+        for name in sorted(names, key=lambda name: (name in {"INSTANCEID", "LAYOUT"}, name)):
+            await remove_tree(self.session, f"{self._root}/{name}")
+        await remove_tree(self.session, self._root)
+        self._known = None
+
+    # -- ledgers ---------------------------------------------------------------------------------------------------
+
+    def new_ledger_id(self) -> "Deferred[int]":
+        return _run(self._new_ledger_id())
+
+    async def _new_ledger_id(self) -> int:
+        paths, ids = await self._layout()
+        while True:
+            ledger = await ids.next()
+            if await self.session.exists(paths.path_of(ledger)) is None:  # else a caller had chosen it
+                return ledger
+
+    def progress(self) -> "Deferred[Progress]":
+        return _run(self._progress())
+
+    async def _progress(self) -> Progress:
+        _, ids = await self._layout()
+        await self.session.sync(self._root)
+        position = await ids.position()
+        return Progress(self.session.last_zxid, position)
+
+    def raise_ledger_ids(self, first: int) -> "Deferred[None]":
+        return _run(self._raise_ledger_ids(first))
+
+    async def _raise_ledger_ids(self, first: int) -> None:
+        _, ids = await self._layout()
+        await ids.raise_to(first)
+
+    def read_set_back(self) -> "Deferred[bytes]":
+        return _run(self._read_set_back())
+
+    async def _read_set_back(self) -> bytes:
+        return (await self._set_back())[0]
+
+    async def _set_back(self) -> tuple[bytes, int | None]:
+        """The note, and the version of the znode that has it, if there is one: what lists the cookies has no data of Apache's."""
+        try:
+            await self.session.sync(f"{self._root}/cookies")
+            data, stat = await self.session.get(f"{self._root}/cookies")
+        except NoNode:
+            return b"", None
+        return data, stat.version
+
+    def swap_set_back(self, old: bytes, new: bytes) -> "Deferred[bool]":
+        return _run(self._swap_set_back(old, new))
+
+    async def _swap_set_back(self, old: bytes, new: bytes) -> bool:
+        path = f"{self._root}/cookies"
+        found, version = await self._set_back()
+        if found != old:
+            return False
+        try:
+            if version is None:
+                await self.session.create(path, new)
+            else:
+                await self.session.set(path, new, version)
+        except NoNode:
+            raise no_cluster(self.uri) from None
+        except (NodeExists, BadVersion):
+            return (await self._set_back())[0] == new
+        return True
+
+    def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> "Deferred[Versioned[LedgerMetadata]]":
+        return _run(self._create_ledger(ledger, metadata))
+
+    async def _create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
+        check_ledger_id(ledger)
+        if metadata.ctoken == 0 and metadata.format_version >= 3:
+            metadata = replace(metadata, ctoken=self._random.randrange(1, CTOKEN_MAX))
+        data = ledger_codec.encode(metadata)
+        paths, _ = await self._layout()
+        while True:
+            try:
+                await self.session.create(paths.path_of(ledger), data)
+            except NoNode:
+                await self._make_directories(paths, ledger)  # and again: others prune empty ones
+            except NodeExists as error:
+                found = await self._own_create(paths, ledger, metadata, error.retried)
+                if found is None:
+                    raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen") from None
+                return found
+            else:
+                return Versioned(metadata, 0)
+
+    async def _make_directories(self, paths: LedgerPaths, ledger: int) -> None:
+        for path in reversed(paths.parents(ledger)):
+            try:
+                await self.session.create(path)
+            except NodeExists:
+                continue
+            except NoNode:
+                if path.count("/") == self._root.count("/") + 1:  # a child of the root
+                    self._known = None
+                    raise no_cluster(self.uri) from None
+                return
+        if not paths.parents(ledger) and await self.session.exists(self._root) is None:
+            self._known = None
+            raise no_cluster(self.uri)
+
+    async def _own_create(self, paths: LedgerPaths, ledger: int, metadata: LedgerMetadata, retried: bool) -> Versioned[LedgerMetadata] | None:
+        """The ledger that is there, if an earlier try of this very create has made it."""
+        if metadata.format_version < 3 or not retried:
+            return None
+        try:
+            found = await self._read_ledger(ledger)
+        except (NoSuchLedgerExistsOnMetadataServer, MetadataSerialization):
+            return None
+        return found if found.value.ctoken == metadata.ctoken else None
+
+    def read_ledger(self, ledger: int) -> "Deferred[Versioned[LedgerMetadata]]":
+        return _run(self._read_ledger(ledger))
+
+    async def _read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
+        check_ledger_id(ledger)
+        paths, _ = await self._layout()
+        try:
+            data, stat = await self.session.get(paths.path_of(ledger))
+        except NoNode:
+            raise self._no_ledger(ledger) from None
+        return decoded(ledger, data, stat.version)
+
+    def _no_ledger(self, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
+        return NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")
+
+    def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> "Deferred[Versioned[LedgerMetadata]]":
+        return _run(self._write_ledger(ledger, metadata, version))
+
+    async def _write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
+        check_ledger_id(ledger)
+        if version < 0:
+            raise IncorrectParameter(f"ledger {ledger}: metadata is written with the version that was read, not {version}")
+        data = ledger_codec.encode(metadata)
+        paths, _ = await self._layout()
+        path = paths.path_of(ledger)
+        try:
+            return Versioned(metadata, (await self.session.set(path, data, version)).version)
+        except NoNode:
+            raise self._no_ledger(ledger) from None
+        except BadVersion as error:
+            if not await self._own_write(path, data, version, error.retried):
+                raise MetadataVersion(f"ledger {ledger} is no longer at version {version}") from None
+            return Versioned(metadata, version + 1)
+
+    async def _own_write(self, path: str, data: bytes, version: int, retried: bool) -> bool:
+        """Whether what is there now is what an earlier try of this very write has left."""
+        if not retried:
+            return False
+        try:
+            found, stat = await self.session.get(path)
+        except NoNode:
+            return False
+        return stat.version == version + 1 and found == data
+
+    def delete_ledger(self, ledger: int) -> "Deferred[None]":
+        return _run(self._delete_ledger(ledger))
+
+    async def _delete_ledger(self, ledger: int) -> None:
+        check_ledger_id(ledger)
+        paths, _ = await self._layout()
+        try:
+            await self.session.delete(paths.path_of(ledger))
+        except NoNode:
+            return
+        for path in paths.parents(ledger):  # none in a flat cluster
+            try:
+                await self.session.delete(path)
+            except MetaStore:
+                return  # it holds others, or is gone; an empty directory that stays hurts nobody
+
+    def ledger_ids(self, after: int = -1, limit: int = 1000) -> "Deferred[list[int]]":
+        return _run(self._ledger_ids(after, limit))
+
+    async def _ledger_ids(self, after: int, limit: int) -> list[int]:
+        check_page(after, limit)
+        paths, _ = await self._layout()
+        return await LedgerScan(self.session, paths, after, limit).run()
+
+    locks_repairs = True
+
+    def lock_repair(self, ledger: int) -> "Deferred[Callable[[], Deferred[None]] | None]":
+        return _run(self._lock_repair(ledger))
+
+    async def _lock_repair(self, ledger: int) -> "Callable[[], Deferred[None]] | None":
+        check_ledger_id(ledger)
+        if ledger in self._repairs:
+            return None
+        session = self._repairs[ledger] = self.session.id
+        taken = False
+        try:
+            taken = await self._take_lock(ledger, session)
+        finally:
+            if not taken:
+                self._forget_lock(ledger, session)
+        if not taken:
+            return None
+
+        async def release() -> None:
+            nonlocal taken
+            if taken and self._repairs.get(ledger) == session:  # else it went with the session, and may be somebody else's by now
+                taken = False
+                try:
+                    with suppress(NoNode):
+                        await self.session.delete_own(self._lock_of(ledger), session)
+                finally:
+                    self._forget_lock(ledger, session)
+
+        return lambda: _run(release())
+
+    def _lock_of(self, ledger: int) -> str:
+        return f"{self._root}/underreplication/locks/urL{ledger:010d}"
+
+    async def _take_lock(self, ledger: int, session: int) -> bool:
+        base = f"{self._root}/underreplication"
+        for parent in (base, f"{base}/locks"):
+            with suppress(NodeExists):
+                await self.session.create(parent)
+        try:
+            await self.session.create(self._lock_of(ledger), f'bookieId: "{socket.gethostname()}"\n'.encode(), ephemeral=True, session=session)
+        except NodeExists:
+            found = await self.session.exists(self._lock_of(ledger))  # a create whose answer was lost finds what it made itself
+            return found is not None and found.ephemeralOwner == session
+        return self._repairs.get(ledger) == session  # unless the session has ended since
+
+    def _forget_lock(self, ledger: int, session: int) -> None:
+        if self._repairs.get(ledger) == session:
+            del self._repairs[ledger]
+
+    def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
+        return self._watches.add(ledger, fn)
+
+    # -- bookies ---------------------------------------------------------------------------------------------------
+
+    def register_bookie(self, bookie: str, info: ServiceInfo, read_only: bool = False) -> "Deferred[None]":
+        return _run(self._register(bookie, info, read_only))
+
+    async def _register(self, bookie: str, info: ServiceInfo, read_only: bool) -> None:
+        try:
+            check_bookie_id(bookie)
+        except ValueError as error:
+            raise IncorrectParameter(str(error)) from None
+        await self._registry.register(bookie, info, read_only)
+
+    def unregister_bookie(self, bookie: str, read_only: bool = False) -> "Deferred[None]":
+        return _run(self._registry.unregister(bookie, read_only))
+
+    def bookies(self) -> "Deferred[BookieList]":
+        return _run(self._registry.bookies())
+
+    def known_bookies(self) -> "Deferred[BookieList]":
+        return self._registry.known()
+
+    def watch_bookies(self, fn: BookieWatcher) -> Watch:
+        return self._registry.watch(fn)
+
+    def service_info(self, bookie: str) -> "Deferred[ServiceInfo | None]":
+        return _run(self._registry.service_info(bookie))
+
+    # -- cookies ---------------------------------------------------------------------------------------------------
+
+    def _cookie(self, bookie: str) -> str:
+        return f"{self._root}/cookies/{bookie}"
+
+    def _no_cookie(self, bookie: str) -> CookieNotFound:
+        return CookieNotFound(f"{self.uri}: {bookie} has no cookie")
+
+    def _changed_cookie(self, bookie: str, version: int) -> CookieChanged:
+        return CookieChanged(f"{self.uri}: the cookie of {bookie} is no longer at version {version}")
+
+    def read_cookie(self, bookie: str) -> "Deferred[Versioned[bytes]]":
+        return _run(self._read_cookie(bookie))
+
+    async def _read_cookie(self, bookie: str) -> Versioned[bytes]:
+        try:
+            data, stat = await self.session.get(self._cookie(bookie))
+        except NoNode:
+            raise self._no_cookie(bookie) from None
+        return Versioned(data, stat.version)
+
+    def write_cookie(self, bookie: str, data: bytes, version: int) -> "Deferred[int]":
+        return _run(self._make_cookie(bookie, data) if version == NEW else self._change_cookie(bookie, data, version))
+
+    async def _make_cookie(self, bookie: str, data: bytes) -> int:
+        while True:
+            try:
+                await self.session.create(self._cookie(bookie), data)
+            except NodeExists as error:
+                if error.retried and await self._read_cookie(bookie) == (data, 0):
+                    return 0
+                raise CookieExists(f"{self.uri}: {bookie} has a cookie already") from None
+            except NoNode:
+                try:
+                    await self.session.create(f"{self._root}/cookies")
+                except NodeExists:
+                    continue
+                except NoNode:
+                    raise no_cluster(self.uri) from None
+            else:
+                return 0
+
+    async def _change_cookie(self, bookie: str, data: bytes, version: int) -> int:
+        try:
+            return (await self.session.set(self._cookie(bookie), data, version)).version
+        except NoNode:
+            raise self._no_cookie(bookie) from None
+        except BadVersion as error:
+            if await self._own_write(self._cookie(bookie), data, version, error.retried):
+                return version + 1
+            raise self._changed_cookie(bookie, version) from None
+
+    def remove_cookie(self, bookie: str, version: int = ANY) -> "Deferred[None]":
+        return _run(self._remove_cookie(bookie, version))
+
+    async def _remove_cookie(self, bookie: str, version: int) -> None:
+        try:
+            await self.session.delete(self._cookie(bookie), version)
+        except NoNode as error:
+            if not error.retried:
+                raise self._no_cookie(bookie) from None
+        except BadVersion:
+            raise self._changed_cookie(bookie, version) from None
+
+    def cookies(self) -> "Deferred[list[str]]":
+        return _run(self._cookies())
+
+    async def _cookies(self) -> list[str]:
+        try:
+            return sorted(await self.session.children(f"{self._root}/cookies"))
+        except NoNode:
+            await self._instance_id()  # no cluster, or none of its bookies has ever started
+            return []
+
+
+def _run(story: Coroutine[Any, Any, T]) -> "Deferred[T]":
+    return Deferred.fromCoroutine(story)

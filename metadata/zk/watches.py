@@ -1,0 +1,129 @@
+"""
+Watches of ledgers in ZooKeeper: one reader for each followed znode, whoever and however many follow it.
+
+Knows: what was told to whom, and that kazoo keeps a watcher until it fires: there is no way to take one back, so it is used again.
+Does not know: where a ledger's znode lies (`path_of`), why the connection went.
+
+Safety: an event may overtake the answer that armed its watch, so what was read while an event came is read again.  A ledger is
+read when its own znode changed, when the connection was lost, and when somebody begins to follow it; nobody else's end or change costs anything.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.metadata.formats import ledger_codec
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import LedgerWatcher, Reactor, Versioned, Watch, pause, tell
+from quire.metadata.zk.session import NoNode, ZooKeeperSession
+from quire.protocol.errors import MetadataSerialization, MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+RETRY_S = 0.2
+
+
+def decoded(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
+    try:
+        return Versioned(ledger_codec.decode(data), version)
+    except MetadataSerialization as error:
+        raise MetadataSerialization(f"ledger {ledger}: {error}") from error
+
+
+@dataclass(eq=False, slots=True)
+class Wish:
+    watch: Watch
+    fn: LedgerWatcher
+    heard: int = -1  # the transaction that made what was told last
+
+
+@dataclass(eq=False, slots=True)
+class Followed:
+    """One ledger; it is kept while somebody follows it or its watcher stands."""
+
+    ledger: int
+    look: Callable[["Followed"], None]
+    wishes: list[Wish] = field(default_factory=list)
+    stale: bool = False  # to be read, perhaps again
+    reading: bool = False
+    armed: bool = False  # kazoo has the watcher
+    spent: bool = False  # it fired while the ledger was read
+
+    def fired(self) -> None:
+        self.armed = False
+        self.spent = True
+        self.stale = True
+        self.look(self)
+
+
+class LedgerWatches:
+    """The ledger watches of one store."""
+
+    def __init__(self, reactor: Reactor, session: ZooKeeperSession, path_of: Callable[[int], Awaitable[str]]) -> None:
+        self._reactor = reactor
+        self._session = session
+        self._path_of = path_of
+        self._followed: dict[int, Followed] = {}
+        self._ended = False
+
+    def add(self, ledger: int, fn: LedgerWatcher) -> Watch:
+        followed = self._followed.get(ledger)
+        if followed is None:
+            followed = self._followed[ledger] = Followed(ledger, self._look)
+        wish = Wish(Watch(lambda: self._drop(followed, wish)), fn)
+        followed.wishes.append(wish)
+        followed.stale = True
+        self._look(followed)
+        return wish.watch
+
+    def _drop(self, followed: Followed, wish: Wish) -> None:
+        if wish in followed.wishes:
+            followed.wishes.remove(wish)
+        self._look(followed)
+
+    def end(self) -> None:
+        self._ended = True
+        self._followed.clear()
+
+    def _look(self, followed: Followed) -> None:
+        if followed.reading or self._ended:
+            return
+        if not followed.wishes:
+            if not followed.armed:
+                self._followed.pop(followed.ledger, None)
+        elif followed.stale:
+            followed.reading = True
+            Deferred.fromCoroutine(self._read(followed))
+
+    async def _read(self, followed: Followed) -> None:
+        """Reads and tells, until what was told is the newest."""
+        while followed.stale and followed.wishes and not self._ended:
+            followed.stale = followed.spent = False
+            try:
+                data, stat = await self._session.get(await self._path_of(followed.ledger), followed.fired)
+            except NoNode:
+                for wish in list(followed.wishes):
+                    wish.watch.cancel()
+                    tell(wish.fn, None)
+                continue
+            except MetaStore:  # the connection is away; the watches outlive that
+                followed.stale = True
+                if not self._ended:
+                    await pause(self._reactor, RETRY_S)
+                continue
+            followed.armed = not followed.spent
+            try:
+                found = decoded(followed.ledger, data, stat.version)
+            except MetadataSerialization as error:
+                log.error("{uri}: a watched ledger can't be read: {error}", uri=self._session.uri, error=str(error))
+                continue
+            for wish in list(followed.wishes):
+                if wish.heard < stat.mzxid and not wish.watch.cancelled and not self._ended:
+                    wish.heard = stat.mzxid
+                    tell(wish.fn, found)
+        followed.reading = False
+        self._look(followed)

@@ -1,0 +1,292 @@
+"""
+Copying what lost bookies held to others, over all ledgers, and taking a bookie out of the cluster for good.
+
+Knows: which ledgers are concerned and in which order each is dealt with: an unclosed one whose last ensemble names a lost
+bookie is recovered first (which fences its writer), no other is ever fenced; then fragment by fragment: choose, copy, change
+the metadata.
+Does not know: how a fragment is copied (`copier`).
+
+Bounded: a few ledgers at a time, each with a few megabytes under way.  Restartable: every fragment that is done is done; one that
+was interrupted is begun again.  One ledger's failure is noted and the others go on.
+
+Safety: a ledger's repair lock is held while it is mended, where the store has such locks: the copies that nobody names yet are not superfluous
+(`surplus`).  A bookie that is registered is not lost, unless its operator insists; then its copies are read where nobody else has one.
+A cookie is removed only when no ledger names its bookie and nobody has registered it meanwhile.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from twisted.internet.defer import Deferred
+
+from quire.client.api import Client
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.placement.choice import wish_of
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import CookieNotFound, MetadataStore
+from quire.protocol.errors import (
+    IllegalOp,
+    LedgerError,
+    NoSuchLedgerExistsOnMetadataServer,
+    Replication,
+)
+from quire.replication.checker import digest_of
+from quire.replication.concurrently import each_of
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.fragments import HeldFragment, count_on, fragments_naming, quorums_of, writer_depends_on
+from quire.replication.lock import repair_lock
+
+# SPDX-License-Identifier: Apache-2.0
+
+LEDGERS_AT_ONCE = 4
+IDS_PER_PAGE = 1000
+TARGETS_MAX = 3  # new bookies tried for one fragment
+ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next run
+FAILURES_NAMED_MAX = 5  # in an error's text
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is.  `ledgers_seen` of all, `ledgers_named` of them name a lost bookie; `fragments`, `entries`, `bytes` done (in a dry run: to do)."""
+
+    ledgers_seen: int = 0
+    ledgers_named: int = 0
+    ledgers_recovered: int = 0
+    fragments: int = 0
+    entries: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A ledger that could not be dealt with, and why."""
+
+    ledger: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a run did.  `failed` is empty when no ledger names a lost bookie any more (in a dry run: when all could be looked at)."""
+
+    lost: tuple[str, ...]
+    dry_run: bool
+    progress: Progress
+    failed: tuple[Failed, ...]
+    ledgers: tuple[int, ...]  # that named a lost bookie, ascending
+
+    @property
+    def complete(self) -> bool:
+        return not self.failed
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """One call's settings and tally."""
+
+    client: Client
+    lost: frozenset[str]
+    dead: frozenset[str]  # those of them that can't be asked
+    dry_run: bool
+    verify: bool
+    report: Report | None
+    progress: Progress = field(default_factory=Progress)
+    failed: list[Failed] = field(default_factory=list)
+    named: list[int] = field(default_factory=list)
+    sessions_lost: int = 0
+
+    def session_lost(self) -> None:
+        self.sessions_lost += 1
+
+    def count(self, ledgers_seen: int = 0, ledgers_named: int = 0, ledgers_recovered: int = 0, fragments: int = 0, entries: int = 0, size: int = 0) -> None:
+        now = self.progress
+        self.progress = replace(
+            now,
+            ledgers_seen=now.ledgers_seen + ledgers_seen,
+            ledgers_named=now.ledgers_named + ledgers_named,
+            ledgers_recovered=now.ledgers_recovered + ledgers_recovered,
+            fragments=now.fragments + fragments,
+            entries=now.entries + entries,
+            bytes=now.bytes + size,
+        )
+        if self.report is not None:
+            self.report(self.progress)
+
+
+def recover_bookies(
+    client: Client,
+    lost: Collection[str],
+    ledger: int | None = None,
+    dry_run: bool = False,
+    progress: Report | None = None,
+    *,
+    verify: bool = False,
+    even_if_registered: bool = False,
+) -> Deferred[Recovered]:
+    """
+    Copies what the lost bookies held, of one ledger or of all, to others.  `dry_run` only counts.  `verify` reads every copy back
+    before the metadata names it.
+
+    `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't there.  What
+    could not be done is in the result's `failed`.
+    """
+    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, progress)
+    return Deferred.fromCoroutine(_recover(run, ledger, even_if_registered))
+
+
+def decommission(client: Client, bookie: str, progress: Report | None = None) -> Deferred[Recovered]:
+    """
+    Takes a bookie that is down out of the cluster: copies everything it held, reads the copies back, makes sure that no ledger
+    names it, removes its cookie.  `IllegalOp` while it is registered; `Replication` when a ledger could not be freed from it,
+    and then the cookie stays.  To be called again after an interruption.
+    """
+    return Deferred.fromCoroutine(_decommission(client, bookie, progress))
+
+
+async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Recovered:
+    if not run.lost:
+        raise ValueError("name at least one lost bookie")
+    if even_if_registered:
+        listed = await run.client.store.bookies()
+        run.dead = frozenset(bookie for bookie in run.lost if listed.find(bookie) is None)
+    else:
+        await _refuse_registered(run.client.store, run.lost)
+    run.client.store.on_session_lost(run.session_lost)
+    if ledger is not None:
+        await run.client.metadata(ledger)  # fails when there is none
+    await each_of(_one(ledger) if ledger is not None else _ids(run.client), lambda each: _ledger(run, each), LEDGERS_AT_ONCE)
+    return Recovered(tuple(sorted(run.lost)), run.dry_run, run.progress, tuple(sorted(run.failed, key=lambda each: each.ledger)), tuple(sorted(run.named)))
+
+
+async def _refuse_registered(store: MetadataStore, lost: Collection[str]) -> None:
+    listed = await store.bookies()
+    up = sorted(bookie for bookie in lost if listed.find(bookie) is not None)
+    if up:
+        raise IllegalOp(f"{', '.join(up)} is registered, so it is not lost: stop it first (quire bookie stop, on its machine)")
+
+
+async def _one(ledger: int) -> AsyncIterator[int]:
+    yield ledger
+
+
+async def _ids(client: Client) -> AsyncIterator[int]:
+    after = -1
+    while page := await client.ledger_ids(after, IDS_PER_PAGE):
+        for ledger in page:
+            yield ledger
+        after = page[-1]
+
+
+async def _ledger(run: Run, ledger: int) -> None:
+    """Frees one ledger from the lost bookies; a failure is noted."""
+    run.count(ledgers_seen=1)
+    try:
+        await _free(run, ledger)
+    except NoSuchLedgerExistsOnMetadataServer:
+        return  # deleted meanwhile
+    except LedgerError as error:
+        run.failed.append(Failed(ledger, str(error)))
+
+
+async def _free(run: Run, ledger: int) -> None:
+    found = await run.client.store.read_ledger(ledger)
+    if not fragments_naming(found.value, run.lost):
+        return
+    run.named.append(ledger)
+    run.count(ledgers_named=1)
+    if run.dry_run:
+        _estimate(run, found.value)
+        return
+    async with repair_lock(run.client.store, ledger) as ours:
+        if not ours and run.client.store.locks_repairs:
+            raise Replication(f"ledger {ledger}: somebody else repairs it right now; run this again")
+        await _free_locked(run, ledger, found.value)
+
+
+async def _free_locked(run: Run, ledger: int, metadata: LedgerMetadata) -> None:
+    sessions_lost = run.sessions_lost
+    if writer_depends_on(metadata, run.lost):
+        await run.client.recover_ledger(ledger)
+        run.count(ledgers_recovered=1)
+    for _ in range(ROUNDS_MAX):
+        record = LedgerRecord(run.client.store, ledger, await run.client.store.read_ledger(ledger))
+        held = fragments_naming(record.metadata, run.lost)
+        if not held:
+            return
+        for fragment in held:
+            await _mend(run, record, fragment, sessions_lost)
+    raise Replication(f"ledger {ledger}: its metadata changed all the time; run this again")
+
+
+def _estimate(run: Run, metadata: LedgerMetadata) -> None:
+    """Counts what would be copied."""
+    quorums = quorums_of(metadata)
+    for fragment in fragments_naming(metadata, run.lost):
+        entries = 0 if fragment.last is None else sum(count_on(quorums, index, fragment.first, fragment.last) for index in fragment.indexes)
+        run.count(fragments=1, entries=entries)
+    if writer_depends_on(metadata, run.lost):
+        run.count(ledgers_recovered=1)
+
+
+async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions_lost: int) -> None:
+    """One fragment: choose, copy, change.  One that somebody else changed meanwhile is left to the next round."""
+    metadata = record.metadata
+    quorums = quorums_of(metadata)
+    digest = digest_of(record.ledger, metadata)
+
+    def moved(step: Copied) -> None:
+        run.count(entries=step.entries, size=step.bytes)
+
+    copier = FragmentCopier(run.client.pool, record, quorums, digest, fragment, run.dead, moved)
+    replacements: dict[int, str] = {}
+    for index in fragment.indexes:
+        failed: list[str] = []
+        while True:
+            spares = run.client.spares
+            ensemble = [replacements.get(at, each) for at, each in enumerate(fragment.bookies)]
+            bookie = spares.placement.replacement(await spares.available(), ensemble, sorted({*run.lost, *failed}), index=index, wish=wish_of(metadata))
+            try:
+                await copier.copy(index, bookie)
+                if run.verify:
+                    await copier.verify(index, bookie)
+                break
+            except TargetFailed as error:
+                failed.append(bookie)
+                if len(failed) == TARGETS_MAX:
+                    raise Replication(f"ledger {record.ledger}, entries from {fragment.first} on: {error}") from error
+        replacements[index] = bookie
+    if run.sessions_lost != sessions_lost:
+        raise Replication(f"ledger {record.ledger}: its repair lock went with the session in the metadata store; run this again")
+    if await copier.name(replacements):
+        run.count(fragments=1)
+        for index, bookie in replacements.items():
+            try:
+                await copier.keep(index, bookie)
+            except TargetFailed as error:
+                raise Replication(f"ledger {record.ledger}, entries from {fragment.first} on: {error}, though the metadata names it now") from error
+
+
+async def _decommission(client: Client, bookie: str, progress: Report | None) -> Recovered:
+    await _refuse_registered(client.store, [bookie])
+    done = await recover_bookies(client, [bookie], progress=progress, verify=True)
+    _raise_failures(bookie, done)
+    # Ledgers that were created or changed while this ran may name it too.
+    again = await recover_bookies(client, [bookie], dry_run=True)
+    if again.ledgers or again.failed:
+        _raise_failures(bookie, again)
+        raise Replication(f"{len(again.ledgers)} ledgers name {bookie} again, {again.ledgers[0]} for one: run this again")
+    await _refuse_registered(client.store, [bookie])
+    with suppress(CookieNotFound):  # removed by an earlier run, or it never had one
+        await client.store.remove_cookie(bookie)
+    return done
+
+
+def _raise_failures(bookie: str, done: Recovered) -> None:
+    if done.failed:
+        named = "; ".join(each.reason for each in done.failed[:FAILURES_NAMED_MAX])
+        more = f"; and {len(done.failed) - FAILURES_NAMED_MAX} more" if len(done.failed) > FAILURES_NAMED_MAX else ""
+        raise Replication(f"{len(done.failed)} ledgers still name {bookie}: {named}{more}")

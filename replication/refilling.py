@@ -1,0 +1,267 @@
+"""
+Giving a bookie back what it lost: every ledger that it holds in limbo is looked up, what it lacks is copied from the other bookies of its
+ensembles, and limbo ends.
+
+Knows: which entries the bookie should have, and when a ledger is whole again.  Does not know: how the bookie keeps them; `Holder` is its side,
+which `tools/` joins to this one.
+
+| the metadata says | then |
+|---|---|
+| anything, and the bookie has seen more of the metadata store than that has now | nothing is forgotten and no limbo ends |
+| no such ledger | the bookie forgets it |
+| CLOSED | all that it should have is copied; limbo ends, the ledger is fenced |
+| being recovered | the recovery is brought to its end first; nobody can write it any more |
+| OPEN, the bookie is not in its last ensemble | what it should have is settled: copied; limbo ends |
+| OPEN, and it is | what is confirmed is copied; limbo stays until the writer, who may live, replaces the bookie or closes |
+
+Nothing is fenced that was not fenced before.  Restartable: what the bookie holds is not copied again.  One ledger's failure is noted, the ledger stays
+in limbo, and the others go on.
+
+Safety: limbo ends only for a ledger whose metadata is the same as when its entries were counted, and every one of them is on this bookie's disk.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+
+from quire.client.api import Client
+from quire.client.core.quorum import Quorums
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.protocol import availability
+from quire.protocol.digest import Digest
+from quire.protocol.errors import OK, LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication, error_of
+from quire.replication.checker import digest_of
+from quire.replication.concurrently import each_of
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.fragments import HeldFragment, fragments_naming, quorums_of, runs_on
+
+# SPDX-License-Identifier: Apache-2.0
+
+LEDGERS_AT_ONCE = 4
+LOOKED_AT_ONCE = 2000  # runs compared in one turn of the reactor: some 5 ms
+ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next run
+
+
+class Holder(Protocol):
+    """The bookie that takes the copies.  Codes are BookKeeper's, 0 for done."""
+
+    def limbo(self) -> list[int]: ...
+
+    def held(self, ledger: int) -> Deferred[bytes]:
+        """Which entries it has, as `availability` encodes them."""
+        ...
+
+    def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> Deferred[int]: ...
+
+    def settle(self, ledger: int, master_key: bytes, fenced: bool) -> Deferred[int]: ...
+
+    def trust_store(self, deleted: Sequence[int] = ()) -> Deferred[None]:
+        """`MetaStore` unless the metadata store may be believed, that these are deleted, too."""
+        ...
+
+    def drop(self, ledger: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unrestored:
+    """A ledger that is still in limbo, and why."""
+
+    ledger: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a run did.  `waiting`: open ledgers whose confirmed entries are here, and whose writer has the last word."""
+
+    bookie: str
+    ledgers: int = 0  # that were in limbo
+    settled: int = 0
+    dropped: int = 0
+    entries: int = 0
+    bytes: int = 0
+    waiting: list[int] = field(default_factory=list)
+    failed: list[Unrestored] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        """Ledgers that are still in limbo."""
+        return len(self.waiting) + len(self.failed)
+
+
+Report = Callable[[Restored], None]
+
+
+def restore(client: Client, bookie: str, holder: Holder, progress: Report | None = None) -> Deferred[Restored]:
+    """Looks once at every ledger that the bookie holds in limbo.  Fails as the metadata store or the bookie's disk does."""
+    return Deferred.fromCoroutine(_restore(client, bookie, holder, progress))
+
+
+async def _restore(client: Client, bookie: str, holder: Holder, progress: Report | None) -> Restored:
+    limbo = holder.limbo()
+    run = Restored(bookie, ledgers=len(limbo))
+
+    async def one(ledger: int) -> None:
+        try:
+            await Restoration(client, bookie, holder, run, ledger).go()
+        except LedgerError as error:
+            run.failed.append(Unrestored(ledger, str(error)))
+        if progress is not None:
+            progress(run)
+
+    await each_of(_each(limbo), one, LEDGERS_AT_ONCE)
+    run.waiting.sort()
+    run.failed.sort(key=lambda each: each.ledger)
+    return run
+
+
+async def _each(ledgers: Sequence[int]) -> AsyncIterator[int]:
+    for ledger in ledgers:
+        yield ledger
+
+
+class Restoration:
+    """One ledger."""
+
+    def __init__(self, client: Client, bookie: str, holder: Holder, run: Restored, ledger: int) -> None:
+        self._client = client
+        self._bookie = bookie
+        self._holder = holder
+        self._run = run
+        self._ledger = ledger
+
+    async def go(self) -> None:
+        """`LedgerError` when something could not be copied."""
+        for _ in range(ROUNDS_MAX):
+            try:
+                if await self._round():
+                    return
+            except NoSuchLedgerExistsOnMetadataServer:
+                await self._holder.trust_store([self._ledger])
+                self._holder.drop(self._ledger)
+                self._run.dropped += 1
+                return
+        raise Replication(f"ledger {self._ledger}: its metadata changed all the time")
+
+    async def _round(self) -> bool:
+        """Whether nothing is left to do now."""
+        store, ledger = self._client.store, self._ledger
+        found = await store.read_ledger(ledger)
+        if found.value.state is LedgerState.IN_RECOVERY:
+            await self._client.recover_ledger(ledger)
+            return False
+        record = LedgerRecord(store, ledger, found)
+        metadata = record.metadata
+        digest = digest_of(ledger, metadata)
+        fragments = fragments_naming(metadata, [self._bookie])
+        for fragment in fragments:
+            await self._fill(record, digest, fragment)
+        if all(fragment.settled for fragment in fragments):
+            await self._holder.trust_store()  # an older state may name the bookie less often
+        if (await store.read_ledger(ledger)).version != found.version:
+            return False
+        if any(not fragment.settled for fragment in fragments):
+            self._run.waiting.append(ledger)
+            return True
+        self._check(await self._holder.settle(ledger, digest.master_key, metadata.is_closed), "its limbo could not be ended")
+        self._run.settled += 1
+        return True
+
+    async def _fill(self, record: LedgerRecord, digest: Digest, fragment: HeldFragment) -> None:
+        """Copies what the bookie lacks of one fragment; of one that is being written, what is confirmed."""
+        last = fragment.last if fragment.last is not None else await self._confirmed(record.metadata)
+        quorums = quorums_of(record.metadata)
+        for index in fragment.indexes:
+            held = availability.runs_of(await self._holder.held(record.ledger))
+            for lacking in missing(quorums, index, fragment.first, last, held):
+                if lacking is None:
+                    turn: Deferred[None] = Deferred()
+                    self._client.reactor.callLater(0, turn.callback, None)
+                    await turn
+                    continue
+                first, end = lacking
+                part = HeldFragment(first, end, fragment.bookies, (index,))
+                copier = FragmentCopier(self._client.pool, record, quorums, digest, part, [self._bookie], self._moved)
+                try:
+                    await copier.copy_to(Into(self._holder, record.ledger, digest.master_key), index, self._bookie)
+                except TargetFailed as error:
+                    self._check(error.code, "a copy could not be stored here")
+
+    async def _confirmed(self, metadata: LedgerMetadata) -> int:
+        """The last add confirmed of a ledger that is being written; nobody is fenced."""
+        reader = await self._client.open_ledger(self._ledger, metadata.password or b"", recover=False)
+        try:
+            return reader.last_entry_id
+        finally:
+            await reader.close()
+
+    def _moved(self, step: Copied) -> None:
+        self._run.entries += step.entries
+        self._run.bytes += step.bytes
+
+    def _check(self, code: int, what: str) -> None:
+        if code != OK:
+            raise error_of(code, f"ledger {self._ledger}: {what}")
+
+
+def missing(quorums: Quorums, index: int, first: int, last: int, held: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int] | None]:
+    """
+    Ranges (first, last) of first..last in which ensemble index `index` lacks what belongs to it; entries of other indexes may lie in them.
+    `held`: what is there, as ascending (first, count).  None between them: a moment to let others work.
+    """
+    nothing = last + 1, 0
+    have = next(held, nothing)
+    lacking: tuple[int, int] | None = None
+    looked = 0
+    for start, count in runs_on(quorums, index, first, last):
+        entry, stop = start, start + count
+        while entry < stop:
+            looked += 1
+            if looked % LOOKED_AT_ONCE == 0:
+                yield None
+            if have is not nothing and have[0] + have[1] <= entry:
+                have = next(held, nothing)
+                continue
+            if have[0] <= entry:
+                entry = min(stop, have[0] + have[1])
+                continue
+            end = min(stop, have[0])
+            if lacking is not None and not _any_between(quorums, index, lacking[1] + 1, entry):
+                lacking = lacking[0], end - 1
+            else:
+                if lacking is not None:
+                    yield lacking
+                lacking = entry, end - 1
+            entry = end
+    if lacking is not None:
+        yield lacking
+
+
+def _any_between(quorums: Quorums, index: int, first: int, end: int) -> bool:
+    """Whether an entry of first..end - 1 belongs on the index: then what is missing before and behind is not one range."""
+    return any(True for _ in runs_on(quorums, index, first, end - 1))
+
+
+class Into:
+    """A target in this process."""
+
+    def __init__(self, holder: Holder, ledger: int, master_key: bytes) -> None:
+        self._holder = holder
+        self._ledger = ledger
+        self._master_key = master_key
+
+    def store(self, pieces: list[tuple[int, list[bytes]]]) -> Deferred[int]:
+        """The code of the first piece that failed, or 0."""
+        return Deferred.fromCoroutine(self._store(pieces))
+
+    async def _store(self, pieces: list[tuple[int, list[bytes]]]) -> int:
+        for answer in [self._holder.store(self._ledger, self._master_key, first, bodies) for first, bodies in pieces]:
+            if code := await answer:
+                return code
+        return OK
+
+    def close(self) -> None:
+        """Nothing is open."""

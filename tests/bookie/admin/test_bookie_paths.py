@@ -1,0 +1,61 @@
+"""The admin paths: health follows the bookie, the read-only switch is for this machine."""
+
+import json
+from typing import Any
+
+from quire.bookie.admin.bookie_paths import Admin
+from quire.bookie.admin.http import Asked
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Held:
+    """A bookie as the admin paths see it."""
+
+    def __init__(self) -> None:
+        self.serving = True
+        self.stopping = False
+        self.read_only = False
+        self.read_only_reasons: list[str] = []
+        self.high_priority_writes = True
+        self.ledgers_in_limbo = 0
+        self.metadata_store: dict[str, Any] = {"behind": False}
+        self.directories_lost: list[str] = []
+        self.refusal: str | None = None
+
+    def metrics_text(self) -> bytes:
+        return b"quire_x 1\n"
+
+    def operator_read_only(self, on: bool) -> str | None:
+        if self.refusal is None:
+            self.read_only = on
+        return self.refusal
+
+
+def ask(held: Held, method: str, path: str, body: bytes = b"", local: bool = True) -> tuple[int, bytes]:
+    found = Admin(held).serve(Asked(method, path, body, local))
+    return found.status, found.body
+
+
+def test_health_follows_the_bookie() -> None:
+    held = Held()
+    for path in ("/healthz", "/heartbeat", "/api/v1/bookie/is_ready"):
+        assert ask(held, "GET", path) == (200, b"OK\n")
+    held.serving = False
+    assert ask(held, "GET", "/healthz") == (503, b"not serving\n")
+    held.stopping = True
+    assert ask(held, "GET", "/healthz") == (503, b"stopping\n")
+    assert ask(held, "GET", "/metrics") == (200, b"quire_x 1\n"), "a dying bookie can still be looked at"
+
+
+def test_the_read_only_switch() -> None:
+    """Only from this machine, only with a truth value."""
+    held, path = Held(), "/api/v1/bookie/state/readonly"
+    assert ask(held, "PUT", path, b'{"readOnly": true}', local=False)[0] == 403
+    for bad in (b"", b"{}", b"[]", b'{"readOnly": 1}', b'{"readOnly": "true"}', b"\xff"):
+        assert ask(held, "PUT", path, bad)[0] == 400, bad
+    assert not held.read_only
+    assert ask(held, "PUT", path, b'{"readOnly": true}')[0] == 200
+    assert json.loads(ask(held, "GET", path)[1]) == {"readOnly": True, "reasons": []}
+    held.refusal = "forced"
+    assert ask(held, "PUT", path, b'{"readOnly": false}') == (400, b"forced\n")

@@ -1,0 +1,70 @@
+"""The paths of garbage collection: BookKeeper's names and answers; what changes something is for this machine."""
+
+import json
+
+import pytest
+
+from quire.bookie.admin.bookie_paths import Admin
+from quire.bookie.admin.gc_paths import DETAILS, GC, PATHS, RESUME, SUSPEND, GcPaths, flags
+from quire.bookie.admin.http import Answer, Asked
+from quire.bookie.upkeep.space import DirectorySpace
+from tests.bookie.admin.test_bookie_paths import Held
+from tests.bookie.upkeep.test_garbage import Scene
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def ask(scene: Scene, method: str, path: str, body: bytes = b"", local: bool = True) -> Answer:
+    return Admin(Held(), GcPaths(scene.garbage, "b:1")).serve(Asked(method, path, body, local))
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [(b"", 0.8), (b"{}", 0.8), (b'{"forceMajor": true, "forceMinor": false}', 0.8), (b'{"forceMinor": true}', 0.2), (b'{"forceMajor": false}', 0.0)],
+)
+def test_a_round_is_forced(body: bytes, wanted: float) -> None:
+    """Both kinds unless told; the answer is BookKeeper's, and it can be seen when the round is over."""
+    scene = Scene([1, 2], 1)
+    assert ask(scene, "PUT", GC, body).body == b"Triggered GC on BookieServer: b:1\n"
+    assert json.loads(ask(scene, "GET", GC).body)["is_in_force_gc"] == "true"
+    for _ in range(5):
+        scene.clock.advance(0.1)
+    status = json.loads(ask(scene, "GET", GC).body)
+    assert status["is_in_force_gc"] == "false"
+    assert (status["rounds"], status["ledgers_deleted"]) == (1, 1)
+    assert scene.passes == [wanted]
+
+
+def test_what_is_refused() -> None:
+    scene = Scene([1], 1)
+    for path in (GC, SUSPEND, RESUME):
+        assert ask(scene, "PUT", path, b"{}", local=False).status == 403
+        for bad in (b"x", b"[]", b'{"forceMajor": 1, "suspendMajor": 1, "resumeMajor": 1}', b"\xff"):
+            assert ask(scene, "PUT", path, bad).status == 400, (path, bad)
+    for method, path in (("PUT", DETAILS), ("POST", GC), ("DELETE", SUSPEND), ("GET", RESUME)):
+        assert ask(scene, method, path).status == 405
+    assert scene.passes == []
+    assert Admin(Held()).serve(Asked("GET", GC, b"", True)).status == 404, "a bookie without garbage collection"
+
+
+def test_compaction_is_suspended_and_resumed() -> None:
+    scene = Scene([1], 1)
+    assert json.loads(ask(scene, "PUT", SUSPEND, b'{"suspendMajor": true}').body) == {"isMajorGcSuspended": "true", "isMinorGcSuspended": "false"}
+    ask(scene, "PUT", SUSPEND, b'{"suspendMinor": true}')
+    ask(scene, "PUT", RESUME, b'{"resumeMajor": true}')
+    assert json.loads(ask(scene, "GET", SUSPEND).body) == {"isMajorGcSuspended": "false", "isMinorGcSuspended": "true"}
+
+
+def test_details_by_directory() -> None:
+    scene = Scene([1], 1)
+    scene.storage.space.directories.append(DirectorySpace("/ledgers"))
+    (found,) = json.loads(ask(scene, "GET", DETAILS).body)
+    assert found["majorCompactionCounter"] == found["minorCompactionCounter"] == 0
+    assert (found["path"], found["forceCompacting"]) == ("/ledgers", False)
+
+
+def test_flags() -> None:
+    assert flags(b" ", ("a", "b"), True) == (True, True)
+    assert flags(b'{"a": true}', ("a", "b"), True) == (True, False)
+    assert flags(b'{"b": "true"}', ("a", "b"), True) is None
+    assert len(set(PATHS)) == 4

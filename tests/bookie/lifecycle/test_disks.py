@@ -1,0 +1,56 @@
+"""The look at the disks: thresholds, broken directories, room for recovery."""
+
+import pytest
+
+from quire.bookie.files import Files, NotBegun, Usage
+from quire.bookie.lifecycle import disks
+from tests.bookie.fakes.wires import options
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Disks(Files):
+    def __init__(self, free: dict[str, int]) -> None:
+        self.free = free
+
+    def usage(self, path: str) -> Usage:
+        if self.free[path] < 0:
+            raise OSError(5, "Input/output error")
+        return Usage(1, 1000, self.free[path])
+
+
+@pytest.mark.parametrize(
+    ("free", "reason", "nearly", "room"),
+    [
+        ({"/j": 500, "/l": 500}, None, [], True),
+        ({"/j": 500, "/l": 99}, None, ["/l"], False),
+        ({"/j": 500, "/l": 50}, None, ["/l"], False),
+        ({"/j": 500, "/l": 40}, "/l is 96.0% full", [], False),
+        ({"/j": 10, "/l": 500}, "/j is 99.0% full", [], True),
+        ({"/j": 500, "/l": -1}, "/l can't be used (Input/output error)", [], False),
+    ],
+)
+def test_looks_at_the_disks(free: dict[str, int], reason: str | None, nearly: list[str], room: bool) -> None:
+    """Full, nearly full, broken; journals too.  Room for recovery is counted on ledger disks only."""
+    found = disks.look(Disks(free), options(high_priority_free_bytes_min=100))
+    assert found.reason == reason
+    assert [directory for directory, _ in found.nearly_full] == nearly
+    assert found.room_for_recovery is room
+
+
+def test_a_directory_that_was_given_up_is_no_reason_any_more() -> None:
+    """The bookie goes on without it; the others are still looked at."""
+    found = disks.Look(full=(("/a", 0.99),), broken=(("/b", "EIO"), ("/c", "EIO")))
+    assert found.without(["/b"]).reason == "/c can't be used (EIO)"
+    assert found.without(["/b", "/c"]).reason == "/a is 99.0% full"
+
+
+def test_a_look_that_was_not_begun_says_nothing() -> None:
+    """No directory is broken by that."""
+
+    class Short(Files):
+        def usage(self, path: str) -> Usage:
+            raise NotBegun(12, "Cannot allocate memory", path)
+
+    with pytest.raises(NotBegun):
+        disks.look(Short(), options())

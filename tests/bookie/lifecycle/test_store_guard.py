@@ -1,0 +1,457 @@
+"""A metadata store that was set back: a bookie notices, says so, deletes nothing, and goes on when an operator has accepted it."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
+
+from quire.bookie.files import Files, StorageError
+from quire.bookie.lifecycle.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
+from quire.bookie.upkeep.garbage import Garbage
+from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
+from quire.protocol.errors import MetaStore
+from tests.bookie.fakes.disk import options_of
+from tests.bookie.fakes.storage import FakeLedger, FakeStorage
+from tests.bookie.upkeep.test_garbage import Disk
+from tests.metadata.made import ledger as metadata
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def now(deferred: "Deferred[object]") -> object:
+    """The result of something that waits for nothing; raises its error."""
+    results: list[object] = []
+    deferred.addBoth(results.append)
+    (result,) = results
+    if hasattr(result, "raiseException"):
+        result.raiseException()
+    return result
+
+
+class Scene:
+    """A store in memory, and bookies that hold every ledger of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = Clock()
+        self.shared = MemoryCluster("set-back")
+        self.store = MemoryStore(self.clock, self.shared)
+        now(self.store.init_cluster())
+        self.storages: dict[str, FakeStorage] = {}
+
+    def ledgers(self, count: int) -> list[int]:
+        made = []
+        for _ in range(count):
+            made.append(now(self.store.new_ledger_id()))
+            now(self.store.create_ledger(made[-1], metadata()))  # type: ignore[arg-type]
+        return made  # type: ignore[return-value]
+
+    def bookie(self, name: str = "b1", *held: int) -> "Bookie":
+        return Bookie(self, name, held)
+
+    def backup(self) -> dict[str, object]:
+        return {name: copy.copy(getattr(self.shared, name)) for name in ("ledgers", "next_ledger", "changes", "deletions", "set_back")}
+
+    def put_back(self, saved: dict[str, object]) -> None:
+        for name, value in saved.items():
+            setattr(self.shared, name, copy.copy(value))
+
+    def accept(self) -> None:
+        """What the operator's command does."""
+        old = now(self.store.read_set_back())
+        note = note_of(old)  # type: ignore[arg-type]
+        now(self.store.raise_ledger_ids(note["ledgers"]))
+        assert now(self.store.swap_set_back(old, bytes_of({**note, "accepted": True})))  # type: ignore[arg-type]
+
+
+class Bookie:
+    """Guard and garbage collection of one; each construction is a start on the same directory."""
+
+    def __init__(self, scene: Scene, name: str, held: tuple[int, ...]) -> None:
+        self.scene = scene
+        self.directory = scene.path / name
+        (self.directory / "current").mkdir(parents=True, exist_ok=True)
+        self.storage = scene.storages.setdefault(name, FakeStorage())
+        self.storage.kept.update({ledger: FakeLedger(b"") for ledger in held})
+        self.guard = StoreGuard(scene.clock, Files(), lambda: [str(self.directory)], self.storage, scene.store, name, str(scene.shared.instance_id))
+        self.garbage = Garbage(scene.clock, options_of(), Disk(), self.storage, scene.store, self.guard)  # type: ignore[arg-type]  # a fake
+        self.guard.noticed = lambda: self.garbage.force(minor=False, major=False)  # type: ignore[assignment, return-value]
+        now(Deferred.fromCoroutine(self.guard.start()))
+
+    def hold(self, *ledgers: int) -> None:
+        self.storage.kept.update({ledger: FakeLedger(b"") for ledger in ledgers})
+
+    def collect(self, rounds: int = 2) -> list[int]:
+        """Rounds of garbage collection; what is left."""
+        for _ in range(rounds):
+            self.garbage.force()
+            for _ in range(20):
+                self.scene.clock.advance(0.02)
+        return sorted(self.storage.kept)
+
+    def stop(self) -> None:
+        now(Deferred.fromCoroutine(self.guard.stop()))
+
+    @property
+    def seen(self) -> Seen | None:
+        return read_seen(Files(), [str(self.directory)], str(self.scene.shared.instance_id))
+
+
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    events: list[str] = []
+
+    def observe(event: dict[str, object]) -> None:
+        if str(event["log_level"]) == "LogLevel.critical" or getattr(event["log_level"], "name", "") == "critical":
+            events.append(str(event.get("reason")))
+
+    globalLogPublisher.addObserver(observe)
+    try:
+        yield events
+    finally:
+        globalLogPublisher.removeObserver(observe)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_an_old_backup_costs_nothing_until_it_is_accepted(scene: Scene) -> None:
+    """Two rounds, a start in between: all is there, ids go on above, store and command are named; accepted, what the store lacks goes."""
+    old = scene.ledgers(3)
+    saved = scene.backup()
+    new = scene.ledgers(4)
+    bookie = scene.bookie("b1", *old, *new)
+    assert bookie.collect() == old + new
+    assert bookie.guard.behind is None
+    bookie.stop()
+    scene.put_back(saved)
+    with logged() as critical:
+        again = scene.bookie()
+        assert again.collect() == old + new
+    assert len(critical) == 1
+    for text in (critical[0], again.garbage.problem, again.guard.behind):
+        assert text is not None
+        assert "memory://set-back" in text
+        assert "quire metadata set-back" in text
+    assert now(scene.store.new_ledger_id()) == new[-1] + 1
+    now(Deferred.fromCoroutine(again.guard.look()))
+    assert note_of(scene.shared.set_back)["bookies"] == {"b1": {"changes": 7, "ledgers": 8, "unknown": 4}}
+    again.stop()
+    last = scene.bookie()
+    assert last.collect() == old + new, "it is behind after a start, too"
+    scene.accept()
+    assert last.collect() == old
+    assert (last.guard.behind, last.garbage.problem) == (None, None)
+    assert last.seen is not None
+    assert (last.seen.behind, last.seen.accepted, last.seen.note) == (None, 1, 1)
+
+
+def test_ledgers_newer_than_the_last_look_show_it_by_their_ids(scene: Scene) -> None:
+    """The backup was made after the bookie looked last, and put back before it looked again."""
+    old = scene.ledgers(2)
+    bookie = scene.bookie("b1", *old)
+    saved = scene.backup()
+    new = scene.ledgers(2)
+    bookie.hold(*new)
+    scene.put_back(saved)
+    assert bookie.collect() == old + new
+    assert "quire metadata set-back" in str(bookie.garbage.problem)
+    assert now(scene.store.new_ledger_id()) == new[-1] + 1
+
+
+def test_ids_above_what_was_seen_are_raised_over_too(scene: Scene) -> None:
+    """A ledger came that was not looked for before the bookie went down; the store is behind by its counter of changes."""
+    saved = scene.backup()
+    scene.ledgers(2)
+    bookie = scene.bookie("b1")
+    (new,) = scene.ledgers(1)
+    bookie.hold(new)
+    scene.put_back({**saved, "next_ledger": 2})
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    assert bookie.guard.is_behind
+    assert bookie.collect() == [new]
+    assert now(scene.store.new_ledger_id()) == new + 1
+
+
+def test_ledgers_that_just_came_show_it_at_once(scene: Scene) -> None:
+    """Without garbage collection: the bookie looks a second after a ledger came that is new to it.  One that exists was named by its caller."""
+    bookie = scene.bookie()
+    now(scene.store.create_ledger(40, metadata()))
+    bookie.storage.arrived.add(40)
+    scene.clock.advance(ARRIVED_S)
+    assert not bookie.guard.is_behind
+    saved = scene.backup()
+    bookie.storage.arrived.update(scene.ledgers(2))
+    scene.put_back(saved)
+    now(scene.store.delete_ledger(40))
+    bookie.storage.arrived.add(40)
+    scene.clock.advance(ARRIVED_S)
+    assert bookie.guard.is_behind
+    assert bookie.seen is not None
+    assert (bookie.seen.ledgers, bookie.seen.chosen) == (2, 40)
+
+
+def test_ids_that_callers_chose_do_not_show_it(scene: Scene) -> None:
+    """Ledgers whose ids the store never gave are deleted as ever, once one of them was seen to exist."""
+    old = scene.ledgers(2)
+    for chosen in (500, 700):
+        now(scene.store.create_ledger(chosen, metadata()))
+    bookie = scene.bookie("b1", *old, 500, 700)
+    assert bookie.collect() == [*old, 500, 700]
+    for chosen in (500, 700):
+        now(scene.store.delete_ledger(chosen))
+    assert bookie.collect() == old
+    assert bookie.guard.behind is None
+
+
+def test_the_first_start_in_a_cluster_whose_callers_choose_ids(scene: Scene) -> None:
+    """As after an upgrade: the journal and the tables name ledgers that were deleted before, with ids below those that exist.  They are deleted as ever."""
+    (given,) = scene.ledgers(1)
+    now(scene.store.create_ledger(900, metadata()))
+    scene.storages["b1"] = storage = FakeStorage()
+    storage.arrived.update({700, 800, 900})
+    bookie = scene.bookie("b1", given, 600, 700, 900)
+    assert not bookie.guard.is_behind
+    assert bookie.collect() == [given, 900]
+    scene.ledgers(2)
+    assert scene.bookie("b2").seen == Seen(str(scene.shared.instance_id), scene.shared.changes, 3, 3)
+
+
+def test_the_first_start_before_a_store_that_was_set_back(scene: Scene) -> None:
+    """Where nobody chooses ids a ledger that the store never gave shows it, also to a bookie that never looked before."""
+    old = scene.ledgers(2)
+    scene.storages["b1"] = storage = FakeStorage()
+    storage.arrived.add(7)
+    bookie = scene.bookie("b1", *old, 7)
+    assert bookie.guard.is_behind
+    assert bookie.collect() == [*old, 7]
+
+
+def test_one_bookie_that_noticed_tells_the_others(scene: Scene) -> None:
+    """Ids that were raised hide it from those that look later; the note does not.  One whose numbers were never ahead stops, too."""
+    old = scene.ledgers(2)
+    first, second = scene.bookie("b1", *old), scene.bookie("b2", *old)
+    saved = scene.backup()
+    new = scene.ledgers(2)
+    second.hold(*new)
+    now(Deferred.fromCoroutine(first.guard.look()))
+    scene.put_back(saved)
+    assert first.collect() == old
+    scene.ledgers(10)  # both numbers are above what the second saw
+    assert second.collect() == old + new
+    assert sorted(note_of(scene.shared.set_back)["bookies"]) == ["b1", "b2"]
+    third = scene.bookie("b3", 90_000)
+    assert third.collect() == [90_000], "a bookie that never looked before"
+    scene.accept()
+    assert second.collect() == old
+    assert (first.collect(), first.guard.behind) == (old, None)
+
+
+def test_a_store_of_a_new_epoch_is_behind_by_its_ids(scene: Scene) -> None:
+    """A restored ZooKeeper may count transactions from a higher number; and the other way round where no ledger was made."""
+    scene.ledgers(5)
+    bookie = scene.bookie()
+    scene.shared.next_ledger -= 1
+    scene.shared.changes += 1 << 32
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    assert bookie.guard.is_behind
+
+
+def test_a_second_backup_before_the_first_was_accepted(scene: Scene) -> None:
+    """The note went with it; it is written again, with a higher number."""
+    saved = scene.backup()
+    scene.ledgers(3)
+    bookie = scene.bookie()
+    for number in (1, 2):
+        scene.put_back(saved)
+        now(Deferred.fromCoroutine(bookie.guard.look()))
+        assert note_of(scene.shared.set_back)["number"] == number
+        assert scene.shared.next_ledger == 3
+    scene.accept()
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    assert not bookie.guard.is_behind
+
+
+def test_a_bookie_that_was_down_when_it_was_accepted(scene: Scene) -> None:
+    """The operator spoke for it, if the store goes on above what it saw; else it begins anew."""
+    saved = scene.backup()
+    scene.ledgers(3)
+    up, down, far = scene.bookie("up"), scene.bookie("down"), scene.bookie("far")
+    down.stop()
+    scene.ledgers(4)
+    now(Deferred.fromCoroutine(far.guard.look()))
+    far.stop()
+    scene.put_back(saved)
+    now(Deferred.fromCoroutine(up.guard.look()))
+    scene.accept()
+    now(Deferred.fromCoroutine(up.guard.look()))
+    assert not scene.bookie("down").guard.is_behind
+    late = scene.bookie("far")
+    assert late.guard.is_behind
+    assert note_of(scene.shared.set_back)["number"] == 2
+    scene.accept()
+    now(Deferred.fromCoroutine(late.guard.look()))
+    assert not late.guard.is_behind
+
+
+def test_far_ids_are_left_to_the_command(scene: Scene) -> None:
+    """A bookie passes over so many ids by itself and no more."""
+    bookie = scene.bookie()
+    now(scene.store.raise_ledger_ids(RAISED_MAX + 5))
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    scene.shared.next_ledger = 4
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    assert (bookie.guard.is_behind, scene.shared.next_ledger) == (True, 4)
+    scene.accept()
+    assert scene.shared.next_ledger == RAISED_MAX + 5
+
+
+def test_what_was_seen_is_written_in_time_and_at_the_end(scene: Scene) -> None:
+    bookie = scene.bookie()
+    scene.ledgers(2)
+    scene.clock.advance(LOOK_S)
+    assert bookie.seen is not None
+    assert bookie.seen.ledgers == 2
+    scene.ledgers(1)
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    bookie.stop()
+    assert bookie.seen.ledgers == 3
+
+
+def test_nothing_may_be_forgotten_and_no_limbo_ends(scene: Scene) -> None:
+    """Whoever deletes asks first; a store that is away, or another cluster's, is no word either."""
+    scene.ledgers(3)
+    bookie = scene.bookie()
+    now(Deferred.fromCoroutine(bookie.guard.trust_store([1])))
+    scene.store.faults = lambda name, _: Fault(error=MetaStore("away")) if name == "progress" else None
+    with pytest.raises(MetaStore, match="away"):
+        now(Deferred.fromCoroutine(bookie.guard.trust_store()))
+    scene.store.faults = None
+    whose = scene.store.cluster
+    scene.store.cluster = lambda: succeed(Cluster("another", ""))  # type: ignore[method-assign]
+    with pytest.raises(WrongCluster, match="another"):
+        now(Deferred.fromCoroutine(bookie.guard.trust_store()))
+    scene.store.cluster = whose  # type: ignore[method-assign]
+    with pytest.raises(SetBack, match="set-back"):
+        now(Deferred.fromCoroutine(bookie.guard.trust_store([1, 77])))
+    with pytest.raises(SetBack):
+        now(Deferred.fromCoroutine(bookie.guard.trust_store()))
+
+
+def test_what_is_unknown_is_counted_also_where_the_note_could_not_be_written_at_once(scene: Scene) -> None:
+    """Else an operator would have to wait for the next round of garbage collection."""
+    old = scene.ledgers(1)
+    saved = scene.backup()
+    bookie = scene.bookie("b1", *old, *scene.ledgers(2))
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    scene.put_back(saved)
+    scene.store.faults = lambda name, _: Fault(error=MetaStore("away")) if name == "swap_set_back" else None
+    with pytest.raises(MetaStore, match="away"):
+        now(Deferred.fromCoroutine(bookie.guard.look()))
+    scene.store.faults = None
+    for _ in range(2):
+        scene.clock.advance(LOOK_S)
+    assert note_of(scene.shared.set_back)["bookies"]["b1"]["unknown"] == 2
+
+
+def test_who_asks_at_the_same_time_shares_a_look(scene: Scene) -> None:
+    """One that began before somebody asked is no answer to him; one that failed is nobody else's."""
+    bookie = scene.bookie()
+    looks: list[str] = []
+    errors = [MetaStore("away"), None, None]
+
+    def faults(name: str, _: object) -> Fault | None:
+        if name != "progress":
+            return None
+        looks.append(name)
+        return Fault(before=1, error=errors.pop(0))
+
+    scene.store.faults = faults
+    outcomes: list[object] = []
+
+    def ask() -> None:
+        Deferred.fromCoroutine(bookie.guard.trust_store()).addBoth(lambda found: outcomes.append(found and found.getErrorMessage()))
+
+    for _ in range(4):
+        ask()
+    scene.clock.advance(1)
+    assert (outcomes, len(looks)) == (["away"], 2)
+    ask()
+    scene.clock.advance(1)
+    assert (outcomes, len(looks)) == (["away", None, None, None], 3)
+    scene.clock.advance(1)
+    assert (outcomes[4:], len(looks)) == ([None], 3)
+
+
+def test_the_file(tmp_path: Path) -> None:
+    """The latest of several directories counts; another cluster's does not; damage is told."""
+    seen = Seen("ours", 5, 6, 7, 1, 2, 3, (4, 5))
+    assert Seen.decode(seen.encode(), "x") == seen
+    names = []
+    for name, value in (("a", Seen("ours", 9, 9)), ("b", seen), ("c", Seen("theirs", 99, 99, accepted=5)), ("d", None)):
+        (tmp_path / name / "current").mkdir(parents=True)
+        names.append(str(tmp_path / name))
+        if value is not None:
+            (tmp_path / name / "current" / STORE).write_bytes(value.encode())
+    assert read_seen(Files(), names, "ours") == seen
+    assert read_seen(Files(), names, "nobody's") is None
+    data = bytearray(seen.encode())
+    for offset in range(len(data)):
+        data[offset] ^= 4
+        (tmp_path / "b" / "current" / STORE).write_bytes(data)
+        with pytest.raises(StorageError, match=r"quire\.store at offset"):
+            read_seen(Files(), names, "ours")
+        data[offset] ^= 4
+
+
+@pytest.mark.parametrize("far", [5 + GIVEN_MAX, LEDGER_ID_MAX])
+def test_ids_too_far_to_have_been_given_do_not_show_it(scene: Scene, far: int) -> None:
+    """A ledger whose id its caller chose, that went before a bookie looked; and when the store is behind, an acceptance leaves ids to give."""
+    (old,) = scene.ledgers(1)
+    saved = scene.backup()
+    (new,) = scene.ledgers(1)
+    bookie = scene.bookie("b1", old, new, far)
+    bookie.storage.arrived.add(far)
+    scene.clock.advance(ARRIVED_S)
+    assert bookie.collect() == [old, new]
+    assert not bookie.guard.is_behind
+    bookie.hold(far)
+    scene.put_back(saved)
+    assert bookie.collect() == [old, new, far]
+    scene.accept()
+    assert bookie.collect() == [old]
+    assert now(scene.store.new_ledger_id()) == new + 1
+
+
+def test_a_note_that_cannot_be_read_ends_no_looks(scene: Scene) -> None:
+    """Nothing is believed meanwhile; once it can be read the bookie goes on, without a start."""
+    old = scene.ledgers(2)
+    bookie = scene.bookie("b1", *old, 77)
+    for foreign in (b"null", b"\xff", b'{"number": 3'):
+        scene.shared.set_back = foreign
+        scene.clock.advance(LOOK_S)
+        with pytest.raises(MetaStore, match="noted"):
+            now(Deferred.fromCoroutine(bookie.guard.trust_store()))
+    assert bookie.collect() == [*old, 77]
+    scene.shared.set_back = b""
+    scene.ledgers(1)
+    scene.clock.advance(LOOK_S)
+    assert bookie.guard.status()["ledgers_seen"] == 3
+
+
+def test_a_look_that_fails_as_it_should_not_is_not_the_last(scene: Scene) -> None:
+    bookie = scene.bookie()
+    scene.store.faults = lambda name, _: Fault(error=ValueError("odd")) if name == "progress" else None  # type: ignore[arg-type]
+    scene.clock.advance(LOOK_S)
+    scene.store.faults = None
+    scene.ledgers(1)
+    scene.clock.advance(LOOK_S)
+    assert bookie.guard.status()["ledgers_seen"] == 1

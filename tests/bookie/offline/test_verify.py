@@ -1,0 +1,119 @@
+"""Verification of a stopped bookie's files: nothing is wrong with a good one's; each kind of damage is told with its place; nothing is changed."""
+
+import hashlib
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from quire.bookie.files import Files
+from quire.bookie.offline.stopped import Stopped
+from quire.bookie.offline.verify import Report, verify
+from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for, unpack
+from tests.bookie.offline.test_rebuild import lived
+
+IGNORED = ("LOG", "LOCK", "IDENTITY", "OPTIONS", "rocksdict-config", "quire.lock")
+
+
+def verified(root: pathlib.Path) -> Report:
+    stopped = Stopped(Files(), options_for(root))
+    try:
+        return verify(stopped)
+    finally:
+        stopped.close()
+
+
+def sums(root: pathlib.Path) -> dict[str, str]:
+    files = (path for path in sorted(root.rglob("*")) if path.is_file() and not path.name.startswith(IGNORED))
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def good(root: pathlib.Path) -> None:
+    """A bookie of ours that was stopped, with its cookies."""
+    lived(root)
+    for name in ("journal", "ledgers", "index"):
+        (root / name / "current/VERSION").write_text("5\n")
+
+
+def test_a_good_bookie_has_no_problem_and_stays_as_it_is(tmp_path: pathlib.Path) -> None:
+    """Every entry is counted; no file differs afterwards."""
+    good(tmp_path)
+    before = sums(tmp_path)
+    report = verified(tmp_path)
+    assert (report.problems, report.entries, report.entry_logs, report.ledgers) == ([], 1800, 3, 2)
+    assert sums(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["rocksdb", "sorted"])
+@pytest.mark.parametrize("ran", [False, True], ids=["as Apache left it", "taken over"])
+def test_apaches_directories_are_verified_too(name: str, ran: bool, tmp_path: pathlib.Path) -> None:
+    """Entries by size and ids; what is in the journal only is told."""
+    root = unpack(f"{name}_bookie0_killed", tmp_path)
+    if ran:
+        Here(root).close()
+    report = verified(root)
+    assert report.problems == []
+    assert report.entries == 234 * 4 + 200 + (234 if ran else 0)
+    assert any("the next start takes them over" in note for note in report.notes) is not ran
+    log = root / "ledgers/current/0.log"
+    data = bytearray(log.read_bytes())
+    data[1024 + 4 + 15] ^= 1
+    log.write_bytes(data)
+    (problem,) = verified(root).problems
+    assert "0.log at offset 1024" in problem
+
+
+def flip(path: pathlib.Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+Harm = Callable[[pathlib.Path], object]
+HARMS: dict[str, tuple[Harm, str]] = {
+    "an entry": (lambda root: flip(root / "ledgers/current/1.log", 3000), "1.log at offset"),
+    "a log's head": (lambda root: flip(root / "ledgers/current/1.log", 1), "1.log at offset 0: no header"),
+    "a log that is gone": (lambda root: (root / "ledgers/current/2.log").unlink(), "2.log: No such file"),
+    "the mark": (lambda root: flip(root / "ledgers/current/quire.mark", 14), "quire.mark: the mark is damaged"),
+    "a cookie that is gone": (lambda root: (root / "index/current/VERSION").unlink(), "VERSION is missing"),
+    "a foreign cookie": (lambda root: (root / "ledgers/current/VERSION").write_text("5\nx"), "VERSION differs"),
+    "an index that is gone": (lambda root: shutil.rmtree(root / "index/current/runs"), "quire bookie rebuild-index"),
+    "a table that is gone": (lambda root: shutil.rmtree(root / "index/current/ledgers"), "quire bookie rebuild-index"),
+    "how far the index had come": (lambda root: flip(root / "index/current/quire.rows", 10), "quire.rows at offset 0: damaged"),
+    "a manifest": (lambda root: flip(next((root / "index/current/runs").glob("MANIFEST-*")), 30), "runs/MANIFEST-"),
+    "a manifest's place": (lambda root: flip(next((root / "index/current/ledgers").glob("MANIFEST-*")), 30), " at offset 0: damaged"),
+    "a journal's foot": (lambda root: flip(max((root / "journal/current").glob("0*.qj")), -500), ".qj"),
+}
+
+
+@pytest.mark.parametrize("what", HARMS)
+def test_each_kind_of_damage_is_told(what: str, tmp_path: pathlib.Path) -> None:
+    """With the file, and the offset where there is one; the rest is verified all the same."""
+    good(tmp_path)
+    harm, said = HARMS[what]
+    harm(tmp_path)
+    report = verified(tmp_path)
+    assert any(said in problem for problem in report.problems), report.problems
+    assert report.entry_logs >= 2
+
+
+def test_damage_in_the_journal_is_told(tmp_path: pathlib.Path) -> None:
+    """A bad group with a good one behind it; a torn one at the end is only a note."""
+    good(tmp_path)
+    here = Here(tmp_path)
+    digest = ledgers_of("rocksdb", "stopped")[0][0]
+    for ledger in (11, 12, 13):
+        here.storage.fence(ledger, digest.master_key, "f")
+        here.commit()
+    killed = tmp_path / "killed"
+    for name in ("journal", "ledgers", "index"):
+        shutil.copytree(tmp_path / name, killed / name)
+    here.close()
+    report = verified(killed)
+    assert (report.problems, report.journal_groups >= 3) == ([], True)
+    (segment,) = [path for path in (killed / "journal/current").glob("0*.qj") if digest.master_key in path.read_bytes()]
+    data = segment.read_bytes()
+    last = data.rindex(digest.master_key)
+    flip(segment, data.rindex(digest.master_key, 0, last))
+    assert any(str(segment) in problem and "journal damage" in problem for problem in verified(killed).problems)

@@ -1,0 +1,60 @@
+"""The log of connections that were closed grows by minutes, not by connections."""
+
+from twisted.internet.task import Clock
+from twisted.logger import Logger
+
+from quire.bookie.server.complaints import HOSTS_MAX, QUIET_S, Complaints
+from tests.bookie.fakes.wires import Scene
+from tests.bookie.server.test_listener import log_lines
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_a_line_a_minute_for_each_host_and_kind() -> None:
+    """Then how many there were besides."""
+    clock = Clock()
+    complaints = Complaints(clock, Logger())
+    with log_lines() as lines:
+        for port in range(100):
+            complaints.tell(f"192.0.2.1:{port}", "nonsense", "empty")
+            complaints.tell(f"2001:db8::1:{port}", "nonsense", "empty")
+        complaints.tell("192.0.2.1:5", "silence", "old")
+        clock.advance(QUIET_S - 1)
+        complaints.sweep()
+    assert lines == [
+        "closing the connection from 192.0.2.1:0: empty",
+        "closing the connection from 2001:db8::1:0: empty",
+        "closing the connection from 192.0.2.1:5: old",
+    ]
+    with log_lines() as lines:
+        clock.advance(1)
+        complaints.sweep()
+        complaints.sweep()
+    assert lines == [f"99 more connections from {host} were closed for nonsense" for host in ("192.0.2.1", "2001:db8::1")]
+    with log_lines() as lines:
+        complaints.tell("192.0.2.1:7", "nonsense", "again")
+    assert len(lines) == 1
+
+
+def test_hosts_without_number_are_told_together() -> None:
+    """What is remembered has a bound, and so has the log."""
+    clock = Clock()
+    complaints = Complaints(clock, Logger())
+    with log_lines() as lines:
+        for host in range(3 * HOSTS_MAX):
+            complaints.tell(f"host{host}:1", "nonsense", "empty")
+    assert len(lines) == HOSTS_MAX + 1
+    with log_lines() as lines:
+        clock.advance(QUIET_S)
+        complaints.sweep()
+    assert lines == [f"{2 * HOSTS_MAX - 1} more connections from other hosts were closed for nonsense"]
+
+
+def test_a_listener_tells_so() -> None:
+    """A thousand connections of nonsense: two lines."""
+    scene = Scene()
+    with log_lines() as lines:
+        for _ in range(1000):
+            scene.connect().send(bytes(4)).lose()
+        scene.clock.pump([1.0] * (int(QUIET_S) + 1))
+    assert lines == ["closing the connection from 192.0.2.1:1001: an empty frame", "999 more connections from 192.0.2.1 were closed for what they sent"]

@@ -1,0 +1,198 @@
+"""Long polls (wire spec 6.6): every case of the table, what wakes one, and that none is lost or answered twice."""
+
+from quire.protocol import v3
+from quire.protocol.errors import Status
+from quire.protocol.messages import LAST_ENTRY, ReadReply, WriteLac
+from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, Client, Scene, adds, adds3, read3
+
+# SPDX-License-Identifier: Apache-2.0
+
+S = Status
+
+
+def poll(txn: int, previous: int, timeout_ms: int | None = 1000, entry: int = LAST_ENTRY, piggyback: bool = True, ledger: int = LEDGER) -> bytes:
+    return read3(txn, entry, ledger, previous_lac=previous, timeout_ms=timeout_ms, piggyback=piggyback)
+
+
+def scene_with(entries: int, **more: object) -> tuple[Scene, Client]:
+    """A ledger of so many entries: its LAC is one below the last."""
+    scene = Scene(**more)  # type: ignore[arg-type]
+    writer = scene.connect()
+    for entry in range(entries):
+        writer.send(adds(b"%d" % entry, first=entry))
+    return scene, scene.connect()
+
+
+def body(scene: Scene, entry: int) -> bytes:
+    return scene.storage.kept[LEDGER].entries[entry]
+
+
+def test_a_poll_that_is_behind_is_answered_at_once() -> None:
+    """With the next entry and no time of update, since nothing woke it."""
+    scene, client = scene_with(5)
+    assert client.ask(poll(1, 0)) == ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 3, None, 1)
+    assert client.ask(poll(2, -1)) == ReadReply(S.EOK, LEDGER, 0, body(scene, 0), 3, None, 2)
+
+
+def test_a_poll_is_woken_by_an_add() -> None:
+    """LAC moves with the add behind it; the answer has the entry, the LAC and when it moved."""
+    scene, client = scene_with(2)
+    timers = len(scene.clock.getDelayedCalls())
+    assert client.send(poll(1, 0)).replies() == []
+    scene.clock.advance(0.5)
+    scene.connect().send(adds(b"2", first=2))
+    moved = int(scene.clock.seconds() * 1000)
+    assert client.replies() == [ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 1, moved, 1)]
+    assert len(scene.clock.getDelayedCalls()) == timers, "its timer is gone"
+
+
+def test_an_advance_that_is_not_enough_wakes_nobody() -> None:
+    scene, client = scene_with(2)
+    client.send(poll(1, 5))
+    scene.connect().send(adds(b"2", first=2))
+    assert client.replies() == []
+    scene.clock.advance(1)
+    assert client.replies() == [ReadReply(S.EOK, LEDGER, -1, None, 1, None, 1)]
+
+
+def test_a_poll_expires() -> None:
+    """A success without entry, with the LAC that is."""
+    scene, client = scene_with(2)
+    client.send(poll(1, 0, timeout_ms=250))
+    scene.clock.advance(0.249)
+    assert client.replies() == []
+    scene.clock.advance(0.001)
+    assert client.replies() == [ReadReply(S.EOK, LEDGER, -1, None, 0, None, 1)]
+    assert scene.service.long_polls.waiting == 0
+
+
+def test_an_explicit_lac_wakes() -> None:
+    """The entry is not here: EOK, -1 and the LAC."""
+    scene, client = scene_with(2)
+    client.send(poll(1, 4))
+    scene.connect().send(v3.pack_request(WriteLac(LEDGER, 9, KEY, DIGEST.lac_body(LEDGER, 9), 1)))
+    assert client.replies() == [ReadReply(S.EOK, LEDGER, -1, None, 9, None, 1)]
+
+
+def test_an_explicit_lac_that_moves_nothing_wakes_too() -> None:
+    """As one of the reference's storages does: the reader asks again."""
+    scene, client = scene_with(4)
+    client.send(poll(1, 2))
+    scene.connect().send(v3.pack_request(WriteLac(LEDGER, 0, KEY, DIGEST.lac_body(LEDGER, 0), 1)))
+    assert client.replies() == [ReadReply(S.EOK, LEDGER, -1, None, 2, None, 1)]
+
+
+def test_a_fence_wakes() -> None:
+    scene, client = scene_with(2)
+    client.send(poll(1, 0))
+    scene.connect().send(read3(1, 0, fence=True, master_key=KEY))
+    assert client.replies() == [ReadReply(S.EOK, LEDGER, -1, None, 0, None, 1)]
+
+
+def test_a_poll_of_a_fenced_ledger_waits() -> None:
+    """Recovery may still move its LAC, and a reader that is answered at once would only ask again."""
+    scene, client = scene_with(2)
+    scene.connect().send(read3(1, 0, fence=True, master_key=KEY))
+    assert client.send(poll(1, 0)).replies() == []
+    scene.connect().send(adds(b"2", first=2, recovery=True))
+    assert [reply.status for reply in client.replies() if isinstance(reply, ReadReply)] == [S.EOK]
+
+
+def test_a_deletion_wakes() -> None:
+    scene, client = scene_with(2)
+    client.send(poll(1, 0))
+    scene.storage.delete(LEDGER)
+    assert client.replies() == [ReadReply(S.ENOLEDGER, LEDGER, -1, txn=1)]
+    assert scene.service.long_polls.waiting == 0
+
+
+def test_an_unknown_ledger_is_said_at_once() -> None:
+    _, client = scene_with(1)
+    assert client.ask(poll(1, 0, ledger=99)) == ReadReply(S.ENOLEDGER, 99, -1, txn=1)
+
+
+def test_a_ledger_without_entries() -> None:
+    """ENOENTRY when the wait is over."""
+    scene = Scene()
+    scene.connect().send(read3(1, fence=True, master_key=KEY))
+    client = scene.connect()
+    client.send(poll(1, -1, timeout_ms=10))
+    scene.clock.advance(0.01)
+    assert client.replies() == [ReadReply(S.ENOENTRY, LEDGER, -1, txn=1)]
+
+
+def test_a_named_entry_with_piggyback_is_refused_when_the_wait_is_over() -> None:
+    scene, client = scene_with(2)
+    assert client.send(poll(1, 0, entry=1)).replies() == []
+    scene.connect().send(adds(b"2", first=2))
+    assert client.replies() == [ReadReply(S.EBADREQ, LEDGER, 1, txn=1)]
+    assert client.ask(poll(2, 0, entry=1)) == ReadReply(S.EBADREQ, LEDGER, 1, txn=2)
+
+
+def test_without_piggyback_it_is_an_ordinary_read_in_the_end() -> None:
+    """Found: with LAC.  Missing: ENOENTRY without."""
+    scene, client = scene_with(2)
+    client.send(poll(1, 0, entry=2, piggyback=False))
+    assert client.replies() == []
+    scene.connect().send(adds(b"2", first=2))
+    assert client.replies() == [ReadReply(S.EOK, LEDGER, 2, body(scene, 2), 1, None, 1)]
+    client.send(poll(2, 1, entry=9, piggyback=False))
+    scene.clock.advance(1)
+    assert client.replies() == [ReadReply(S.ENOENTRY, LEDGER, 9, txn=2)]
+
+
+def test_without_a_time_it_does_not_wait() -> None:
+    scene, client = scene_with(2)
+    assert client.ask(poll(1, 7, timeout_ms=None)) == ReadReply(S.EOK, LEDGER, -1, None, 0, None, 1)
+    assert client.ask(poll(2, 7, timeout_ms=None, entry=1, piggyback=False)) == ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 0, None, 2)
+    assert client.ask(poll(3, 7, timeout_ms=0)) == ReadReply(S.EOK, LEDGER, -1, None, 0, None, 3)
+
+
+def test_others_pass_meanwhile() -> None:
+    """Adds and reads of the same connection are not held up, and the same connection's add wakes its own poll."""
+    _, client = scene_with(2)
+    client.send(poll(1, 0) + read3(2, 0))
+    assert [reply.txn for reply in client.replies() if isinstance(reply, ReadReply)] == [2]
+    client.send(adds3(3, b"2", first=2))
+    assert sorted(reply.txn or 0 for reply in client.replies()) == [1, 3]  # type: ignore[union-attr]
+
+
+def test_many_polls_of_one_ledger_share_a_watcher() -> None:
+    """Those whose time has come go; the others stay."""
+    scene, client = scene_with(2)
+    client.send(b"".join(poll(txn, txn - 1) for txn in range(1, 6)))
+    assert len(scene.storage.kept[LEDGER].watchers) == 1
+    assert scene.service.long_polls.waiting == 5
+    scene.connect().send(adds(b"2", first=2)).send(adds(b"3", first=3))
+    assert [reply.txn for reply in client.replies() if isinstance(reply, ReadReply)] == [1, 2]
+    scene.clock.advance(1)
+    assert len(client.replies()) == 3
+    assert scene.storage.kept[LEDGER].watchers == []
+
+
+def test_a_connection_takes_its_polls_with_it() -> None:
+    """No timer, no watcher, no answer remain."""
+    scene, client = scene_with(2)
+    other = scene.connect().send(poll(9, 0))
+    client.send(poll(1, 0) + poll(2, 0))
+    client.lose()
+    assert scene.service.long_polls.waiting == 1
+    scene.clock.advance(1)
+    assert client.take() == b""
+    assert len(other.replies()) == 1
+    assert scene.storage.kept[LEDGER].watchers == []
+
+
+def test_polls_are_bounded() -> None:
+    """One more than the most is refused with its ids, and never waits."""
+    _, client = scene_with(2, long_polls_max=3)
+    client.send(b"".join(poll(txn, 0) for txn in range(1, 5)))
+    assert client.replies() == [ReadReply(S.ETOOMANYREQUESTS, LEDGER, -1, txn=4)]
+
+
+def test_a_wait_is_bounded() -> None:
+    """A minute at most, whatever was asked for."""
+    scene, client = scene_with(2)
+    client.send(poll(1, 0, timeout_ms=1 << 60))
+    scene.clock.advance(60)
+    assert len(client.replies()) == 1

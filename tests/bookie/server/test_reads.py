@@ -1,0 +1,108 @@
+"""Reads: whose turn it is, batches, and that a failing disk is never "no such entry"."""
+
+from quire.protocol.errors import Status
+from quire.protocol.messages import AddAcks, BatchReply, ReadReply
+from tests.bookie.fakes.wires import KEY, LEDGER, WRONG, Scene, adds, batch_read, read
+
+# SPDX-License-Identifier: Apache-2.0
+
+S = Status
+
+
+def test_slow_reads_let_others_pass() -> None:
+    """Answers come as they are found; an add behind a slow read is answered at once."""
+    scene = Scene()
+    client = scene.connect()
+    client.send(adds(b"a", b"b")).take()
+    scene.storage.slow = True
+    client.send(read(0) + read(1) + adds(b"c", first=2))
+    assert client.replies() == [AddAcks(LEDGER, 2, 1, S.EOK)]
+    scene.storage.answer_reads()
+    assert [reply.entry for reply in client.replies() if isinstance(reply, ReadReply)] == [1, 0]
+    assert scene.service.reads.waiting == 0
+
+
+def test_a_failing_disk_is_eio() -> None:
+    """Never "no such entry"; the connection goes on."""
+    scene = Scene()
+    client = scene.connect()
+    client.send(adds(b"a")).take()
+    scene.storage.slow = True
+    client.send(read(0))
+    waiting, _ = scene.storage.reading.pop()
+    waiting.errback(OSError(5, "Input/output error"))
+    assert client.replies() == [ReadReply(S.EIO, LEDGER, 0)]
+    assert scene.service.reads.waiting == 0
+
+
+def test_too_many_reads_are_rejected_with_their_ids() -> None:
+    """Reads in line are bounded; adds never are refused so."""
+    scene = Scene(reads_pending_max=70)
+    client = scene.connect()
+    client.send(adds(b"a") + read(0)).take()  # so the size of its answers is known
+    scene.storage.slow = True
+    client.send(b"".join(read(entry) for entry in range(80)))
+    found = client.replies()
+    assert found == [ReadReply(S.ETOOMANYREQUESTS, LEDGER, entry) for entry in range(70, 80)]
+    assert len(scene.storage.reading) == 64
+    client.send(read(90, priority=100))
+    assert len(scene.storage.reading) == 65, "recovery overtakes the line"
+    scene.storage.answer_reads()
+    assert len(client.replies()) == 71
+    assert scene.service.reads.waiting == 0
+
+
+def test_no_limit_of_waiting_reads() -> None:
+    """0, as a BookKeeper configuration may have it."""
+    scene = Scene(reads_pending_max=0)
+    scene.storage.slow = True
+    client = scene.connect().send(adds(b"a"))
+    client.take()
+    client.send(b"".join(read(entry) for entry in range(20_000)))
+    assert (client.replies(), scene.service.reads.waiting) == ([], 20_000)
+
+
+def test_reads_wait_while_the_peer_takes_no_answers() -> None:
+    """Else one chunk of requests could make us hold gigabytes."""
+    scene = Scene()
+    scene.connect().send(adds(bytes(1000), bytes(1000), bytes(1000)))
+    client = scene.connect()
+    client.wire.chokes_at = 500
+    client.send(read(0) + read(1) + read(2))
+    assert len(client.replies()) == 1
+    assert len(client.replies()) == 1
+    assert len(client.replies()) == 1
+    assert client.replies() == []
+
+
+def test_batch_reads() -> None:
+    """Count limit, size limit, first entry over it, gap, first missing, no limit, request id echoed, fence."""
+    scene = Scene()
+    scene.connect().send(adds(*(bytes(64) for _ in range(10)))).send(adds(b"z", first=11))
+    client = scene.connect()
+
+    def ask(**more: object) -> tuple[Status, int, int]:
+        found = client.ask(batch_read(**more))  # type: ignore[arg-type]
+        assert isinstance(found, BatchReply)
+        return found.status, found.request_id, len(found.bodies)
+
+    assert ask(first=0, request_id=5, count_max=3) == (S.EOK, 5, 3)
+    assert ask(first=0, request_id=-6) == (S.EOK, -6, 10)
+    assert ask(first=0, bytes_max=36 + 2 * 104) == (S.EOK, 1, 2)
+    assert ask(first=0, bytes_max=36 + 3 * 104) == (S.EOK, 1, 3)
+    assert ask(first=0, bytes_max=0) == (S.EOK, 1, 1)
+    assert ask(first=0, count_max=-1, bytes_max=1) == (S.EOK, 1, 1)
+    assert ask(first=10) == (S.ENOENTRY, 1, 0)
+    assert ask(first=0, ledger=99) == (S.ENOLEDGER, 1, 0)
+    assert len(client.send(batch_read(10)).take()) == 4 + 32
+    assert ask(first=0, count_max=1, fence=True, master_key=WRONG) == (S.EUA, 1, 0)
+    assert ask(first=0, count_max=1, fence=True, master_key=KEY) == (S.EOK, 1, 1)
+    assert scene.connect().ask(adds(b"n", first=20)).status is S.EFENCED
+
+
+def test_batch_reads_keep_to_the_bookies_own_limit() -> None:
+    scene = Scene(batch_read_bytes_max=4096)
+    scene.connect().send(adds(*(bytes(964) for _ in range(10))))
+    found = scene.connect().ask(batch_read(0))
+    assert isinstance(found, BatchReply)
+    assert len(found.bodies) == 4

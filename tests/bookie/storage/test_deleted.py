@@ -1,0 +1,121 @@
+"""The memory of deleted ledgers, and what a storage refuses because of it."""
+
+from twisted.internet.defer import Deferred
+
+from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.storage.deleted import FENCED_S, LEDGERS_MAX, UNFENCED_S, DeletedLedgers
+from quire.protocol.errors import Status
+from tests.bookie.fakes.disk import KEY, Bookie, body_of, run_of
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_a_fenced_ledger_is_refused_longer() -> None:
+    deleted = DeletedLedgers()
+    deleted.add(1, fenced=True, now=100.0)
+    deleted.add(2, fenced=False, now=100.0)
+    assert [deleted.refuses(ledger, 100.0) for ledger in (1, 2, 3)] == [True, True, False]
+    assert [deleted.refuses(ledger, 99 + UNFENCED_S) for ledger in (1, 2)] == [True, True]
+    assert [deleted.refuses(ledger, 101 + UNFENCED_S) for ledger in (1, 2)] == [True, False]
+    assert not deleted.refuses(1, 101 + FENCED_S)
+    deleted.forget(1)
+    assert not deleted.refuses(1, 100.0)
+
+
+def test_the_memory_is_bounded() -> None:
+    """The oldest go first, the newest stay."""
+    deleted = DeletedLedgers()
+    for ledger in range(LEDGERS_MAX + 5):
+        deleted.add(ledger, ledger % 2 == 0 and ledger > LEDGERS_MAX, 0.0)
+    assert len(deleted) <= LEDGERS_MAX + 5
+    for ledger in range(2 * LEDGERS_MAX):
+        deleted.add(ledger, True, 0.0)
+    assert len(deleted) <= 2 * LEDGERS_MAX
+    assert deleted.refuses(2 * LEDGERS_MAX - 1, 0.0)
+
+
+def test_a_late_writer_does_not_bring_a_ledger_back() -> None:
+    """Its adds are refused as fenced, also after a restart that replays the deletion; repair and a LAC hear that there is no such ledger."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.storage.add(run_of(2, 0, 3), "a")
+    bookie.commit()
+    bookie.storage.delete_ledger(1)
+    bookie.commit()
+    for one in (bookie, Bookie(bookie.disk.killed())):
+        storage = one.storage
+        assert storage.add(run_of(1, 3), "b") is Status.EFENCED
+        assert storage.add(run_of(1, 3, recovery=True), "b") is Status.ENOLEDGER
+        assert storage.write_lac(1, KEY, bytes(16), "f") is Status.ENOLEDGER
+        assert storage.ledger(1) is None
+        assert one.read(2, 1) == body_of(2, 1)
+        one.clock.advance(UNFENCED_S + 1)
+        assert storage.add(run_of(1, 3), "b") is Status.EOK, "an id that its user chose may be used again"
+
+
+def test_a_fenced_ledger_stays_refused() -> None:
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.storage.fence(1, KEY, "f")
+    bookie.commit()
+    bookie.storage.delete_ledger(1)
+    bookie.clock.advance(UNFENCED_S + 1)
+    assert bookie.storage.add(run_of(1, 3), "b") is Status.EFENCED
+    bookie.clock.advance(FENCED_S)
+    assert bookie.storage.add(run_of(1, 3), "b") is Status.EOK
+
+
+def test_only_a_copy_that_goes_is_not_remembered() -> None:
+    """A repair may choose this bookie again; so may a mark of limbo after a deletion."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    bookie.storage.delete_ledger(1, remembered=False)
+    assert bookie.storage.add(run_of(1, 0, recovery=True), "b") is Status.EOK
+    bookie.storage.delete_ledger(1)
+    Deferred.fromCoroutine(bookie.storage.mark_limbo({1: LedgerRow(KEY)}))
+    bookie.commit()
+    assert bookie.storage.add(run_of(1, 0, recovery=True), "b") is Status.EOK
+
+
+def test_a_fence_of_a_deleted_ledger_is_kept_longer_than_the_memory_of_the_deletion() -> None:
+    """Whoever recovers a ledger that has the id of a deleted one takes a "no" for a fenced bookie: it must be one, also after the next start."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    bookie.storage.delete_ledger(1)
+    bookie.commit()
+    assert bookie.storage.fence(1, KEY, "f") is Status.EOK
+    bookie.commit()
+    assert bookie.read(1, 0) is Status.ENOENTRY
+    bookie.clock.advance(UNFENCED_S + 1)
+    for one in (bookie, Bookie(bookie.disk.killed())):
+        assert one.storage.add(run_of(1, 0), "b") is Status.EFENCED
+        assert one.storage.add(run_of(1, 0, recovery=True), "b") is Status.EOK
+
+
+def test_a_superfluous_copy_leaves_its_fence() -> None:
+    """A writer that slept since before the ledger was closed may still take this bookie for one of its own; who copies the ledger here again may."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 3), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    bookie.storage.drop_copy(404)
+    state = bookie.storage.ledger(1)
+    assert state is not None
+    woken: list[str] = []
+    state.watch(lambda: woken.append("dropped"))
+    bookie.storage.drop_copy(1)
+    assert woken == ["dropped"]
+    assert bookie.read(1, 0) is Status.ENOENTRY
+    assert bookie.storage.add(run_of(1, 3), "b") is Status.EFENCED
+    bookie.commit()
+    left = bookie.storage.ledger(1)
+    assert left is not None
+    assert left.fence_durable, "it may go from memory"
+    flushed = Bookie(bookie.disk.crashed(None))
+    flushed.storage.flush()
+    for one in (Bookie(bookie.disk.crashed(None)), Bookie(flushed.disk.crashed(None)), bookie):
+        assert one.read(1, 0) is Status.ENOENTRY
+        assert one.storage.add(run_of(1, 3), "b") is Status.EFENCED
+        assert one.storage.add(run_of(1, 0, recovery=True), "c") is Status.EOK

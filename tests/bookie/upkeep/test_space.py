@@ -1,0 +1,264 @@
+"""Passes over the entry logs: what is taken, in which order and at what rate, what a failure leaves, how a stop ends them."""
+
+import random
+from pathlib import Path
+
+from twisted.internet.defer import Deferred
+
+from quire.bookie.storage.storage import Storage
+from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse
+from quire.bookie.upkeep.space import groups
+from quire.protocol.errors import Status
+from tests.bookie.fakes.disk import Bookie, HeldWorkers, body_of, options_of, run_of
+from tests.bookie.upkeep.test_compaction import LOG_BYTES, Roomy, reclaimed
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def half_dead(**changes: object) -> Bookie:
+    """Ledger 2 lives in several logs that ledger 1, which is deleted, filled with it."""
+    bookie = Bookie(Roomy(), **{"entry_log_bytes_max": LOG_BYTES, "compaction_bytes_per_second": 0, **changes})
+    for part in range(6):
+        for ledger in (1, 2):
+            assert bookie.storage.add(run_of(ledger, 20 * part, 20), "x") is Status.EOK
+        bookie.commit()
+        bookie.now(bookie.storage.flush())
+    bookie.storage.delete_ledger(1)
+    bookie.commit()
+    return bookie
+
+
+def check(bookie: Bookie) -> None:
+    assert [bookie.read(2, entry) for entry in range(120)] == [body_of(2, entry) for entry in range(120)]
+    assert bookie.read(1, 0) is Status.ENOLEDGER
+
+
+def test_the_emptiest_go_first_and_as_many_together_as_fit() -> None:
+    victims = [LogUse(1, 1000, 700, 3), LogUse(2, 1000, 100, 3), LogUse(3, 1000, 300, 3), LogUse(4, 1000, 600, 3)]
+    assert [[use.log for use in group] for group in groups(victims, 1000)] == [[2, 3, 4], [1]]
+    assert [[use.log for use in group] for group in groups([LogUse(1, 10, 5, MOVES_MAX), LogUse(2, 10, 6, 1)], 1000)] == [[1], [2]]
+    assert list(groups([], 1000)) == []
+
+
+def test_a_pass_without_a_threshold_only_removes() -> None:
+    bookie = half_dead()
+    names = bookie.disk.find(".log")
+    reclaimed(bookie, 0)
+    assert bookie.storage.counters.gc_compactions == 0
+    check(bookie)
+    for entry_log in bookie.disk.find(".log"):
+        assert entry_log in names
+    reclaimed(bookie, 0.8)
+    assert bookie.storage.counters.gc_compactions >= 1
+    assert bookie.storage.counters.gc_bytes_removed > bookie.storage.counters.gc_bytes_moved > 0
+    check(bookie)
+    (space,) = bookie.storage.space.directories
+    assert (space.problem, space.doubtful) == (None, {})
+
+
+def test_moving_keeps_to_the_rates() -> None:
+    """One pass takes at least bytes / rate and entries / rate; then everything is as without a rate."""
+    for rates, counter, rate in (
+        ({"compaction_bytes_per_second": 1000}, "gc_bytes_moved", 1000),
+        ({"compaction_entries_per_second": 10}, "gc_entries_moved", 10),
+    ):
+        bookie = half_dead(**rates)
+        bookie.now(bookie.storage.flush())
+        done: list[None] = []
+        began = bookie.clock.seconds()
+        bookie.storage.space.reclaim(lambda path: 0.8).addCallback(done.append)
+        while not done:
+            bookie.clock.advance(0.05)
+        moved = getattr(bookie.storage.counters, counter)
+        assert moved / rate > 3
+        assert bookie.clock.seconds() - began >= moved / rate - 0.001, rates
+        check(bookie)
+
+
+def test_time_is_limited() -> None:
+    """After `seconds_max` no further log is begun."""
+    bookie = half_dead(compaction_bytes_per_second=1000, entry_log_bytes_max=LOG_BYTES)
+    bookie.now(bookie.storage.flush())
+    done: list[None] = []
+    bookie.storage.space.reclaim(lambda path: 0.8, 0.001).addCallback(done.append)
+    while not done:
+        bookie.clock.advance(0.05)
+    assert bookie.storage.counters.gc_compactions == 1
+    check(bookie)
+
+
+def test_no_room_no_compaction() -> None:
+    """What does not fit is not begun, and told; logs that nobody needs go all the same."""
+    bookie = half_dead()
+    bookie.now(bookie.storage.flush())
+    assert isinstance(bookie.disk, Roomy)
+    bookie.disk.room = 1000
+    bookie.now(bookie.storage.space.reclaim(lambda path: 0.8))
+    assert bookie.storage.counters.gc_compactions == 0
+    check(bookie)
+
+
+def test_an_error_leaves_the_directory_as_it_is() -> None:
+    """The pass ends, says why, and the next one works."""
+    bookie = half_dead()
+    bookie.now(bookie.storage.flush())
+
+    def before(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".compacting"):
+            raise OSError(28, "No space left on device")
+
+    bookie.disk.before = before
+    bookie.now(bookie.storage.space.reclaim(lambda path: 0.8))
+    (space,) = bookie.storage.space.directories
+    assert "No space left" in str(space.problem)
+    assert bookie.storage.read_only is None
+    check(bookie)
+    bookie.disk.before = lambda call, path: None
+    reclaimed(bookie)
+    assert space.problem is None
+    check(bookie)
+
+
+def test_a_failed_sync_is_final() -> None:
+    """Of the new log or of the index before old logs go: nothing goes, the bookie turns read-only."""
+    for suffix, call in ((".compacting", "sync"), ("runs", "sync rows")):
+        bookie = half_dead()
+        bookie.now(bookie.storage.flush())
+        names = set(bookie.disk.find(".log"))
+
+        def before(what: str, path: str, suffix: str = suffix, call: str = call) -> None:
+            if what == call and path.endswith(suffix):
+                raise OSError(5, "Input/output error")
+
+        bookie.disk.before = before
+        bookie.now(bookie.storage.space.reclaim(lambda path: 0.8))
+        assert names <= set(bookie.disk.find(".log"))
+        assert "Input/output error" in str(bookie.storage.read_only)
+        bookie.disk.before = lambda what, path: None
+        check(bookie)
+
+
+def test_damage_is_told_and_left_alone() -> None:
+    bookie = half_dead()
+    bookie.now(bookie.storage.flush())
+    bookie.disk.flip("/disk/ledgers0/current/0.log", bytes(bookie.disk.inodes["/disk/ledgers0/current/0.log"].data).find(body_of(2, 3)) + 30)
+    for _ in range(3):
+        reclaimed(bookie)
+    (space,) = bookie.storage.space.directories
+    assert list(space.doubtful) == [0]
+    assert "/disk/ledgers0/current/0.log at offset" in space.doubtful[0]
+    assert "/disk/ledgers0/current/0.log" in bookie.disk.find(".log")
+    assert bookie.read(2, 3) is Status.EIO
+    assert bookie.read(2, 119) == body_of(2, 119)
+
+
+def test_logs_go_between_two_checkpoints() -> None:
+    """A removal waits for the checkpoint that runs, and a checkpoint for the removal."""
+    pool = HeldWorkers()
+    bookie = Bookie(Roomy(), workers=pool)
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    done: list[None] = []
+    bookie.storage.space.reclaim(lambda path: 0.8).addCallback(done.append)
+    bookie.storage.flush().addCallback(done.append)
+    for _ in range(10):
+        pool.release()
+    assert done == [None, None]
+
+
+def test_a_stop_ends_a_pass_at_its_next_step() -> None:
+    """And waits for it; nothing unfinished stays, nothing is lost."""
+    for steps in range(12):
+        bookie = half_dead(compaction_bytes_per_second=1000)
+        bookie.now(bookie.storage.flush())
+        over: list[None] = []
+        bookie.storage.space.reclaim(lambda path: 0.8).addCallback(over.append)
+        for _ in range(steps):
+            bookie.clock.advance(0.5)
+        stopped: list[object] = []
+        Deferred.fromCoroutine(bookie.storage.space.stop()).addBoth(stopped.append)
+        for _ in range(40):
+            bookie.clock.advance(0.5)
+        assert (over, stopped) == ([None], [None])
+        check(bookie)
+        bookie.close()
+        assert not bookie.disk.find(".compacting")
+        again = Bookie(bookie.disk, entry_log_bytes_max=LOG_BYTES)
+        check(again)
+
+
+def test_beside_everything_else(tmp_path: Path) -> None:
+    """RocksDB, threads and a real reactor: ledgers come and go, some entries are written again, all is read, while passes are made without a pause."""
+    options = options_of(str(tmp_path), flush_interval_ms=20, entry_log_bytes_max=64 << 10, compaction_bytes_per_second=0, journal_sync_data=False)
+
+    async def told(storage: Storage, waiting: list[Deferred[None]]) -> None:
+        waiter: Deferred[None] = Deferred()
+        waiting.append(waiter)
+        await waiter
+
+    async def story() -> None:
+        storage = Storage(options, reactor)
+        waiting: list[Deferred[None]] = []
+        tokens: list[object] = []
+
+        def durable(group: list[object]) -> None:
+            tokens.extend(group)
+            waiters, waiting[:] = waiting[:], []
+            for waiter in waiters:
+                waiter.callback(None)
+
+        storage.durable = durable
+        storage.relieved = lambda: durable([])
+        storage.start()
+        rng = random.Random(7)
+        sizes: dict[int, dict[int, int]] = {}  # ledger -> entry -> size of its payload
+        over = False
+
+        async def passes() -> None:
+            while not over:
+                await storage.space.reclaim(lambda path: 0.9)
+
+        collecting = Deferred.fromCoroutine(passes())
+        for turn in range(120):
+            ledger = turn if turn % 3 else rng.randrange(turn + 1)
+            entries = sizes.setdefault(ledger, {})
+            first = rng.randrange(len(entries) + 1) if turn % 4 == 0 else len(entries)
+            size = 200 + turn
+            while storage.add(run_of(ledger, first, 40, size=size), turn) is None:
+                await told(storage, waiting)
+            entries.update(dict.fromkeys(range(first, first + 40), size))
+            while turn not in tokens:
+                await told(storage, waiting)
+            if turn % 5 == 4:
+                gone = rng.choice(sorted(sizes))
+                storage.delete_ledger(gone, remembered=False)
+                del sizes[gone]
+            for known in rng.sample(sorted(sizes), min(3, len(sizes))):
+                entry = rng.randrange(len(sizes[known]))
+                found = storage.read(known, entry)
+                body = await found if isinstance(found, Deferred) else found
+                assert body == body_of(known, entry, sizes[known][entry]), (turn, known, entry, body)
+        over = True
+        await collecting
+        await storage.flush()
+        await storage.space.reclaim(lambda path: 0.9)
+        (space,) = storage.space.directories
+        assert space.problem is None
+        assert storage.counters.gc_compactions > 0
+        assert storage.counters.gc_logs_removed > 0
+        assert space.live >= 0.9 * space.total
+        for again in (False, True):
+            if again:
+                await storage.close()
+                storage = Storage(options, reactor)
+                storage.start()
+            for known, entries in sizes.items():
+                for entry, size in entries.items():
+                    found = storage.read(known, entry)
+                    body = await found if isinstance(found, Deferred) else found
+                    assert body == body_of(known, entry, size), (again, known, entry, body)
+        await storage.close()
+
+    run(story)

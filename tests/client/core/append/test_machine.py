@@ -1,0 +1,985 @@
+"""The writer's machine: its table, each rule of client-protocol.md 2.3 to 2.8 alone, and random histories against a naive twin."""
+
+from itertools import product
+from random import Random
+from typing import get_args
+
+import pytest
+
+from quire.client.core.append import messages as a
+from quire.client.core.append.machine import ILLEGAL, TRANSITIONS, AppendMachine, IllegalInput
+from quire.client.core.quorum import Domains, Quorums
+from quire.protocol.digest import Digest, DigestType
+
+S = a.State
+DIGEST = Digest(DigestType.CRC32C, b"")
+FENCED, UNAUTHORIZED, READ_ONLY, LOST, TIMED_OUT, CLOSED, NOT_ENOUGH, CLIENT_CLOSED = -101, -102, -104, -8, -23, -11, -6, -19
+
+
+class Story:
+    """A machine and what it asked for: channels, sends, metadata writes."""
+
+    def __init__(self, shape=(3, 3, 2), bookies=None, limits=None, **options):
+        self.q = Quorums(*shape)
+        bookies = bookies or [f"b{index}" for index in range(shape[0])]
+        self.machine = AppendMachine(7, self.q, DIGEST, bookies, limits or a.Limits(), **options)
+        self.open = {}  # channel -> (index, bookie)
+        self.opened = []  # every (channel, index, bookie) ever
+        self.sent = {}  # channel -> ids in the order sent
+        self.released = self.machine.head
+        self.failed = []
+        self.refused = []
+        self.stores = []
+        self.changing = False
+        self.watching = False
+        self.alarms = {}
+        self.closes = []
+        self.ended = None
+        self.batches = []
+
+    def give(self, given):
+        effects = self.machine.handle(given)
+        for effect in effects:
+            getattr(self, "on_" + type(effect).__name__)(effect)
+        return effects
+
+    def on_OpenChannel(self, effect):
+        assert effect.channel not in self.sent, "a channel number is used once"
+        assert self.machine.bookies[effect.index] == effect.bookie
+        self.open[effect.channel] = (effect.index, effect.bookie)
+        self.opened.append((effect.channel, effect.index, effect.bookie))
+        self.sent[effect.channel] = []
+
+    def on_CloseChannel(self, effect):
+        del self.open[effect.channel]
+
+    def on_SendAdds(self, effect):
+        ids = list(range(effect.batch.first, effect.batch.last + 1)) if effect.entries is None else list(effect.entries)
+        assert ids == sorted(set(ids))
+        assert ids
+        self.batches.append(effect.batch)
+        for channel in effect.channels:
+            index, _bookie = self.open[channel]
+            assert all(self.q.has(entry, index) for entry in ids)
+            assert not set(ids) & set(self.sent[channel]), "an id goes out once per channel"
+            self.sent[channel] += ids
+
+    def on_ReleaseAcks(self, effect):
+        assert not self.changing, "no acknowledgement while an ensemble change is under way"
+        assert effect.last > self.released, "the LAC only rises"
+        self.released = effect.last
+
+    def on_FailPending(self, effect):
+        self.failed.append(effect.code)
+
+    def on_Refuse(self, effect):
+        self.refused.append(effect.code)
+
+    def on_StoreEnsemble(self, effect):
+        assert not self.changing, "one change at a time"
+        assert effect.first == self.machine.head + 1
+        self.changing = True
+        self.stores.append(effect)
+
+    def on_StoreClose(self, effect):
+        assert self.failed, "pending adds fail before the closing write"
+        self.closes.append((effect.last, effect.length))
+
+    def on_WatchBookies(self, effect):
+        assert self.watching != effect.on
+        self.watching = effect.on
+
+    def on_SetAlarm(self, effect):
+        self.alarms[effect.alarm] = effect.wait_ms
+
+    def on_StopAlarm(self, effect):
+        self.alarms.pop(effect.alarm, None)
+
+    def on_Ended(self, effect):
+        assert self.ended is None
+        self.ended = effect.code
+
+    # shorthands
+
+    def append(self, count, size=10, first=None):
+        return self.give(a.Append([bytes(size)] * count, first, token="t"))
+
+    def channel(self, index):
+        return next(channel for channel, (at, _bookie) in self.open.items() if at == index)
+
+    def ack(self, index, first, last=None):
+        return self.give(a.Acked(self.channel(index), first, (first if last is None else last) - first + 1))
+
+    def lose(self, index, code=LOST):
+        channel = self.channel(index)
+        return self.give(a.ChannelLost(channel, code, "lost"))
+
+    def refuse(self, index, entry, code):
+        return self.give(a.AddRefused(self.channel(index), entry, 1, code))
+
+    def changed(self, shortage="", seen=(), **replaced):
+        """The change under way ends: `i0="b7"` puts b7 at index 0."""
+        bookies = list(self.machine.bookies)
+        for index, bookie in replaced.items():
+            bookies[int(index[1:])] = bookie
+        self.changing = False
+        return self.give(a.EnsembleChanged(tuple(bookies), shortage, frozenset(seen)))
+
+
+# The table.
+
+
+def test_every_pair_is_decided():
+    """Each (state, input) has a row or is listed as illegal, never both."""
+    assert set(TRANSITIONS) | ILLEGAL == set(product(S, get_args(a.Input)))
+    assert not set(TRANSITIONS) & ILLEGAL
+
+
+def test_what_a_peer_or_a_clock_can_cause_is_legal_everywhere():
+    for state, given in product(S, (a.Acked, a.AddRefused, a.ChannelLost, a.Fatal, a.BookiesSeen, a.Rang)):
+        assert (state, given) in TRANSITIONS
+
+
+def test_the_ended_states_are_traps():
+    for (before, _given), row in TRANSITIONS.items():
+        if before in (S.CLOSED, S.DEAD):
+            assert row.after == {before}
+        if before is S.CLOSING:
+            assert row.after <= {S.CLOSING, S.CLOSED, S.DEAD}
+
+
+def test_an_illegal_input_ends_the_machine():
+    story = Story()
+    with pytest.raises(IllegalInput):
+        story.machine.handle(a.CloseStored())
+    assert story.machine.state is S.DEAD
+    story.append(1)
+    assert story.refused == [CLOSED]
+
+
+# Appending and acknowledging.
+
+
+def test_an_entry_is_acknowledged_at_its_ack_quorum():
+    story = Story()
+    story.append(3)
+    story.ack(0, 0, 2)
+    assert story.released == -1
+    story.ack(2, 0, 1)
+    assert story.released == 1
+    story.ack(1, 0, 2)
+    assert story.released == 2
+    assert story.machine.idle
+
+
+def test_acknowledgement_of_a_later_entry_implies_no_lower_one():
+    story = Story()
+    story.append(3)
+    story.ack(0, 2)
+    story.ack(1, 1, 2)
+    assert story.released == -1
+    story.ack(2, 0)
+    assert story.released == -1
+    story.ack(0, 0)
+    assert story.released == 0
+    story.ack(2, 1)
+    assert story.released == 2
+
+
+def test_the_same_bookie_twice_is_no_quorum():
+    story = Story()
+    story.append(1)
+    story.ack(0, 0)
+    story.ack(0, 0)
+    assert story.released == -1
+
+
+def test_an_answer_for_what_was_never_sent_is_nothing():
+    story = Story()
+    story.append(1)
+    for index in range(3):
+        story.ack(index, 5, 9)
+    assert story.released == -1
+    story.ack(0, 0, 100)
+    story.append(5)
+    story.ack(1, 0, 100)
+    assert story.released == 0
+
+
+def test_lac_and_length_travel_in_the_batches():
+    """LAC is the one of the moment of sending, length counts payload bytes before the batch."""
+    story = Story()
+    story.append(2, size=10)
+    story.ack(0, 0, 1)
+    story.ack(1, 0, 1)
+    story.append(1, size=5)
+    first, second = story.batches
+    assert (first.lac, first.length, first.recovery, first.priority) == (-1, 0, False, 0)
+    assert (second.lac, second.length) == (1, 20)
+    assert story.machine.length == 25
+
+
+def test_a_long_append_is_cut():
+    story = Story(limits=a.Limits(batch_entries_max=4, batch_bytes_max=100))
+    story.append(9, size=10)
+    assert [batch.count for batch in story.batches] == [4, 4, 1]
+    story.append(3, size=60)
+    assert [batch.count for batch in story.batches[3:]] == [1, 1, 1]
+    assert [batch.length for batch in story.batches] == [0, 40, 80, 90, 150, 210]
+
+
+def test_the_window_holds_back_what_exceeds_it():
+    story = Story(limits=a.Limits(window_entries_max=10, batch_entries_max=5))
+    story.append(15)
+    assert sum(batch.count for batch in story.batches) == 10
+    assert story.machine.crowded
+    story.ack(0, 0, 4)
+    story.ack(1, 0, 4)
+    assert sum(batch.count for batch in story.batches) == 15
+    assert not story.machine.crowded
+
+
+def test_a_batch_larger_than_the_window_goes_alone():
+    story = Story(limits=a.Limits(window_bytes_max=100, batch_bytes_max=1000))
+    story.append(1, size=500)
+    assert len(story.batches) == 1
+    story.append(1, size=10)
+    assert len(story.batches) == 1
+
+
+def test_more_than_a_window_may_not_wait():
+    story = Story(limits=a.Limits(window_bytes_max=100))
+    story.append(1, size=90)
+    story.append(1, size=200)
+    story.append(1, size=1)
+    assert story.refused == [-105]
+    assert story.machine.pushed == 1
+
+
+# Ensemble changes.
+
+
+def test_s12_a_change_starts_above_the_lac_and_drops_the_lost_acknowledgements():
+    """S12: e4 at one ack, e5 acked by b0 and b1; b0 fails: change at 4, e5 must regain its quorum."""
+    story = Story()
+    story.append(6)
+    story.ack(0, 0, 3)
+    story.ack(1, 0, 3)
+    assert story.released == 3
+    story.ack(1, 5)
+    story.ack(0, 5)
+    story.ack(2, 4)
+    story.lose(0)
+    assert [(store.first, store.failed) for store in story.stores] == [(4, ((0, "b0"),))]
+    story.changed(i0="b3")
+    assert story.released == 3
+    assert story.sent[story.channel(0)] == [4, 5]
+    story.ack(0, 4, 5)
+    assert story.released == 5
+
+
+def test_s13_nothing_is_acknowledged_while_the_ensemble_changes():
+    story = Story()
+    story.append(1)
+    story.lose(0)
+    story.ack(1, 0)
+    story.ack(2, 0)
+    assert story.released == -1
+    story.changed(i0="b3")
+    assert story.released == 0
+
+
+def test_s14_late_answers_of_a_replaced_bookie_are_ignored():
+    """S14: both an OK and an error."""
+    story = Story()
+    story.append(1)
+    gone = story.channel(0)
+    story.lose(0)
+    story.changed(i0="b3")
+    story.ack(1, 0)
+    assert story.give(a.Acked(gone, 0, 1)) == []
+    assert story.give(a.AddRefused(gone, 0, 1, FENCED)) == []
+    assert story.give(a.ChannelLost(gone, LOST, "")) == []
+    assert story.released == -1
+    assert story.machine.state is S.OPEN
+
+
+def test_s15_a_second_failure_during_the_change_is_chained():
+    """S15: two writes, both replaced, at the same first entry."""
+    story = Story()
+    story.append(2)
+    story.lose(0)
+    story.lose(1)
+    assert len(story.stores) == 1
+    story.changed(i0="b3")
+    assert [(store.first, store.failed) for store in story.stores] == [(0, ((0, "b0"),)), (0, ((1, "b1"),))]
+    assert story.sent == {1: [0, 1], 2: [0, 1], 3: [0, 1]}, "nobody gets anything again before the whole change ended"
+    story.changed(i1="b4")
+    assert [story.open[channel] for channel in sorted(story.open)] == [(2, "b2"), (0, "b3"), (1, "b4")]
+    assert story.sent[story.channel(0)] == story.sent[story.channel(1)] == [0, 1]
+
+
+def test_s16_an_entry_that_the_failed_bookie_does_not_hold_needs_no_resend():
+    """S16: 3/2/1; index 0 fails, e1 lies on 1 and 2 only."""
+    story = Story((3, 2, 1))
+    story.append(2)
+    story.ack(1, 1)
+    story.lose(0)
+    story.ack(2, 1)
+    story.changed(i0="b3")
+    assert story.sent[story.channel(0)] == [0]
+    story.ack(0, 0)
+    assert story.released == 1
+
+
+def test_s17_a_change_that_finds_the_ledger_closed_or_being_recovered():
+    """S17: pending adds fail with -11 and -101, nothing is written."""
+    for code in (CLOSED, FENCED):
+        story = Story()
+        story.append(2)
+        story.lose(0)
+        story.changing = False
+        story.give(a.ChangeRefused(code, "no"))
+        assert story.failed == [code]
+        assert story.machine.state is S.DEAD
+        assert story.closes == []
+        assert story.ended == code
+
+
+@pytest.mark.parametrize("code", [-9, -18, -17])
+def test_a_change_that_the_store_refuses_closes_the_ledger(code):
+    story = Story()
+    story.append(2)
+    story.lose(0)
+    story.changing = False
+    story.give(a.ChangeRefused(code, "no"))
+    assert story.failed == [code]
+    assert story.closes == [(-1, 0)]
+
+
+def test_a_deleted_ledger_is_not_closed():
+    story = Story()
+    story.append(1)
+    story.lose(0)
+    story.give(a.ChangeRefused(-25, "deleted"))
+    assert (story.failed, story.closes, story.ended) == ([-25], [], -25)
+
+
+GONE = "lost (BookieHandleNotAvailable, code -8), and"
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "reason"),
+    [
+        ([a.Close()], CLOSED, "the ledger is closed; create another to go on"),
+        ([a.Close(), a.CloseStored()], CLOSED, "the ledger is closed; create another to go on"),
+        ([a.Close(), a.CloseRefused(FENCED, "fenced")], CLOSED, "this writer has ended: fenced"),
+        ([a.Close(), a.Shutdown()], CLIENT_CLOSED, "the client was closed while the ledger's end was being stored"),
+        ([a.Shutdown()], CLIENT_CLOSED, "the client was closed"),
+        ([a.ChannelLost(1, LOST, "lost"), a.ChangeRefused(CLOSED, "closed at 7")], CLOSED, f"this writer has ended: {GONE} closed at 7"),
+        ([a.ChannelLost(1, LOST, "lost"), a.ChangeRefused(-25, "deleted")], CLOSED, f"this writer has ended: {GONE} deleted"),
+    ],
+)
+def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
+    """And is sent to look where the ledger ends only while there is one."""
+    story = Story()
+    story.append(1)
+    for given in ending:
+        story.give(given)
+    assert story.machine.epitaph == (code, reason)
+    story.append(1)
+    assert story.refused == [code]
+
+
+def test_a_recovery_is_not_told_to_open_the_ledger():
+    """It is what opens it; and the number of changes that a writer may make does not bind it."""
+    story = Story(recovery=True, limits=a.Limits(changes_max=0))
+    story.append(1)
+    story.lose(0)
+    assert len(story.stores) == 1
+    story.give(a.ChangeRefused(-9, "the store is away"))
+    assert story.machine.ended_by == (-9, f"{GONE} the store is away")
+
+
+def test_d17_without_a_spare_the_ledger_goes_on_with_the_rest():
+    story = Story()
+    story.append(2)
+    story.lose(0)
+    assert not story.stores[0].must
+    story.changed(shortage="no spare", seen=("b1", "b2"))
+    assert story.machine.state is S.OPEN
+    assert story.machine.out == ("b0",)
+    assert story.watching
+    story.append(2)
+    assert sorted(story.open) == [2, 3], "the bookie that is out gets nothing"
+    story.ack(1, 0, 3)
+    story.ack(2, 0, 3)
+    assert story.released == 3
+
+
+def test_d17_the_same_bookie_returns_without_a_metadata_change():
+    """It gets everything above the LAC; what it missed below is left for repair."""
+    story = Story()
+    story.append(2)
+    story.lose(0)
+    story.changed(seen=("b1", "b2"))
+    story.ack(1, 0, 1)
+    story.ack(2, 0, 1)
+    story.append(2)
+    story.give(a.BookiesSeen(frozenset(("b0", "b1", "b2"))))
+    assert len(story.stores) == 1
+    assert story.sent[story.channel(0)] == [2, 3]
+    assert not story.watching
+    story.ack(0, 2, 3)
+    story.ack(1, 2, 3)
+    assert story.released == 3
+
+
+def test_d17_another_bookie_that_registers_is_taken_into_the_ensemble():
+    story = Story()
+    story.append(1)
+    story.lose(0)
+    story.changed(seen=("b1", "b2"))
+    story.ack(1, 0)
+    story.ack(2, 0)
+    story.give(a.BookiesSeen(frozenset(("b1", "b2", "b3"))))
+    assert [(store.first, store.failed) for store in story.stores[1:]] == [(1, ((0, "b0"),))]
+    story.changed(i0="b3", seen=("b1", "b2", "b3"))
+    assert not story.watching
+    assert a.Alarm.RETRY not in story.alarms
+
+
+def test_d17_a_bookie_that_stays_registered_is_tried_again_ever_less_often():
+    """A connection may fail while the registration stands; nobody would tell when it is back."""
+    story = Story()
+    story.append(1)
+    story.lose(0)
+    story.changed(seen=("b0", "b1", "b2"))
+    waits = []
+    for _ in range(6):
+        waits.append(story.alarms[a.Alarm.RETRY])
+        story.give(a.Rang(a.Alarm.RETRY))
+        story.lose(0)
+        story.changed(seen=("b0", "b1", "b2"))
+    assert waits == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
+    story.give(a.Rang(a.Alarm.RETRY))
+    story.append(1)
+    story.ack(0, 1)
+    story.lose(0)
+    story.changed(seen=("b0", "b1", "b2"))
+    assert story.alarms[a.Alarm.RETRY] == 5_000, "it worked for a while"
+
+
+def test_d12_s30_too_few_spares_is_an_end_and_no_hang():
+    """S30: E = WQ = AQ = 4, two spares, three bookies fail."""
+    story = Story((4, 4, 4))
+    story.append(1)
+    story.lose(0)
+    story.lose(1)
+    story.lose(2)
+    story.changed(i0="b4")
+    assert story.stores[1].must
+    story.changed(i1="b5", shortage="5 of 5 are used")
+    assert story.failed == [NOT_ENOUGH]
+    assert story.closes == [(-1, 0)]
+
+
+def test_no_replacement_and_no_quorum_closes_at_the_lac():
+    story = Story((3, 2, 2))
+    story.append(4, size=3)
+    for index in range(3):
+        story.give(a.Acked(story.channel(index), 0, 2))
+    assert story.released == 1
+    story.lose(1)
+    story.changed(shortage="none")
+    assert story.failed == [NOT_ENOUGH]
+    assert story.closes == [(1, 6)]
+    story.give(a.CloseStored())
+    assert story.ended == 0
+    story.append(1)
+    assert story.refused == [CLOSED]
+
+
+def test_an_idle_writer_does_not_replace_a_bookie_that_went_away():
+    """A connection that was lost owing nothing is made again by the next append; what it acknowledged counts."""
+    story = Story()
+    story.append(1)
+    for index in range(3):
+        story.ack(index, 0)
+    story.lose(0)
+    assert story.stores == []
+    story.append(1)
+    assert story.stores == []
+    assert story.open[story.channel(0)] == (0, "b0")
+    assert story.sent[story.channel(0)] == [1]
+    story.ack(0, 1)
+    story.ack(1, 1)
+    assert story.released == 1
+
+
+def test_a_bookie_that_owes_settled_entries_is_replaced_at_the_next_append():
+    """Spec 2.5: a failure noticed after the quorum is handled by the next append."""
+    story = Story()
+    story.append(1)
+    story.ack(0, 0)
+    story.ack(1, 0)
+    story.lose(2)
+    assert story.stores == []
+    story.append(1)
+    assert [(store.first, store.failed) for store in story.stores] == [(1, ((2, "b2"),))]
+
+
+def test_a_lapsed_bookie_misses_nothing_of_what_waited_for_the_window():
+    """It acknowledged all it got, went away, and the window opens without an append: it is connected again for that."""
+    story = Story(limits=a.Limits(window_entries_max=2, batch_entries_max=2))
+    story.append(4)
+    story.ack(0, 0, 1)
+    story.lose(0)
+    story.ack(1, 0, 1)
+    assert story.released == 1
+    assert story.sent[story.channel(0)] == [2, 3]
+
+
+def test_a_refused_add_replaces_the_bookie():
+    story = Story()
+    story.append(1)
+    story.refuse(0, 0, READ_ONLY)
+    assert story.stores[0].failed == ((0, "b0"),)
+    assert 1 not in story.open
+
+
+# Fatal answers.
+
+
+@pytest.mark.parametrize("code", [FENCED, UNAUTHORIZED, -100])
+def test_a_fatal_answer_before_the_quorum_ends_the_handle(code):
+    story = Story()
+    story.append(3)
+    story.ack(0, 0)
+    story.refuse(1, 0, code)
+    assert story.failed == [code]
+    assert story.open == {}
+    # A fenced ledger is somebody else's: nothing is written (D1).
+    assert story.closes == ([] if code == FENCED else [(-1, 0)])
+    story.append(1)
+    assert story.refused == [CLOSED]
+
+
+def test_a_fence_seen_after_the_quorum_replaces_the_bookie_at_the_next_append():
+    """The change then finds out whether the ledger is being recovered, or the bookie fenced itself (S33)."""
+    story = Story()
+    story.append(1)
+    story.ack(0, 0)
+    story.ack(1, 0)
+    story.refuse(2, 0, FENCED)
+    assert story.failed == []
+    story.append(1)
+    assert story.stores[0].failed == ((2, "b2"),)
+
+
+# Close.
+
+
+def test_s20_close_fails_what_is_pending_and_ends_at_the_lac():
+    story = Story()
+    story.append(2, size=4)
+    story.ack(0, 0)
+    story.ack(1, 0)
+    story.append(3, size=100)
+    story.give(a.Close())
+    assert story.failed == [CLOSED]
+    assert story.closes == [(0, 4)]
+    assert (story.machine.pushed, story.machine.lac, story.machine.length) == (0, 0, 4)
+    story.give(a.CloseStored())
+    assert (story.ended, story.machine.state) == (0, S.CLOSED)
+
+
+def test_a_close_that_is_refused_tells_its_code():
+    story = Story()
+    story.give(a.Close())
+    story.give(a.CloseRefused(-17, "elsewhere"))
+    assert (story.ended, story.machine.state) == (-17, S.DEAD)
+
+
+def test_close_during_a_change_lets_the_change_go():
+    story = Story()
+    story.append(1)
+    story.lose(0)
+    story.give(a.Close())
+    assert story.closes == [(-1, 0)]
+    assert story.changed(i0="b3") == []
+    story.give(a.CloseStored())
+    assert story.ended == 0
+
+
+def test_shutdown_writes_nothing():
+    story = Story()
+    story.append(1)
+    story.give(a.Shutdown())
+    assert (story.failed, story.closes, story.ended) == ([-19], [], -19)
+
+
+# Deferred sync, advanced ids.
+
+
+def test_deferred_sync_moves_the_lac_by_force_only():
+    story = Story(deferred_sync=True)
+    story.append(2, size=4)
+    story.ack(0, 0, 1)
+    story.ack(1, 0, 1)
+    assert (story.released, story.machine.lac) == (1, -1)
+    story.append(1, size=4)
+    assert story.batches[-1].lac == -1
+    assert story.batches[-1].deferred_sync
+    story.give(a.Forced(1, 8))
+    assert story.machine.lac == 1
+    story.give(a.Close())
+    assert story.closes == [(1, 8)]
+
+
+def test_deferred_sync_ends_with_the_first_bookie_that_fails():
+    story = Story(deferred_sync=True)
+    story.append(1)
+    story.lose(0)
+    assert (story.failed, story.stores, story.closes) == ([-12], [], [(-1, 0)])
+
+
+def test_advanced_ids_wait_for_the_gap():
+    story = Story(advanced=True)
+    story.append(1, first=0)
+    story.append(1, first=2)
+    for index in (0, 1):
+        story.ack(index, 0)
+        story.ack(index, 2)
+    assert story.released == 0
+    story.append(1, first=1)
+    story.ack(0, 1)
+    story.ack(2, 1)
+    assert story.released == 2
+
+
+def test_advanced_ids_are_used_once():
+    """D11: an id at or below the head, or under way."""
+    story = Story(advanced=True)
+    story.append(1, first=0)
+    story.append(1, first=0)
+    story.ack(0, 0)
+    story.ack(1, 0)
+    story.append(1, first=0)
+    assert story.refused == [-22, -22]
+
+
+def test_s31_deferred_sync_with_own_ids_compares_with_the_head():
+    story = Story(advanced=True, deferred_sync=True)
+    for entry in range(11):
+        story.append(1, first=entry)
+    for entry in range(11):
+        story.ack(0, entry)
+        story.ack(1, entry)
+    assert (story.released, story.machine.lac) == (10, -1)
+    story.append(1, first=3)
+    assert story.refused == [-22]
+
+
+def test_own_ids_need_an_advanced_writer_and_the_other_way_round():
+    story = Story()
+    story.append(1, first=5)
+    assert story.refused == [-100]
+    story = Story(advanced=True)
+    story.append(1)
+    assert story.refused == [-100]
+
+
+def test_advanced_change_sends_gaps_and_all_again():
+    story = Story(advanced=True)
+    story.append(1, first=3)
+    story.append(1, first=1)
+    story.lose(0)
+    story.changed(i0="b3")
+    assert story.sent[story.channel(0)] == [1, 3]
+
+
+# A lagging replica.
+
+
+def test_a_lagging_replica_stops_the_writer_only_at_its_bound():
+    story = Story(limits=a.Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
+    for entry in range(11):
+        story.append(1, size=10)
+        story.ack(0, entry)
+        story.ack(1, entry)
+        if entry == 0:
+            story.ack(2, 0)
+    assert story.released == 10
+    story.append(1, size=10)
+    assert story.machine.pushed == 11
+    assert len(story.batches) == 11, "the twelfth waits"
+    assert story.alarms[a.Alarm.STALL] == 5_000
+    story.ack(2, 1, 6)
+    assert len(story.batches) == 12
+    assert a.Alarm.STALL not in story.alarms
+
+
+def test_a_replica_that_holds_up_the_writer_too_long_is_replaced():
+    story = Story(limits=a.Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
+    for entry in range(11):
+        story.append(1, size=10)
+        story.ack(0, entry)
+        story.ack(1, entry)
+        if entry == 0:
+            story.ack(2, 0)
+    story.append(1, size=10)
+    story.ack(2, 1)
+    story.give(a.Rang(a.Alarm.STALL))
+    assert [store.failed for store in story.stores] == [((2, "b2"),)]
+    story.changed(i2="b3")
+    assert story.sent[story.channel(2)] == [11]
+    assert a.Alarm.STALL not in story.alarms
+
+
+def test_a_replica_that_never_answered_does_not_stop_the_writer():
+    """One that can't be reached but does not refuse either: it is given up when its backlog is full, without a wait."""
+    story = Story(limits=a.Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
+    for entry in range(11):
+        story.append(1, size=10)
+        story.ack(0, entry)
+        story.ack(1, entry)
+    assert [store.failed for store in story.stores] == [((2, "b2"),)]
+    assert len(story.batches) == 11
+    story.changed(seen=("b0", "b1", "b2"))
+    assert story.released == 10
+    assert story.machine.out == ("b2",)
+
+
+def test_settled_entries_are_not_kept_for_a_lagging_replica():
+    """Memory is bounded by the channel's backlog, not by what the machine keeps."""
+    story = Story()
+    for entry in range(50):
+        story.append(1)
+        story.ack(0, entry)
+        story.ack(1, entry)
+    assert story.machine.idle
+
+
+# Random histories.
+
+
+def naive_head(q, count, acks):
+    """The highest id such that it and all below have an ack quorum of their write set: entry by entry."""
+    head = -1
+    while head + 1 < count and sum(index in acks.get(head + 1, ()) for index in q.write_set(head + 1)) >= q.ack:
+        head += 1
+    return head
+
+
+SHAPES = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 3, 3), (3, 2, 2), (3, 2, 1), (4, 2, 2), (5, 3, 2), (5, 5, 3), (6, 4, 3)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_random_answers_in_any_order_against_the_naive_twin(shape):
+    """Without failures the head is, after every input, what counting entry by entry says."""
+    for seed in range(40):
+        random = Random(f"{shape}{seed}")
+        in_order = random.random()
+        story = Story(shape)
+        acks, waiting, count = {}, {}, 0
+        for _ in range(60):
+            if random.random() < 0.3 and count < 60:
+                size = random.randint(1, 6)
+                story.append(size)
+                for entry in range(count, count + size):
+                    for index in story.q.write_set(entry):
+                        waiting.setdefault(index, []).append(entry)
+                count += size
+                continue
+            index = random.choice(sorted(waiting)) if waiting else 0
+            ids = waiting.get(index)
+            if not ids:
+                continue
+            at = 0 if random.random() < in_order else random.randrange(len(ids))
+            taken = [ids.pop(at)]
+            while at < len(ids) and ids[at] == taken[-1] + 1 and random.random() < 0.7:
+                taken.append(ids.pop(at))
+            for entry in taken:
+                acks.setdefault(entry, set()).add(index)
+            story.ack(index, taken[0], taken[-1])
+            assert story.machine.head == naive_head(story.q, count, acks), (shape, seed)
+            assert story.released == story.machine.head
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("advanced", [False, True])
+def test_random_histories_with_failures(shape, advanced):
+    """
+    Nothing is released that is not stored on an ack quorum of its current write set; and once failures stop and every answer
+    comes, everything is released.
+    """
+    for seed in range(400):
+        RandomHistory(shape, advanced, Random(f"{shape}{advanced}{seed}")).run()
+
+
+class RandomHistory:
+    """One random life of a writer; bookies store what they get and answer in any order."""
+
+    def __init__(self, shape, advanced, random):
+        self.random = random
+        self.story = Story(shape, advanced=advanced, limits=a.Limits(window_entries_max=25, batch_entries_max=4, replica_backlog_bytes_max=600))
+        self.advanced = advanced
+        self.free = list(range(40))
+        self.stored = {}  # bookie -> acknowledged ids
+        self.answers = {}  # channel -> ids without an answer
+        self.spare = shape[0]
+        self.spares_left = random.randint(0, 4)
+        self.checked = -1
+
+    def give(self, effects):
+        story = self.story
+        for channel, ids in story.sent.items():
+            seen = self.answers.setdefault(channel, (set(), []))
+            for entry in ids:
+                if entry not in seen[0]:
+                    seen[0].add(entry)
+                    seen[1].append(entry)
+        bookies = story.machine.bookies
+        for entry in range(self.checked + 1, story.released + 1):
+            holders = [index for index in story.q.write_set(entry) if entry in self.stored.get(bookies[index], ())]
+            assert len(holders) >= story.q.ack, f"entry {entry} was released with {holders}"
+        self.checked = story.released
+        return effects
+
+    def run(self):
+        steps = [self.append, self.answer, self.answer, self.answer, self.lose, self.refuse, self.finish_change, self.seen, self.ring]
+        for _ in range(self.random.randint(20, 90)):
+            self.random.choice(steps)()
+            if self.story.machine.state not in (S.OPEN, S.CHANGING):
+                break
+        self.settle()
+
+    def append(self):
+        count = self.random.randint(1, 6)
+        if self.advanced:
+            at = min(len(self.free) - 1, self.random.randint(0, 2))
+            if at >= 0:
+                self.give(self.story.append(1, first=self.free.pop(at)))
+        else:
+            self.give(self.story.append(count))
+
+    def answer(self):
+        open_channels = [channel for channel in self.story.open if self.answers.get(channel, ((), ()))[1]]
+        if not open_channels:
+            return
+        channel = self.random.choice(sorted(open_channels))
+        ids = self.answers[channel][1]
+        at = 0 if self.random.random() < 0.8 else self.random.randrange(len(ids))
+        self.stored.setdefault(self.story.open[channel][1], set()).add(ids[at])
+        self.give(self.story.give(a.Acked(channel, ids.pop(at), 1)))
+
+    def lose(self):
+        if self.story.open and self.random.random() < 0.3:
+            channel = self.random.choice(sorted(self.story.open))
+            self.give(self.story.give(a.ChannelLost(channel, LOST, "lost")))
+
+    def refuse(self):
+        open_channels = [channel for channel in self.story.open if self.answers.get(channel, ((), ()))[1]]
+        if open_channels and self.random.random() < 0.3:
+            channel = self.random.choice(sorted(open_channels))
+            self.give(self.story.give(a.AddRefused(channel, self.random.choice(self.answers[channel][1]), 1, self.random.choice((READ_ONLY, -12)))))
+
+    def finish_change(self):
+        if not self.story.changing:
+            return
+        replaced = {}
+        for index, _bookie in self.story.stores[-1].failed:
+            if self.spares_left:
+                self.spares_left -= 1
+                replaced[f"i{index}"] = f"b{self.spare}"
+                self.spare += 1
+        self.give(self.story.changed(shortage="none left", seen=self.story.machine.bookies, **replaced))
+
+    def seen(self):
+        if self.story.watching:
+            here = set(self.story.machine.bookies)
+            self.give(self.story.give(a.BookiesSeen(frozenset(here - set(self.story.machine.out)))))
+            self.give(self.story.give(a.BookiesSeen(frozenset(here))))
+
+    def ring(self):
+        for alarm in list(self.story.alarms):
+            del self.story.alarms[alarm]
+            self.give(self.story.give(a.Rang(alarm)))
+
+    def settle(self):
+        """No more failures; whoever is out stays out."""
+        if self.advanced:
+            while self.free and self.free[0] < self.story.machine.pushed:
+                self.give(self.story.append(1, first=self.free.pop(0)))
+        for _ in range(5000):
+            machine = self.story.machine
+            if machine.state not in (S.OPEN, S.CHANGING):
+                assert self.story.failed
+                return
+            self.finish_change()
+            self.answer()
+            if not self.story.changing and not any(self.answers.get(channel, ((), ()))[1] for channel in self.story.open):
+                if not machine.crowded or not self.story.alarms:
+                    break
+                self.ring()  # a bookie's backlog holds up the writer until the clock says so
+        assert self.story.released == machine.pushed, (self.story.released, machine.pushed, machine.state)
+        self.check_copies()
+
+    def check_copies(self):
+        """Every replica that lives has every entry of its index that was not settled before it came."""
+        machine = self.story.machine
+        for channel, (index, bookie) in self.story.open.items():
+            first = min(self.story.sent[channel], default=None)
+            if first is None:
+                continue
+            missing = [entry for entry in self.story.q.entries_of(index, first, machine.pushed) if entry not in self.stored.get(bookie, ())]
+            assert not missing, f"{bookie} lacks {missing}"
+
+
+# Fault domains (enforceMinNumFaultDomainsForWrite).
+
+RACKS = {"b0": "/r1", "b1": "/r1", "b2": "/r2", "b3": "/r2", "b4": "/r1"}
+APART = Domains(RACKS.__getitem__, 2)
+
+
+@pytest.mark.parametrize("advanced", [False, True])
+def test_copies_in_one_rack_are_no_quorum(advanced):
+    """Two of two are needed, in two racks: entries wait for the copy elsewhere, then go together."""
+    story = Story(domains=APART, advanced=advanced)
+    story.append(3, first=0 if advanced else None)
+    story.ack(0, 0, 2)
+    story.ack(1, 0, 2)
+    assert story.released == -1
+    story.ack(2, 1)
+    assert story.released == -1
+    story.ack(2, 0)
+    assert story.released == 1
+    story.ack(2, 2)
+    assert story.released == 2
+
+
+def test_the_last_bookie_of_a_rack_is_not_gone_on_without():
+    """An ack quorum lives, but in one rack: without a spare elsewhere the writer ends and says why; with one it goes on."""
+    for spare, ends in (("b4", True), ("b3", False)):
+        story = Story(domains=APART)
+        story.append(1)
+        for index in range(3):
+            story.ack(index, 0)
+        story.append(1)
+        story.lose(2)
+        assert story.stores[-1].must, "even a suspect will do"
+        effects = story.changed(i2=spare)
+        assert (story.machine.state is S.CLOSING) == ends
+        if ends:
+            (failure,) = [effect for effect in effects if isinstance(effect, a.FailPending)]
+            assert failure.code == NOT_ENOUGH
+            assert "of b0, b1, b4 some write set lies in fewer than 2 racks" in failure.reason
+    story = Story(domains=APART)
+    story.append(1)
+    story.ack(0, 0)
+    story.lose(1)
+    story.changed("no spare")
+    assert story.machine.state is S.OPEN, "the others lie in two racks"
+    story.ack(2, 0)
+    assert story.released == 0

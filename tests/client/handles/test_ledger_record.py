@@ -1,0 +1,91 @@
+"""The one loop that changes a ledger's metadata: conflicts, intents that went stale, errors."""
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.metadata.ledger import LedgerState
+from quire.metadata.memory.store import Fault
+from quire.metadata.store import Versioned
+from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
+from tests.client.fakes.cluster import FakeCluster
+
+
+def a_ledger():
+    cluster = FakeCluster(6)
+    ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
+    return cluster, LedgerRecord(cluster.store, ledger, cluster.shared.ledgers[ledger])
+
+
+def edit(cluster, record, needs, change):
+    return cluster.succeed(Deferred.fromCoroutine(record.edit(needs, change)))
+
+
+def is_open(metadata):
+    return metadata.state is LedgerState.OPEN
+
+
+def test_an_edit_is_stored_and_known():
+    cluster, record = a_ledger()
+    after = edit(cluster, record, is_open, lambda metadata: metadata.recovering())
+    assert after.state is LedgerState.IN_RECOVERY
+    assert record.current == cluster.shared.ledgers[record.ledger]
+
+
+def test_what_is_not_needed_is_not_written():
+    cluster, record = a_ledger()
+    assert edit(cluster, record, lambda _metadata: False, lambda metadata: metadata.recovering()).state is LedgerState.OPEN
+    assert cluster.writes == []
+
+
+def test_a_conflict_is_merged_when_the_edit_is_still_wanted():
+    cluster, record = a_ledger()
+    current = cluster.shared.ledgers[record.ledger]
+    cluster.succeed(cluster.store.write_ledger(record.ledger, current.value.replace_bookies(0, ["b0", "b1", "b5"]), current.version))
+    after = edit(cluster, record, is_open, lambda metadata: metadata.with_ensemble(7, ["b0", "b1", "b3"]))
+    assert [fragment.bookies for fragment in after.fragments] == [("b0", "b1", "b5"), ("b0", "b1", "b3")]
+
+
+def test_a_conflict_makes_a_stale_intent_stop():
+    """S17: somebody closed it meanwhile; the edit sees that and writes nothing."""
+    cluster, record = a_ledger()
+    current = cluster.shared.ledgers[record.ledger]
+    cluster.succeed(cluster.store.write_ledger(record.ledger, current.value.closed(3, 30), current.version))
+    after = edit(cluster, record, is_open, lambda metadata: metadata.with_ensemble(7, ["b0", "b1", "b3"]))
+    assert after.is_closed
+    assert record.metadata.last_entry == 3
+
+
+def test_a_success_whose_answer_was_lost_is_not_done_twice():
+    cluster, record = a_ledger()
+    lost = {"once": True}
+
+    def fault(name, _given):
+        if name == "write_ledger" and lost.pop("once", False):
+            from quire.protocol.errors import MetadataVersion
+
+            return Fault(error=MetadataVersion("the retry met our own write"), applied=True)
+        return None
+
+    cluster.store_fault = fault
+    edit(cluster, record, is_open, lambda metadata: metadata.recovering())
+    assert len(cluster.writes) == 1
+
+
+def test_errors_pass_through():
+    cluster, record = a_ledger()
+    cluster.store_fault = lambda name, _given: Fault(error=MetaStore("down")) if name == "write_ledger" else None
+    with pytest.raises(MetaStore):
+        edit(cluster, record, is_open, lambda metadata: metadata.recovering())
+    cluster.store_fault = lambda _name, _given: None
+    cluster.succeed(cluster.store.delete_ledger(record.ledger))
+    with pytest.raises(NoSuchLedgerExistsOnMetadataServer):
+        edit(cluster, record, is_open, lambda metadata: metadata.recovering())
+
+
+def test_older_news_are_not_taken():
+    _cluster, record = a_ledger()
+    current = record.current
+    assert not record.learn(Versioned(current.value.recovering(), current.version))
+    assert record.learn(Versioned(current.value.recovering(), current.version + 1))
+    assert record.metadata.state is LedgerState.IN_RECOVERY

@@ -1,0 +1,112 @@
+"""Choosing bookies: who is excluded, who is picked last, what a shortage says."""
+
+from random import Random
+
+import pytest
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+
+from quire.client.core.append.messages import StoreEnsemble
+from quire.client.placement.choice import SUSPECT_SECONDS_MAX, Spares
+from quire.client.placement.policy import RandomPlacement
+from quire.metadata.store import BookieList, ServiceInfo
+from quire.protocol.errors import MetaStore, NotEnoughBookies
+
+INFO = ServiceInfo.of("127.0.0.1", 1)
+
+
+class Store:
+    def __init__(self, *names):
+        self.names = names
+        self.heard = None  # whom the handle knows, if not all
+        self.asked = 0
+        self.down = False
+
+    def known_bookies(self):
+        return self.bookies() if self.heard is None else succeed(BookieList(dict.fromkeys(self.heard, INFO), {}))
+
+    def bookies(self):
+        self.asked += 1
+        if self.down:
+            return fail(MetaStore("the store is down"))
+        return succeed(BookieList(dict.fromkeys(self.names, INFO), {"r0": INFO}))
+
+
+def spares(*names):
+    store, clock = Store(*names), Clock()
+    return Spares(clock, store, RandomPlacement(Random(1))), store, clock
+
+
+def result(story):
+    outcome = []
+    Deferred.fromCoroutine(story).addBoth(outcome.append)
+    value = outcome[0]
+    if hasattr(value, "raiseException"):
+        value.raiseException()
+    return value
+
+
+def wanted(*failed, must=False, bookies=("a", "b", "c")):
+    return StoreEnsemble(0, tuple((bookies.index(name), name) for name in failed), bookies, must)
+
+
+def test_an_ensemble_is_of_writable_bookies():
+    chosen, _store, _clock = spares("a", "b", "c", "d")
+    assert set(result(chosen.ensemble(4))) == {"a", "b", "c", "d"}
+    with pytest.raises(NotEnoughBookies):
+        result(chosen.ensemble(5))
+
+
+def test_a_replacement_is_neither_in_the_ensemble_nor_failed():
+    chosen, _store, _clock = spares("a", "b", "c", "d", "e")
+    picked = result(chosen.replace(wanted("a", "b")))
+    assert set(picked.bookies) == {"c", "d", "e"}
+    assert picked.bookies[2] == "c"
+    assert picked.shortage == ""
+    assert picked.seen == {"a", "b", "c", "d", "e"}
+
+
+def test_as_many_as_there_are_spares_are_replaced():
+    chosen, _store, _clock = spares("b", "c", "d")
+    picked = result(chosen.replace(wanted("a", "b", must=True)))
+    assert picked.bookies == ("d", "b", "c")
+    assert "all that are writable are in the ensemble or failed lately: b, c, d" in picked.shortage
+
+
+def test_a_suspect_is_picked_only_when_there_must_be_one():
+    chosen, _store, _clock = spares("b", "c", "d")
+    chosen.suspect("d")
+    assert result(chosen.replace(wanted("a"))).bookies == ("a", "b", "c")
+    assert result(chosen.replace(wanted("a", must=True))).bookies == ("d", "b", "c")
+
+
+def test_suspicion_ends_with_time_or_when_the_bookie_left():
+    chosen, store, clock = spares("b", "c", "d")
+    chosen.suspect("d")
+    clock.advance(SUSPECT_SECONDS_MAX + 1)
+    assert chosen.suspects(store.names) == []
+    chosen.suspect("d")
+    assert chosen.suspects(["b", "c"]) == []
+    assert chosen.suspects(["b", "c", "d"]) == []
+
+
+def test_a_store_that_is_down_is_a_shortage():
+    chosen, store, _clock = spares("b", "c", "d")
+    store.down = True
+    picked = result(chosen.replace(wanted("a")))
+    assert picked.bookies == ("a", "b", "c")
+    assert "the store is down" in picked.shortage
+    with pytest.raises(MetaStore):
+        result(chosen.ensemble(3))
+
+
+def test_the_store_is_asked_only_where_too_few_are_known():
+    """Who has come since is found then; otherwise choosing costs the store nothing."""
+    chosen, store, _clock = spares("a", "b", "c", "d")
+    store.heard = ("a", "b", "c")
+    assert set(result(chosen.ensemble(3))) == {"a", "b", "c"}
+    assert store.asked == 0
+    assert set(result(chosen.ensemble(4))) == {"a", "b", "c", "d"}
+    assert store.asked == 1
+    assert result(chosen.replace(wanted("a"))).bookies == ("d", "b", "c")
+    assert store.asked == 2

@@ -1,0 +1,762 @@
+"""What only ZooKeeper has: the reference's znodes to the byte, layouts, and operations whose answers are lost."""
+
+import json
+import os
+import signal
+import threading
+from dataclasses import replace
+from inspect import iscoroutine
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import KazooState
+from twisted.internet.defer import Deferred, DeferredList, gatherResults, succeed
+from twisted.internet.threads import deferToThread
+
+from quire.client.api import Client
+from quire.client.core.append.messages import StoreEnsemble
+from quire.conf.client import ClientOptions
+from quire.metadata.formats import ledger_codec, service_info
+from quire.metadata.ledger import LedgerState
+from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster, pause
+from quire.metadata.uri import open_store
+from quire.metadata.zk.session import SessionOver
+from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
+from quire.tools.local_cluster.zookeeper import ZooKeeper
+from tests.metadata.made import BOOKIES, ledger
+from tests.metadata.proxy import Proxy
+from tests.metadata.sleeper import Sleeper
+from tests.metadata.stories import Heard, failing
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+HERE = ServiceInfo.of("127.0.0.1", 3181)
+OTHERS = ("bk1:3181", "bk4:3181", "bk3:3181")
+
+
+@pytest.fixture
+def raw(zookeeper):
+    """A plain client, to see and to make znodes behind the store's back."""
+    client = KazooClient(zookeeper.address)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def tree(client, path) -> dict:
+    """path -> (data, is ephemeral, version, ACL) of everything at and below a znode."""
+    data, stat = client.get(path)
+    acls, _ = client.get_acls(path)
+    found = {path: (data, stat.ephemeralOwner != 0, stat.version, [f"{acl.id.scheme}:{acl.id.id}:{acl.perms}" for acl in acls])}
+    for name in client.get_children(path):
+        found |= tree(client, f"{path}/{name}")
+    return found
+
+
+def root_of(uri) -> str:
+    return "/" + uri.partition("://")[2].partition("/")[2]
+
+
+# -- the reference's bytes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rocksdb", "sorted"])
+def test_a_live_cluster_is_reproduced(zookeeper_place, raw, name):
+    """
+    init, three bookies with cookies, five ledgers of which four are closed: the tree that Apache BookKeeper left, path by
+    path: data, kind, version and ACL.  Only its instance id, which is random, is put in its place first.
+    """
+    rows = [json.loads(line) for line in (VECTORS / f"{name}_znodes_running.jsonl").read_text().splitlines()]
+    wanted = {
+        row["path"].removeprefix("/ledgers"): (bytes.fromhex(row["data"]), row["ephemeral"], row["version"], row["acl"])
+        for row in rows
+        if row["path"].startswith("/ledgers")
+    }
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        store = await zookeeper_place.open()
+        instance = await store.init_cluster()
+        for path, (data, ephemeral, version, _) in sorted(wanted.items()):
+            bookie = path.rpartition("/")[2]
+            if ephemeral:
+                host, port = bookie.split(":")
+                await store.register_bookie(bookie, ServiceInfo.of(host, int(port)))
+            elif path.startswith("/cookies/"):
+                await store.write_cookie(bookie, data, NEW)
+            elif path.startswith("/00/0000/L"):
+                value = ledger_codec.decode(data)
+                opened = replace(value, state=LedgerState.OPEN, last_entry=-1, length=0)
+                made = await store.create_ledger(await store.new_ledger_id(), opened)
+                if value.is_closed:
+                    closed = await store.write_ledger(int(path[-4:]), made.value.closed(value.last_entry, value.length), made.version)
+                    assert closed.version == version
+        # The node of the last id is removed without waiting; a listing of its directory comes after that.
+        found = {path.removeprefix(root): node for path, node in (await deferToThread(tree, raw, root)).items()}
+        assert found["/INSTANCEID"][0] == instance.encode()
+        assert len(wanted["/INSTANCEID"][0]) == 36
+        found["/INSTANCEID"] = wanted["/INSTANCEID"]
+        assert found == wanted
+
+    run(story)
+
+
+def test_what_the_reference_wrote_is_read(zookeeper_place, raw):
+    """The captured tree put into a ZooKeeper as it is: cluster, bookies, cookies, ledgers and their pages are read from it."""
+    rows = [json.loads(line) for line in (VECTORS / "sorted_znodes_running.jsonl").read_text().splitlines()]
+    root = root_of(zookeeper_place.uri)
+
+    def put():
+        raw.ensure_path(root.rpartition("/")[0])
+        for row in rows:
+            if row["path"].startswith("/ledgers"):
+                raw.create(root + row["path"].removeprefix("/ledgers"), bytes.fromhex(row["data"]), ephemeral=row["ephemeral"])
+
+    async def story():
+        await deferToThread(put)
+        store = await zookeeper_place.open()
+        instance = next(row["text"] for row in rows if row["path"].endswith("INSTANCEID"))
+        assert (await store.cluster()).instance_id == instance
+        listed = await store.bookies()
+        assert {f"{host}:{port}" for host, port in (info.bookie_address() for info in listed.writable.values())} == set(listed.writable)
+        assert await store.cookies() == sorted(listed.writable)
+        assert instance.encode() in (await store.read_cookie(next(iter(listed.writable)))).value
+        ids = await store.ledger_ids()
+        assert ids == [0, 1, 2, 3, 4]
+        found = [(await store.read_ledger(each)).value for each in ids]
+        assert [each.is_closed for each in found] == [True] * 4 + [False]
+        assert all(each.bookies() <= set(listed.writable) for each in found)
+
+    run(story)
+
+
+def test_old_bookies_announce_nothing(zookeeper_place, raw):
+    """Empty registration data gives the address in the id; junk is listed, but has no address."""
+
+    async def story():
+        store = await zookeeper_place.ready()
+        root = root_of(zookeeper_place.uri)
+        await deferToThread(raw.create, f"{root}/available/10.0.0.1:3181", b"", ephemeral=True)
+        await deferToThread(raw.create, f"{root}/available/broken:1", b"\xff\xff", ephemeral=True)
+        listed = await store.bookies()
+        assert listed.writable["10.0.0.1:3181"].bookie_address() == ("10.0.0.1", 3181)
+        assert listed.writable["broken:1"] == service_info.UNKNOWN
+        assert listed.read_only == {}
+
+    run(story)
+
+
+# -- layouts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scheme", "path"), [("zk+flat", "L0000012345"), ("zk+hierarchical", "00/0001/L2345"), ("zk+longhierarchical", "000/0000/0000/0001/L2345")]
+)
+def test_layouts(zookeeper_place, raw, scheme, path):
+    """The scheme decides the LAYOUT of a new cluster and where its ledgers lie; plain `zk` follows what is there."""
+    zookeeper_place.uri = zookeeper_place.uri.replace("zk", scheme, 1)
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        store = await zookeeper_place.ready()
+        assert store.uri == zookeeper_place.uri
+        first = await store.new_ledger_id()
+        assert first != await store.new_ledger_id()
+        await store.create_ledger(12345, ledger())
+        assert await deferToThread(raw.exists, f"{root}/{path}")
+        zookeeper_place.uri = zookeeper_place.uri.replace(scheme, "zk", 1)
+        plain = await zookeeper_place.open()
+        assert (await plain.cluster()).layout.endswith("Factory:1")
+        assert await plain.ledger_ids() == [12345]
+        await plain.create_ledger(7, ledger())
+        assert await plain.ledger_ids() == [7, 12345]
+        for other in {"zk+flat", "zk+hierarchical", "zk+longhierarchical"} - {scheme}:
+            zookeeper_place.uri = zookeeper_place.uri.replace("zk", other, 1)
+            error = await failing((await zookeeper_place.open()).read_ledger(7), MetaStore)
+            assert other.partition("+")[2] in str(error)
+            zookeeper_place.uri = zookeeper_place.uri.replace(other, "zk", 1)
+        await plain.delete_ledger(7)
+        await plain.delete_ledger(12345)
+        kept = {"INSTANCEID", "LAYOUT", "available", "idgen"} - ({"idgen"} if scheme == "zk+flat" else set())
+        assert {name for name in await deferToThread(raw.get_children, root) if not name.startswith("ID-")} == kept
+
+    run(story)
+
+
+def test_the_first_opener_decides_the_layout(zookeeper_place, raw):
+    """A root without LAYOUT (as `metaformat` leaves it) gets one from whoever opens it first; one without INSTANCEID is read too."""
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        await deferToThread(raw.ensure_path, f"{root}/available")
+        store = await zookeeper_place.open()
+        found = await store.cluster()
+        assert found.instance_id == ""
+        assert (
+            (await deferToThread(raw.get, f"{root}/LAYOUT"))[0] == found.layout.encode() == b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+        )
+        assert await deferToThread(raw.exists, f"{root}/available/readonly")
+
+    run(story)
+
+
+def test_an_unknown_layout_is_refused(zookeeper_place, raw):
+    """Ledgers of a layout that we don't know are neither read nor written."""
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        await deferToThread(raw.create, f"{root}/LAYOUT", b"2\norg.apache.bookkeeper.meta.MSLedgerManagerFactory:1", makepath=True)
+        store = await zookeeper_place.open()
+        for operation in (store.cluster(), store.create_ledger(1, ledger()), store.ledger_ids(), store.new_ledger_id()):
+            assert "MSLedgerManagerFactory" in str(await failing(operation, MetaStore))
+
+    run(story)
+
+
+def test_delete_prunes_only_what_is_empty(zookeeper_place, raw):
+    """The directories above a deleted ledger go when they are empty, and stay when they hold others."""
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        store = await zookeeper_place.ready()
+        for each in (0, 1, 10_000, 2**40):
+            await store.create_ledger(each, ledger())
+        await store.delete_ledger(0)
+        assert await deferToThread(raw.get_children, f"{root}/00/0000") == ["L0001"]
+        await store.delete_ledger(1)
+        assert await deferToThread(raw.get_children, f"{root}/00") == ["0001"]
+        await store.delete_ledger(10_000)
+        await store.delete_ledger(2**40)
+        assert sorted(await deferToThread(raw.get_children, root)) == ["INSTANCEID", "LAYOUT", "available"]
+
+    run(story)
+
+
+def test_a_misplaced_ledger_fails_the_listing(zookeeper_place, raw):
+    """A small id in the long form would be out of order, so the whole listing fails and names the znode."""
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        store = await zookeeper_place.ready()
+        await store.create_ledger(5, ledger())
+        await deferToThread(raw.create, f"{root}/000/0000/0000/0000/L0001", b"", makepath=True)
+        assert "/000/0000/0000/0000/L0001" in str(await failing(store.ledger_ids(), MetaStore))
+
+    run(story)
+
+
+def test_destroy_leaves_foreign_nodes_alone(zookeeper_place, raw):
+    """A child of the root that is no part of a cluster refuses the destruction; everything else goes, root included."""
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        store = await zookeeper_place.ready()
+        instance = (await store.cluster()).instance_id
+        for each in (1, 20_000, 2**33):
+            await store.create_ledger(each, ledger())
+        await store.new_ledger_id()
+        await deferToThread(raw.create, f"{root}/underreplication/ledgers", b"", makepath=True)
+        await deferToThread(raw.create, f"{root}/disableHealthCheck", b"")
+        await deferToThread(raw.create, f"{root}/mine", b"")
+        assert "mine" in str(await failing(store.destroy_cluster(instance), WrongCluster))
+        assert await store.ledger_ids() == [1, 20_000, 2**33]
+        await deferToThread(raw.delete, f"{root}/mine")
+        await store.destroy_cluster(instance)
+        assert await deferToThread(raw.exists, root) is None
+
+    run(story)
+
+
+# -- lost answers --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lossy(zookeeper, zookeeper_place):
+    """(proxy, an open handle that goes through it); the plain place stays beside it."""
+    proxy = Proxy(reactor, zookeeper.port)
+    direct = zookeeper_place.uri
+
+    async def start():
+        await proxy.start()
+        zookeeper_place.uri = direct.replace(zookeeper.address, f"127.0.0.1:{proxy.port}")
+        store = await zookeeper_place.open()
+        zookeeper_place.uri = direct
+        return store
+
+    yield proxy, run(start)
+    run(zookeeper_place.close)
+    run(proxy.stop)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
+def test_lost_answers_change_nothing(lossy, number):
+    """
+    The server did it, one answer was lost (the first of the operation, the second, …), the next try finds it done: each
+    operation answers as if nothing had happened.
+    """
+    proxy, store = lossy
+
+    async def story():
+        proxy.lose_answer(number)
+        instance = await store.init_cluster()
+        assert (await store.cluster()).instance_id == instance
+        proxy.lose_answer(number)
+        made = await store.create_ledger(1, ledger())
+        proxy.lose_answer(number)
+        written = await store.write_ledger(1, made.value.recovering(), made.version)
+        assert written.version == 1
+        proxy.lose_answer(number)
+        assert await store.read_ledger(1) == written
+        proxy.lose_answer(number)
+        assert await store.ledger_ids() == [1]
+        proxy.lose_answer(number)
+        await store.delete_ledger(1)
+        proxy.lose_answer(number)
+        assert await store.write_cookie("a:1", b"x", NEW) == 0
+        proxy.lose_answer(number)
+        assert await store.write_cookie("a:1", b"z", 0) == 1
+        proxy.lose_answer(number)
+        await store.remove_cookie("a:1", 1)
+        proxy.lose_answer(number)
+        await store.register_bookie("a:1", HERE)
+        proxy.lose_answer(number)
+        await store.register_bookie("a:1", HERE, read_only=True)
+        assert await store.bookies() == BookieList({}, {"a:1": HERE})
+        proxy.lose_answer(number)
+        await store.unregister_bookie("a:1", read_only=True)
+        proxy.lose_answer(number)
+        first = await store.new_ledger_id()
+        assert await store.new_ledger_id() != first
+        assert (await store.ledger_ids(), await store.cookies(), await store.bookies()) == ([], [], BookieList({}, {}))
+        assert proxy.lost > 0
+        proxy.lose_answer(number)
+        await store.destroy_cluster(instance)
+        await failing(store.cluster(), NoCluster)
+
+    run(story)
+
+
+def test_a_lost_answer_never_hides_a_real_conflict(lossy, zookeeper_place):
+    """When the second try finds what another has written, it is told so: no foreign ledger or version is taken for its own."""
+    proxy, store = lossy
+
+    async def story():
+        other = await zookeeper_place.ready()
+        made = await other.create_ledger(1, ledger())
+        proxy.lose_answer()
+        await failing(store.create_ledger(1, ledger()), LedgerExist)
+        await other.write_ledger(1, made.value.with_ensemble(3, OTHERS), made.version)
+        proxy.lose_answer()
+        await failing(store.write_ledger(1, made.value.recovering(), made.version), MetadataVersion)
+        proxy.lose_answer()
+        await failing(store.init_cluster(), ClusterExists)
+
+    run(story)
+
+
+def test_watches_survive_lost_connections(lossy, zookeeper_place):
+    """kazoo forgets its watches with the connection; what changed meanwhile is told after the return, and later changes too."""
+    proxy, store = lossy
+
+    async def story():
+        other = await zookeeper_place.ready()
+        made = await other.create_ledger(1, ledger())
+        ledgers, bookies, lost = Heard(), Heard(), Heard()
+        store.on_session_lost(lost)
+        store.watch_ledger(1, ledgers)
+        store.watch_bookies(bookies)
+        await ledgers.until(lambda seen: seen == made)
+        await bookies.until(lambda seen: seen == BookieList({}, {}))
+        for round_ in range(1, 4):
+            proxy.refusing = True
+            proxy.drop()
+            made = await other.write_ledger(1, made.value.with_ensemble(round_, BOOKIES), made.version)
+            await other.register_bookie(f"a:{round_}", HERE)
+            proxy.refusing = False
+            await ledgers.until(lambda seen, made=made: seen == made)
+            await bookies.until(lambda seen, round_=round_: len(seen.writable) == round_)
+        await other.delete_ledger(1)
+        await ledgers.until(lambda seen: seen is None)
+        await other.unregister_bookie("a:1")
+        await bookies.until(lambda seen: len(seen.writable) == 2)
+        assert lost.all == []
+
+    run(story)
+
+
+def test_a_registration_survives_a_lost_connection(lossy, zookeeper_place):
+    """A connection that comes back within the session timeout loses nothing."""
+    proxy, store = lossy
+
+    async def story():
+        other = await zookeeper_place.ready()
+        await store.register_bookie("a:1", HERE)
+        proxy.drop()
+        await store.register_bookie("a:1", HERE, read_only=True)
+        assert await other.bookies() == BookieList({}, {"a:1": HERE})
+
+    run(story)
+
+
+# -- sessions ------------------------------------------------------------------------------------------------------
+
+
+def is_new_session(args) -> bool:
+    """Whether that is kazoo's news of a connection."""
+    return args[:1] == (KazooState.CONNECTED,)
+
+
+@pytest.mark.parametrize("told", ["nothing", "that the connection is lost"])
+def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, told):
+    """
+    A bookie and a repair sleep past their session, others take their places, and they wake up to leave: before they hear of anything, or while they wait for
+    the connection, which kazoo has again by then.  What they send is for their old session.  Who asks to be told of its end is, before anybody goes on.
+    """
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        sleeper, happened = Sleeper(reactor), []
+        other = await zookeeper_place.ready()
+        store = await open_store(sleeper, zookeeper_place.uri)
+        zookeeper_place.opened.append(store)
+        store.on_session_lost(lambda: happened.append("lost"))
+        await store.register_bookie("a:1", HERE)
+        release = await store.lock_repair(7)
+        old = store.session.id
+        sleeper.asleep = True
+        await zookeeper_place.expire(store)
+        await other.register_bookie("a:1", ServiceInfo.of("127.0.0.1", 3182))
+        assert await other.lock_repair(7) is not None
+        await sleeper.until(is_new_session, Deferred())
+        waiting = succeed(None)
+        if told != "nothing":
+            sleeper.wake(before=is_new_session)
+            waiting = Deferred.fromCoroutine(store.session.start()).addCallback(lambda _: happened.append("goes on"))
+        leaving = [
+            failing(store.session.delete(f"{root}/available/a:1", session=old), SessionOver),
+            failing(store.session.delete(f"{root}/underreplication/locks/urL0000000007", session=old), SessionOver),
+            failing(store.unregister_bookie("a:1"), NotRegistered),
+        ]
+        released = release()
+        leaving = [Deferred.fromCoroutine(each) for each in leaving]
+        leaving += [store.session.exists("/"), released]  # its answer is behind whatever went out
+        if told == "nothing":
+            await sleeper.until(lambda args: args and getattr(args[0], "value", None), Deferred())
+        sleeper.wake()
+        await gatherResults([*leaving, waiting])
+        assert happened == (["lost"] if told == "nothing" else ["lost", "goes on"])
+        assert (await other.bookies()).writable["a:1"].bookie_address()[1] == 3182
+        assert await store.lock_repair(7) is None
+
+    run(story)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, number):
+    """The answer of a leave is lost and the session with it; another process has the id and the lock when it is tried again."""
+    proxy, store = lossy
+
+    async def story():
+        other = await zookeeper_place.ready()
+        await store.register_bookie("a:1", HERE)
+        release = await store.lock_repair(7)
+        client_id = store.session.client_id
+        proxy.lose_answer(number)
+        leaving, released = store.unregister_bookie("a:1"), release()
+        while not proxy.lost:
+            await pause(reactor, 0.01)
+        proxy.refusing = True
+        proxy.drop()
+        ending = KazooClient(zookeeper_place.uri.split("/")[2], client_id=client_id)
+        await deferToThread(ending.start)
+        await deferToThread(ending.stop)
+        await deferToThread(ending.close)
+        await other.register_bookie("a:1", HERE)
+        assert await other.lock_repair(7) is not None
+        proxy.refusing = False
+        outcome = (await DeferredList([leaving, released], consumeErrors=True))[0]
+        assert outcome[0] or outcome[1].check(NotRegistered)
+        assert list((await other.bookies()).writable) == ["a:1"]
+        assert await store.lock_repair(7) is None
+
+    run(story)
+
+
+def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tmp_path):
+    """A timeout below two ticks is two ticks to the server, which counts them by the tick: a bookie that was killed is back at the first try."""
+
+    async def story():
+        server = await deferToThread(ZooKeeper, tmp_path, tick_ms=1000)
+        proxy = Proxy(reactor, server.port)
+        await proxy.start()
+        try:
+            killed = await open_store(reactor, server.uri.replace(server.address, f"127.0.0.1:{proxy.port}"), session_timeout_ms=1000)
+            again = await open_store(reactor, server.uri, session_timeout_ms=1000)
+            await again.init_cluster()
+            await killed.register_bookie("a:1", HERE)
+            proxy.refusing = True
+            proxy.drop()
+            await again.register_bookie("a:1", HERE)
+            assert again.session.granted_s == 2.0
+            await again.close()
+            await killed.close()
+        finally:
+            await proxy.stop()
+            await deferToThread(server.stop)
+
+    run(story, timeout=60)
+
+
+def test_all_who_choose_bookies_hear_in_time_that_the_store_is_away(lossy, zookeeper_place):
+    """They share one reading, and its failure, instead of waiting for one after the other; the store is back for all of them too."""
+    proxy, _ = lossy
+    direct = zookeeper_place.uri
+
+    async def story():
+        other = await zookeeper_place.ready()
+        zookeeper_place.uri = f"zk://127.0.0.1:{proxy.port}/{direct.split('/', 3)[3]}"
+        store = await zookeeper_place.open(session_timeout_ms=1000)
+        await other.register_bookie("a:1", HERE)
+        assert list((await store.known_bookies()).writable) == ["a:1"]
+        proxy.refusing = True
+        proxy.drop()
+
+        async def asked(times):
+            outcomes = await DeferredList([store.known_bookies() for _ in range(times)], consumeErrors=True)
+            assert all(success or value.check(MetaStore) for success, value in outcomes)
+            return {success for success, _ in outcomes}
+
+        while True in await asked(1):  # as long as the loss is not heard of
+            await pause(reactor, 0.01)
+        began = reactor.seconds()
+        assert await asked(20) == {False}
+        assert reactor.seconds() - began < 5
+        proxy.refusing = False
+        while False in await asked(20):
+            await pause(reactor, 0.01)
+
+    run(story)
+
+
+# -- what it costs -------------------------------------------------------------------------------------------------
+
+
+async def answered(proxy, store, *operations) -> list[int]:
+    """How many answers the server gave for each of them."""
+    counts = []
+    for operation in operations:
+        before = proxy.answers
+        outcome = operation()
+        await (Deferred.fromCoroutine(outcome) if iscoroutine(outcome) else outcome)
+        await store.session.sync("/")  # behind whatever else was asked for
+        counts.append(proxy.answers - before - 1)
+    return counts
+
+
+def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
+    """
+    With 3 and with 40 ledgers followed and bookies registered, as many requests: to make, open and close a ledger, to replace a bookie, to begin and to end a
+    watch, and for a change of a ledger that is watched.  However often one was watched, its change is told to us once.
+    """
+    proxy, plain = lossy
+    sleeper = Sleeper(reactor)
+
+    async def story():
+        other = await zookeeper_place.ready()
+        store = await open_store(sleeper, plain.uri)
+        zookeeper_place.opened.append(store)
+        client = Client(reactor, store, ClientOptions())
+        sizes, costs, hops = (3, 40), [], []
+        made = 0
+        for size in sizes:
+            while made < size:
+                await other.register_bookie(f"b:{made}", HERE)
+                await other.create_ledger(1000 + made, ledger())
+                heard = Heard()
+                store.watch_ledger(1000 + made, heard)
+                await heard.until(lambda _: True)
+                made += 1
+            await client.spares.available()
+            heard = Heard()
+            store.watch_ledger(1000, heard)
+            await heard.until(lambda _: True)
+            self_made, watches = [], []
+            await store.create_ledger(await store.new_ledger_id(), ledger())  # and the directories above
+
+            async def create(self_made=self_made):
+                self_made.append(await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2))
+
+            async def change(heard=heard):
+                found = await other.read_ledger(1000)
+                written = await other.write_ledger(1000, found.value.with_ensemble(found.value.last_fragment.first + 1, OTHERS), found.version)
+                await heard.until(lambda seen: seen == written)
+
+            async def watch(watches=watches):
+                heard = Heard()
+                watches.append(store.watch_ledger(2000, heard))
+                await heard.until(lambda _: True)
+
+            await other.create_ledger(2000, ledger())
+            costs.append(
+                await answered(
+                    proxy,
+                    store,
+                    create,
+                    lambda self_made=self_made: self_made[0].close(),
+                    lambda self_made=self_made: client.open_ledger(self_made[0].id),
+                    lambda: Deferred.fromCoroutine(client.spares.replace(StoreEnsemble(0, ((0, "b:0"),), ("b:0", "b:1"), must=True))),
+                    watch,
+                    lambda watches=watches: succeed(watches[0].cancel()),
+                    change,
+                )
+            )
+            for _ in range(20):
+                await watch()
+                watches.pop().cancel()
+            heard = Heard()
+            store.watch_ledger(2000, heard)
+            made_last = await heard.until(lambda _: True)
+            before = sleeper.hops
+            written = await other.write_ledger(2000, made_last.value.recovering(), made_last.version)
+            await heard.until(lambda seen, written=written: seen == written)
+            hops.append(sleeper.hops - before)
+            await other.delete_ledger(2000)
+        assert costs[0] == costs[1]
+        assert costs[1][3:] == [0, 1, 0, 1]
+        assert hops == [2, 2], "the event and the answer"
+        await client.close()
+
+    run(story, timeout=60)
+
+
+# -- a store that is down ------------------------------------------------------------------------------------------
+
+
+def test_nobody_there(tmp_path):
+    """Opening a store at which nobody listens fails within the session timeout and names the address."""
+
+    async def story():
+        began = reactor.seconds()
+        error = await failing(open_store(reactor, "zk://127.0.0.1:1/ledgers", session_timeout_ms=500), MetaStore)
+        assert "127.0.0.1:1" in str(error)
+        assert 0.4 < reactor.seconds() - began < 15
+
+    run(story)
+
+
+def test_a_server_that_goes_and_comes_back(tmp_path):
+    """While it is down every operation fails in time with the address; when it is back they work, and the watches go on."""
+    server = ZooKeeper(tmp_path, tick_ms=250)
+
+    async def story():
+        store = await open_store(reactor, server.uri, session_timeout_ms=1500)
+        await store.init_cluster()
+        made = await store.create_ledger(1, ledger())
+        heard = Heard()
+        store.watch_ledger(1, heard)
+        await heard.until(lambda seen: seen == made)
+        await deferToThread(server.stop)
+        began = reactor.seconds()
+        for operation in [store.cluster(), store.read_ledger(1), store.bookies(), store.new_ledger_id(), store.register_bookie("a:1", HERE)]:
+            assert server.address in str(await failing(operation, MetaStore))
+        assert reactor.seconds() - began < 30
+        again = await deferToThread(lambda: ZooKeeper(tmp_path, server.port, tick_ms=250))
+        try:
+            assert await store.read_ledger(1) == made
+            written = await store.write_ledger(1, made.value.recovering(), made.version)
+            await heard.until(lambda seen: seen == written)
+            await store.close()
+        finally:
+            await deferToThread(again.stop)
+
+    try:
+        run(story, timeout=60)
+    finally:
+        server.stop()
+
+
+def test_a_server_that_hangs(tmp_path):
+    """A server that takes connections and says nothing is as bad as none: an error in time; when it goes on, so do we."""
+    server = ZooKeeper(tmp_path, tick_ms=250)
+
+    async def story():
+        store = await open_store(reactor, server.uri, session_timeout_ms=1000)
+        await store.init_cluster()
+        os.kill(server.pid, signal.SIGSTOP)
+        began = reactor.seconds()
+        operations = [store.cluster(), store.read_ledger(1), store.bookies()]
+        operations.append(open_store(reactor, server.uri, session_timeout_ms=1000))
+        for operation in operations:
+            assert server.address in str(await failing(operation, MetaStore))
+        assert reactor.seconds() - began < 20
+        os.kill(server.pid, signal.SIGCONT)
+        assert await store.ledger_ids() == []
+        await store.close()
+
+    try:
+        run(story)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+        server.stop()
+
+
+def test_threads_end_with_the_store(zookeeper_place):
+    """After close() none of kazoo's threads is left; nor after an open that failed."""
+
+    async def story():
+        before = set(threading.enumerate())
+        store = await zookeeper_place.ready()
+        assert set(threading.enumerate()) > before
+        await store.close()
+        assert {thread for thread in set(threading.enumerate()) - before if thread.is_alive()} == set()
+
+    run(story)
+
+
+def test_a_cluster_that_is_destroyed_under_a_handle(zookeeper_place):
+    """A handle that knew the cluster says that there is none, instead of making stray znodes."""
+
+    async def story():
+        store, other = await zookeeper_place.ready(), await zookeeper_place.open()
+        await other.create_ledger(1, ledger())
+        await store.destroy_cluster((await store.cluster()).instance_id)
+        for operation in (other.create_ledger(2, ledger()), other.new_ledger_id(), other.ledger_ids(), other.register_bookie("a:1", HERE)):
+            await failing(operation, NoCluster)
+
+    run(story)
+
+
+def test_ephemeral_id_nodes_are_removed(zookeeper_place, raw):
+    """The nodes that ids come from don't pile up."""
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        store = await zookeeper_place.ready()
+        for _ in range(5):
+            await store.new_ledger_id()
+        await store.cookies()  # the answers come in order, so the removals are done
+        with pytest.raises(NoNodeError):
+            await deferToThread(raw.get, f"{root}/idgen/ID-0000000004")
+
+    run(story)
+
+
+def test_the_places_that_pulsar_keeps_are_read_from_beside_the_ledgers(zookeeper_place, raw):
+    """There are none until its tools write some."""
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        store = await open_store(reactor, zookeeper_place.uri)
+        try:
+            assert await store.places() is None
+            await deferToThread(raw.create, f"{root.rpartition('/')[0]}/bookies", b"{}", makepath=True)
+            assert await store.places() == b"{}"
+        finally:
+            await store.close()
+
+    run(story)

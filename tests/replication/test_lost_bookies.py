@@ -1,0 +1,458 @@
+"""Recovering lost bookies over all ledgers, and decommissioning: what is done, what is refused, and beginning again after any interruption."""
+
+import pytest
+from twisted.internet.defer import succeed
+
+from quire.metadata.memory.store import Fault, MemoryStore
+from quire.metadata.store import CookieNotFound
+from quire.protocol.errors import IllegalOp, LedgerFenced, MetaStore, NoSuchLedger, Replication
+from quire.replication.checker import check_ledger
+from quire.replication.lost_bookies import Progress, decommission, recover_bookies
+from tests.client.fakes.cluster import FakeCluster
+from tests.replication.stories import bodies, closed, cookie, is_whole, left_open, payload
+
+THREE = ["b0", "b1", "b2"]
+
+
+def naming(cluster, bookie):
+    return [ledger for ledger in cluster.shared.ledgers if bookie in cluster.metadata(ledger).bookies()]
+
+
+def lose(cluster, *names):
+    """The bookies are gone for good, with what they stored."""
+    cluster.kill(*names)
+    for name in names:
+        cluster.bookies[name].ledgers.clear()
+
+
+def test_every_ledger_is_whole_again_on_other_bookies():
+    """Plain, striped, with several fragments, with an empty last one; progress adds up; ledgers that don't name it are left alone."""
+    cluster = FakeCluster(7)
+    ledgers = [
+        closed(cluster, {0: THREE}, 30),
+        closed(cluster, {0: ["b0", "b1", "b2", "b3", "b4"]}, 61),
+        closed(cluster, {0: THREE, 10: ["b0", "b1", "b3"], 20: ["b0", "b4", "b3"]}, 30),
+        closed(cluster, {0: ["b0", "b2", "b3"], 8: ["b1", "b2", "b3"]}, 7),
+        closed(cluster, {0: ["b2", "b3", "b4"]}, 5),
+    ]
+    untouched = cluster.shared.ledgers[ledgers[-1]]
+    lose(cluster, "b1")
+    client = cluster.client()
+    steps: list[Progress] = []
+    done = cluster.succeed(recover_bookies(client, ["b1"], progress=steps.append))
+    assert done.complete
+    assert done.ledgers == tuple(ledgers[:-1])
+    assert naming(cluster, "b1") == []
+    assert all(is_whole(cluster, client, ledger) for ledger in ledgers)
+    assert cluster.shared.ledgers[ledgers[-1]] is untouched
+    assert all(cluster.succeed(check_ledger(client, ledger)).complete for ledger in ledgers)
+    last = steps[-1]
+    striped = sum(1 for entry in range(62) if 1 in [(entry + step) % 5 for step in range(3)])
+    assert (last.ledgers_seen, last.ledgers_named, last.ledgers_recovered, last.fragments) == (5, 4, 0, 5)
+    assert last.entries == 31 + striped + 20
+    assert last.bytes > last.entries * 36
+    assert done.progress == last
+
+
+def test_the_metadata_names_a_bookie_only_when_it_holds_everything():
+    """Looked at in the moment of each write."""
+    cluster = FakeCluster(5)
+    for _ in range(3):
+        closed(cluster, {0: THREE, 15: ["b0", "b1", "b3"]}, 40)
+    lose(cluster, "b1")
+    writes: list[int] = []
+
+    def look(name, arguments):
+        if name == "write_ledger":
+            ledger, metadata, _version = arguments
+            for first, last, bookies in metadata.fragment_ranges():
+                for bookie in bookies:
+                    if bookie != "b1":
+                        assert set(range(first, last + 1)) <= set(bodies(cluster, bookie, ledger)), (bookie, first)
+            writes.append(ledger)
+
+    cluster.store_fault = look
+    assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
+    assert len(writes) == 6
+
+
+def test_an_open_ledger_is_fenced_only_if_its_last_ensemble_names_the_lost_one():
+    """The writer of the other one goes on; its settled fragment is repaired under it."""
+    cluster = FakeCluster(6)
+    client = cluster.client()
+    before = left_open(cluster, {0: THREE, 10: ["b0", "b3", "b2"]}, 14)
+    inside = left_open(cluster, {0: ["b0", "b3", "b2"], 10: THREE}, 14)
+    lose(cluster, "b1")
+    done = cluster.succeed(recover_bookies(client, ["b1"]))
+    assert done.complete
+    assert not cluster.metadata(before).is_closed
+    assert cluster.metadata(before).fragments[0].bookies[1] not in ("b1", "b0", "b2")
+    assert not any(before in bookie.ledgers and bookie.ledgers[before].fenced for bookie in cluster.bookies.values())
+    assert cluster.metadata(inside).is_closed
+    assert cluster.metadata(inside).last_entry == 14
+    assert is_whole(cluster, client, inside)
+    assert naming(cluster, "b1") == []
+
+
+def test_a_living_writer_s_settled_fragment_is_repaired_under_it():
+    """It lost a bookie, went on with another, and closes later: its own edits and the repair's both stand."""
+    cluster = FakeCluster(6)
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger())
+    cluster.succeed(writer.append_many([payload(entry) for entry in range(20)]))
+    mine = writer.metadata.last_fragment.bookies[1]
+    lose(cluster, mine)
+    cluster.succeed(writer.append_many([payload(entry) for entry in range(20, 40)]))
+    assert len(writer.metadata.fragments) == 2
+    done = cluster.succeed(recover_bookies(cluster.client(), [mine]))
+    assert done.complete
+    assert done.progress.ledgers_recovered == 0
+    assert naming(cluster, mine) == []
+    cluster.succeed(writer.append_many([payload(entry) for entry in range(40, 50)]))
+    cluster.spin(1)
+    cluster.succeed(writer.close())
+    assert naming(cluster, mine) == []
+    assert cluster.metadata(writer.id).last_entry == 49
+    assert is_whole(cluster, client, writer.id)
+
+
+def test_a_writer_whose_ledger_is_recovered_learns_it():
+    cluster = FakeCluster(5)
+    client = cluster.client()
+    writer = cluster.succeed(client.create_ledger())
+    cluster.succeed(writer.append(b"x"))
+    mine = writer.metadata.last_fragment.bookies[0]
+    done = cluster.succeed(recover_bookies(cluster.client(), [mine], even_if_registered=True))
+    assert done.complete
+    assert done.progress.ledgers_recovered == 1
+    assert isinstance(cluster.fails(writer.append(b"late")), LedgerFenced)
+
+
+def test_two_lost_bookies_at_once():
+    cluster = FakeCluster(7)
+    ledgers = [closed(cluster, {0: THREE}, 20), closed(cluster, {0: ["b1", "b2", "b3", "b4", "b0"]}, 41)]
+    lose(cluster, "b1", "b2")
+    client = cluster.client()
+    assert cluster.succeed(recover_bookies(client, ["b1", "b2"])).complete
+    assert all(is_whole(cluster, client, ledger) for ledger in ledgers)
+
+
+def test_one_ledger_only():
+    cluster = FakeCluster(4)
+    first, second = closed(cluster, {0: THREE}, 5), closed(cluster, {0: THREE}, 5)
+    lose(cluster, "b1")
+    done = cluster.succeed(recover_bookies(cluster.client(), ["b1"], ledger=first))
+    assert done.ledgers == (first,)
+    assert naming(cluster, "b1") == [second]
+    assert isinstance(cluster.fails(recover_bookies(cluster.client(), ["b1"], ledger=99)), NoSuchLedger)
+
+
+def test_a_dry_run_counts_and_changes_nothing():
+    cluster = FakeCluster(5)
+    closed(cluster, {0: THREE}, 30)
+    left_open(cluster, {0: THREE, 5: ["b0", "b1", "b3"]}, 9)
+    lose(cluster, "b1")
+    before = dict(cluster.shared.ledgers)
+    client = cluster.client()
+    done = cluster.succeed(recover_bookies(client, ["b1"], dry_run=True))
+    assert done.dry_run
+    assert (done.progress.fragments, done.progress.entries, done.progress.ledgers_recovered) == (3, 36, 1)
+    assert cluster.shared.ledgers == before
+    assert not client.pool.asked
+
+
+def test_a_registered_bookie_is_not_lost():
+    """IllegalOp (-100); its operator may insist."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 5)
+    error = cluster.fails(recover_bookies(cluster.client(), ["b1"]))
+    assert isinstance(error, IllegalOp)
+    assert "b1" in str(error)
+    assert cluster.succeed(recover_bookies(cluster.client(), ["b1"], even_if_registered=True)).complete
+    assert "b1" not in cluster.metadata(ledger).bookies()
+    assert isinstance(cluster.fails(recover_bookies(cluster.client(), [])), ValueError)
+
+
+def test_without_a_spare_the_ledger_is_named_with_the_numbers_and_the_others_go_on():
+    cluster = FakeCluster(4)
+    stuck = closed(cluster, {0: ["b0", "b1", "b2", "b3"]}, 5)
+    fine = closed(cluster, {0: THREE}, 5)
+    lose(cluster, "b1")
+    done = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
+    assert not done.complete
+    assert [each.ledger for each in done.failed] == [stuck]
+    assert "all that are writable are in the ensemble or failed lately: b0, b2, b3" in done.failed[0].reason
+    assert naming(cluster, "b1") == [stuck]
+    assert is_whole(cluster, cluster.client(), fine)
+    cluster.grow()
+    assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
+    assert naming(cluster, "b1") == []
+
+
+def test_an_unreadable_entry_fails_its_ledger_alone():
+    cluster = FakeCluster(5)
+    hurt, fine = closed(cluster, {0: THREE, 10: ["b0", "b1", "b3"]}, 20), closed(cluster, {0: THREE}, 20)
+    for name in ("b0", "b2"):
+        del cluster.bookies[name].ledgers[hurt].entries[4]
+    lose(cluster, "b1")
+    done = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
+    assert [each.ledger for each in done.failed] == [hurt]
+    assert "entry 4" in done.failed[0].reason
+    assert "b1" in cluster.metadata(hurt).fragments[0].bookies
+    assert naming(cluster, "b1") == [hurt]
+    assert is_whole(cluster, cluster.client(), fine)
+
+
+def test_a_new_bookie_that_dies_meanwhile_is_replaced_by_another():
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: THREE}, 40)
+    lose(cluster, "b1")
+    chosen: list[str] = []
+
+    def judge(request):
+        if request.op == "recovery add":
+            if not chosen:
+                chosen.append(request.bookie)
+            if request.bookie == chosen[0]:
+                return -12
+        return "pass"
+
+    cluster.judge = judge
+    client = cluster.client()
+    assert cluster.succeed(recover_bookies(client, ["b1"])).complete
+    assert chosen[0] not in cluster.metadata(ledger).bookies()
+    assert is_whole(cluster, client, ledger)
+
+
+def test_when_no_new_bookie_works_it_gives_up():
+    cluster = FakeCluster(7)
+    ledger = closed(cluster, {0: THREE}, 5)
+    lose(cluster, "b1")
+    cluster.judge = lambda request: -12 if request.op == "recovery add" else "pass"
+    done = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
+    assert "could not store copies (code -12)" in done.failed[0].reason
+    assert "b1" in cluster.metadata(ledger).bookies()
+
+
+@pytest.mark.parametrize("kind", ["before", "after"])
+def test_an_interrupted_run_is_begun_again(kind):
+    """The store fails in the middle, with or without having stored; a second run finds what is left and ends it."""
+    cluster = FakeCluster(6)
+    ledgers = [closed(cluster, {0: THREE, 10: ["b1", "b0", "b3"]}, 20) for _ in range(4)]
+    lose(cluster, "b1")
+    left = [2]
+
+    def trouble(name, _arguments):
+        if name == "write_ledger":
+            left[0] -= 1
+            if left[0] < 0:
+                return Fault(error=MetaStore("it is down"), applied=kind == "after")
+        return None
+
+    cluster.store_fault = trouble
+    first = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
+    assert first.failed
+    cluster.store_fault = lambda _name, _arguments: None
+    client = cluster.client()
+    assert cluster.succeed(recover_bookies(client, ["b1"])).complete
+    assert naming(cluster, "b1") == []
+    assert all(is_whole(cluster, client, ledger) for ledger in ledgers)
+
+
+def test_two_repairers_at_once_end_with_one_good_ledger():
+    """One of them has a ledger's lock, the other one says so; nobody is named twice, nothing is lost, no lock is left."""
+    cluster = FakeCluster(6)
+    ledgers = [closed(cluster, {0: THREE, 10: ["b1", "b0", "b3"]}, 30) for _ in range(3)]
+    lose(cluster, "b1")
+    clients = [cluster.client(), cluster.client()]
+    outcomes = [cluster.outcome(recover_bookies(client, ["b1"])) for client in clients]
+    cluster.spin(60)
+    assert all("somebody else repairs it" in each.reason for outcome in outcomes for each in outcome.result().failed)
+    assert cluster.shared.repairs == {}
+    assert naming(cluster, "b1") == []
+    for ledger in ledgers:
+        assert is_whole(cluster, clients[0], ledger)
+        assert all(len(set(each.bookies)) == 3 for each in cluster.metadata(ledger).fragments)
+
+
+def test_a_ledger_deleted_meanwhile_is_no_failure():
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 20)
+    lose(cluster, "b1")
+
+    def judge(request):
+        if request.op == "recovery add" and ledger in cluster.shared.ledgers:
+            cluster.clock.callLater(0, cluster.store.delete_ledger, ledger)
+        return "pass"
+
+    cluster.judge = judge
+    assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
+    assert ledger not in cluster.shared.ledgers
+
+
+def test_a_store_that_is_down_is_an_error_not_an_empty_cluster():
+    """A listing that fails must never look like "nothing to do"."""
+    cluster = FakeCluster(4)
+    closed(cluster, {0: THREE}, 5)
+    lose(cluster, "b1")
+    cluster.store_fault = lambda name, _arguments: Fault(error=MetaStore("it is down")) if name == "ledger_ids" else None
+    assert isinstance(cluster.fails(recover_bookies(cluster.client(), ["b1"])), MetaStore)
+
+
+def test_decommissioning_frees_every_ledger_and_removes_the_cookie():
+    cluster = FakeCluster(6)
+    ledgers = [closed(cluster, {0: THREE}, 20), left_open(cluster, {0: THREE}, 5), closed(cluster, {0: ["b0", "b2", "b3"]}, 4)]
+    cookie(cluster, "b1")
+    cookie(cluster, "b2")
+    lose(cluster, "b1")
+    client = cluster.client()
+    done = cluster.succeed(decommission(client, "b1"))
+    assert done.complete
+    assert naming(cluster, "b1") == []
+    assert all(cluster.succeed(check_ledger(client, ledger)).complete for ledger in ledgers)
+    assert cluster.succeed(cluster.store.cookies()) == ["b2"]
+    assert cluster.succeed(decommission(client, "b1")).ledgers == ()
+
+
+def test_decommissioning_a_bookie_that_is_up_is_refused_and_changes_nothing():
+    cluster = FakeCluster(4)
+    closed(cluster, {0: THREE}, 5)
+    cookie(cluster, "b1")
+    error = cluster.fails(decommission(cluster.client(), "b1"))
+    assert isinstance(error, IllegalOp)
+    assert error.code == -100
+    assert cluster.succeed(cluster.store.cookies()) == ["b1"]
+    assert not cluster.writes[1:]
+
+
+def test_a_cookie_stays_while_any_ledger_names_its_bookie():
+    cluster = FakeCluster(3)
+    closed(cluster, {0: THREE}, 5)
+    cookie(cluster, "b1")
+    lose(cluster, "b1")
+    error = cluster.fails(decommission(cluster.client(), "b1"))
+    assert isinstance(error, Replication)
+    assert "1 ledgers still name b1" in str(error)
+    assert cluster.succeed(cluster.store.cookies()) == ["b1"]
+
+
+def test_a_bookie_that_comes_back_meanwhile_keeps_its_cookie():
+    cluster = FakeCluster(5)
+    closed(cluster, {0: THREE}, 5)
+    cookie(cluster, "b1")
+    cluster.kill("b1")
+
+    def judge(request):
+        if request.op == "recovery add" and not cluster.bookies["b1"].up:
+            cluster.bookies["b1"].up = True
+            cluster.clock.callLater(0, cluster.register, "b1")
+        return "pass"
+
+    cluster.judge = judge
+    assert isinstance(cluster.fails(decommission(cluster.client(), "b1")), IllegalOp)
+    assert cluster.succeed(cluster.store.cookies()) == ["b1"]
+
+
+def test_a_copy_that_cannot_be_read_back_is_not_named():
+    """Decommissioning verifies: a new bookie that stores rubbish is given up for another."""
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: THREE}, 20)
+    lose(cluster, "b1")
+    liar: list[str] = []
+
+    def judge(request):
+        if request.op == "recovery add" and not liar:
+            liar.append(request.bookie)
+        if liar and request.bookie == liar[0] and request.op == "batch":
+            return -13
+        return "pass"
+
+    cluster.judge = judge
+    client = cluster.client()
+    cluster.succeed(decommission(client, "b1"))
+    assert liar[0] not in cluster.metadata(ledger).bookies()
+    with pytest.raises(CookieNotFound):
+        cluster.succeed(cluster.store.read_cookie("b1"))
+
+
+def test_two_living_bookies_that_each_have_what_the_other_lacks():
+    """One that is replaced although it lives is read where nobody else has an entry."""
+    cluster = FakeCluster(4)
+    client = cluster.client()
+    ledger = closed(cluster, {0: ["b0", "b1"]}, 6, write=2)
+    for name, missing in (("b0", 2), ("b1", 3)):
+        del cluster.bookies[name].ledgers[ledger].entries[missing]
+    assert cluster.succeed(recover_bookies(client, ["b0"], even_if_registered=True)).complete
+    assert cluster.succeed(recover_bookies(client, ["b1"], even_if_registered=True)).complete
+    assert cluster.succeed(check_ledger(client, ledger)).complete
+    assert is_whole(cluster, client, ledger)
+
+
+def test_a_ledger_whose_repair_lock_somebody_has_is_left_to_the_next_run():
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 10)
+    lose(cluster, "b1")
+    cluster.shared.repairs[ledger] = -1
+    (failed,) = cluster.succeed(recover_bookies(cluster.client(), ["b1"])).failed
+    assert "somebody else repairs it" in failed.reason
+    del cluster.shared.repairs[ledger]
+    assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
+    assert cluster.shared.repairs == {}
+
+
+@pytest.mark.parametrize(("write", "after"), [(3, "comes back"), (2, "comes back"), (3, "in limbo"), (3, "stays away")])
+def test_a_new_bookie_that_lost_its_disk_before_it_was_named_gets_its_copies_again(write, after):
+    """It came back and could not know that anything was to be there; one that knows, or that can't be asked, is left to others."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 10, write)
+    lose(cluster, "b1")
+    client = cluster.client()
+
+    def named(name, _given):
+        if name == "write_ledger":
+            cluster.bookies["b3"].ledgers.clear()
+            cluster.bookies["b3"].limbo = after == "in limbo"
+            if after == "stays away":
+                cluster.kill("b3")
+
+    cluster.store_fault = named
+    done = cluster.succeed(recover_bookies(client, ["b1"]))
+    assert "b3" in cluster.metadata(ledger).bookies()
+    assert done.complete == (after != "stays away")
+    assert is_whole(cluster, client, ledger) == (after == "comes back")
+    if after == "stays away":
+        assert f"`quire ledger check {ledger}` tells whether it kept them" in done.failed[0].reason
+
+
+def test_where_the_store_knows_no_locks_a_repair_does_without():
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 10)
+    lose(cluster, "b1")
+    client = cluster.client()
+    client.store.locks_repairs = False
+    client.store.lock_repair = lambda _ledger: succeed(None)
+    assert cluster.succeed(recover_bookies(client, ["b1"])).complete
+    assert is_whole(cluster, client, ledger)
+
+
+def test_a_repair_that_lost_its_lock_names_nobody():
+    """Its copies may have been dropped meanwhile as superfluous, by somebody who had the lock."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 10)
+    lose(cluster, "b1")
+    client = cluster.client()
+    client.store = store = MemoryStore(cluster.clock, cluster.shared)
+    before = cluster.shared.ledgers[ledger]
+    reads: list[str] = []
+
+    def expire(name, _arguments):
+        if name == "read_ledger":
+            reads.append(name)
+            if len(reads) == 2:  # the lock is taken by now
+                store.expire_session()
+
+    store.faults = expire
+    (failed,) = cluster.succeed(recover_bookies(client, ["b1"])).failed
+    assert "went with the session" in failed.reason
+    assert cluster.shared.ledgers[ledger] is before
+    assert cluster.succeed(recover_bookies(client, ["b1"])).complete

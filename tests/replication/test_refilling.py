@@ -1,0 +1,222 @@
+"""A bookie gets back what it lost: what is copied, when limbo ends, and what is left alone."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, fail, succeed
+
+from quire.client.core.quorum import Quorums
+from quire.metadata.ledger import LedgerState
+from quire.protocol import availability
+from quire.protocol.errors import MetaStore, Write
+from quire.replication.fragments import runs_on
+from quire.replication.refilling import LOOKED_AT_ONCE, Restored, missing, restore
+from tests.client.fakes.cluster import FakeCluster
+from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Held:
+    """A bookie's side, its entries in dicts.  `refuses`: the code with which it refuses copies."""
+
+    def __init__(self, *limbo: int) -> None:
+        self.ledgers: dict[int, dict[int, bytes]] = {ledger: {} for ledger in limbo}
+        self.in_limbo = set(limbo)
+        self.fenced: set[int] = set()
+        self.refuses = 0
+        self.doubt: MetaStore | None = None
+        self.stored = 0
+
+    def limbo(self) -> list[int]:
+        return sorted(self.in_limbo)
+
+    def held(self, ledger: int) -> "Deferred[bytes]":
+        return succeed(availability.encode((entry, 1) for entry in sorted(self.ledgers[ledger])))
+
+    def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> "Deferred[int]":
+        assert master_key == DIGEST.master_key
+        if not self.refuses:
+            self.ledgers[ledger].update(enumerate(bodies, first))
+            self.stored += len(bodies)
+        return succeed(self.refuses)
+
+    def settle(self, ledger: int, master_key: bytes, fenced: bool) -> "Deferred[int]":
+        self.in_limbo.remove(ledger)
+        if fenced:
+            self.fenced.add(ledger)
+        return succeed(0)
+
+    def trust_store(self, deleted: Sequence[int] = ()) -> "Deferred[None]":
+        return fail(self.doubt) if self.doubt is not None else succeed(None)
+
+    def drop(self, ledger: int) -> None:
+        self.in_limbo.remove(ledger)
+        del self.ledgers[ledger]
+
+
+def restored(cluster: FakeCluster, held: Held, bookie: str = "b1") -> Restored:
+    """`b1` is up but has lost its disks: it never says no."""
+    lost = cluster.bookies[bookie]
+    lost.limbo = True
+    lost.ledgers.clear()
+    found = cluster.succeed(restore(cluster.client(), bookie, held))
+    assert isinstance(found, Restored)
+    return found
+
+
+@pytest.mark.parametrize(("ensemble", "write"), [(["b0", "b1", "b2"], 3), (["b0", "b1", "b2"], 2), (["b0", "b1", "b2", "b3"], 3)])
+def test_a_closed_ledger_is_whole_again(ensemble: list[str], write: int) -> None:
+    """Exactly what belonged here, byte for byte; limbo ends and nobody may write to it."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: ensemble}, 199, write)
+    before = bodies(cluster, "b1", ledger)
+    held = Held(ledger)
+    run = restored(cluster, held)
+    assert held.ledgers[ledger] == before
+    assert (run.settled, run.entries, run.left) == (1, len(before), 0)
+    assert run.bytes == sum(map(len, before.values()))
+    assert held.limbo() == []
+    assert held.fenced == {ledger}
+
+
+def test_what_is_held_is_not_copied_again() -> None:
+    """A restore that was interrupted goes on."""
+    cluster = FakeCluster(3)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 99)
+    before = bodies(cluster, "b1", ledger)
+    held = Held(ledger)
+    held.ledgers[ledger] = {entry: body for entry, body in before.items() if entry < 40 or 60 <= entry < 90}
+    run = restored(cluster, held)
+    assert held.ledgers[ledger] == before
+    assert run.entries == held.stored == 30
+
+
+def test_only_the_fragments_of_the_bookie_are_copied() -> None:
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"], 50: ["b0", "b3", "b2"], 80: ["b1", "b3", "b2"]}, 99)
+    held = Held(ledger)
+    restored(cluster, held)
+    assert sorted(held.ledgers[ledger]) == [*range(50), *range(80, 100)]
+
+
+def test_an_open_ledger_keeps_its_writer_and_its_limbo() -> None:
+    """What is confirmed is copied; nobody is fenced; it is whole when the writer has replaced the bookie."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: ["b0", "b1", "b2"]}, 99)
+    held = Held(ledger)
+    run = restored(cluster, held)
+    assert run.waiting == [ledger]
+    assert sorted(held.ledgers[ledger]) == list(range(99)), "the last one is confirmed by nobody"
+    assert cluster.metadata(ledger).state is LedgerState.OPEN
+    assert not any(cluster.bookies[name].stored(ledger).fenced for name in ("b0", "b2"))
+    assert held.limbo() == [ledger]
+    stored = cluster.succeed(cluster.store.read_ledger(ledger))
+    cluster.succeed(cluster.store.write_ledger(ledger, stored.value.with_ensemble(100, ("b0", "b3", "b2")), stored.version))
+    run = cluster.succeed(restore(cluster.client(), "b1", held))
+    assert (run.settled, run.entries, held.limbo()) == (1, 1, [])
+    assert held.fenced == set(), "its writer may take this bookie again"
+
+
+def test_a_recovery_that_died_is_brought_to_its_end() -> None:
+    """Its writer is fenced already; the bookie itself never said no in it."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: ["b0", "b1", "b2"]}, 99)
+    stored = cluster.succeed(cluster.store.read_ledger(ledger))
+    cluster.succeed(cluster.store.write_ledger(ledger, stored.value.recovering(), stored.version))
+    held = Held(ledger)
+    run = restored(cluster, held)
+    metadata = cluster.metadata(ledger)
+    assert metadata.is_closed
+    assert metadata.last_entry == 99
+    assert (run.settled, held.limbo()) == (1, [])
+
+
+def test_a_ledger_that_a_store_which_was_set_back_does_not_know_stays() -> None:
+    """In limbo, with the reason."""
+    cluster = FakeCluster(3)
+    held = Held(4711)
+    held.doubt = MetaStore("it was set back")
+    run = restored(cluster, held)
+    assert (run.dropped, held.limbo()) == (0, [4711])
+    assert [each.reason for each in run.failed] == ["it was set back"]
+
+
+def test_no_limbo_ends_by_a_store_that_was_set_back() -> None:
+    """An older state may name the bookie in fewer of a ledger's ensembles; it is asked for after what it says was read, and the copies are kept."""
+    cluster = FakeCluster(3)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9)
+    held = Held(ledger)
+    held.doubt = MetaStore("it was set back")
+    run = restored(cluster, held)
+    assert (run.settled, run.entries, held.limbo()) == (0, 10, [ledger])
+    assert [each.reason for each in run.failed] == ["it was set back"]
+
+
+def test_a_ledger_that_is_gone_is_forgotten() -> None:
+    cluster = FakeCluster(3)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9)
+    held = Held(ledger, 4711)
+    run = restored(cluster, held)
+    assert (run.dropped, run.settled) == (1, 1)
+    assert 4711 not in held.ledgers
+
+
+def test_what_nobody_has_stays_in_limbo() -> None:
+    """One ledger's failure is told and hurts no other; a damaged copy is never taken."""
+    cluster = FakeCluster(3)
+    one, two, three = (closed(cluster, {0: ["b0", "b1", "b2"]}, 9) for _ in range(3))
+    for name in ("b0", "b2"):
+        damage(cluster, name, two, 5)
+    held = Held(one, two, three)
+    run = restored(cluster, held)
+    assert [each.ledger for each in run.failed] == [two]
+    assert "entry 5" in run.failed[0].reason
+    assert held.limbo() == [two]
+    assert 5 not in held.ledgers[two]
+
+
+def test_a_bookie_that_cannot_store_stays_in_limbo() -> None:
+    cluster = FakeCluster(3)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9)
+    held = Held(ledger)
+    held.refuses = Write.code
+    run = restored(cluster, held)
+    assert [each.ledger for each in run.failed] == [ledger]
+    assert "could not be stored" in run.failed[0].reason
+    assert held.limbo() == [ledger]
+
+
+@given(st.integers(1, 5), st.data())
+def test_what_is_missing_against_the_slow_way(ensemble: int, data: st.DataObject) -> None:
+    """The ranges hold exactly the entries of the index that are not held, ascending, none twice."""
+    quorums = Quorums(ensemble, data.draw(st.integers(1, ensemble)), 1)
+    index = data.draw(st.integers(0, ensemble - 1))
+    first, last = data.draw(st.integers(0, 10)), data.draw(st.integers(-1, 40))
+    has = data.draw(st.sets(st.integers(0, 45)))
+    runs: list[tuple[int, int]] = []
+    for entry in sorted(has):
+        if runs and runs[-1][0] + runs[-1][1] == entry:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((entry, 1))
+    found = [
+        entry
+        for start, end in filter(None, missing(quorums, index, first, last, iter(runs)))
+        for run, count in runs_on(quorums, index, start, end)
+        for entry in range(run, run + count)
+    ]
+    assert found == [entry for entry in range(first, last + 1) if quorums.has(entry, index) and entry not in has]
+
+
+@pytest.mark.parametrize("striped", [False, True])
+def test_what_is_missing_is_looked_for_in_many_turns(striped: bool) -> None:
+    """A ledger of any length lets the others of its reactor work."""
+    quorums = Quorums(3, 2, 2) if striped else Quorums(3, 3, 2)
+    held = runs_on(Quorums(3, 2, 2), 0, 0, 29_999)
+    found = list(missing(quorums, 0, 0, 30_000, held))
+    assert found.count(None) >= 10_000 // LOOKED_AT_ONCE
+    if striped:
+        assert [each for each in found if each is not None] == [(30_000, 30_000)]

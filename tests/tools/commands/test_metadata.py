@@ -1,0 +1,93 @@
+"""`quire metadata`: the cluster as the metadata store knows it, in stores of its own."""
+
+import re
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from quire.tools.local_cluster.cluster import LocalCluster, free_ports
+from tests.tools.command import ok, refused
+
+# SPDX-License-Identifier: Apache-2.0
+
+UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+def test_init_makes_a_cluster_once(empty_store: str) -> None:
+    """A second one is refused and names the cluster that is there; --if-missing finds that one."""
+    made = ok("metadata", "init", "--json", metadata=empty_store).document
+    assert re.fullmatch(UUID, made["cluster"])
+    assert made["created"] is True
+    assert made["cluster"] in refused(1, "metadata", "init", metadata=empty_store)
+    again = ok("metadata", "init", "--if-missing", "--json", metadata=empty_store).document
+    assert again == made | {"created": False}
+
+
+def test_show(empty_store: str) -> None:
+    """Counts of a new cluster, as text and as one document."""
+    made = ok("metadata", "init", "--json", metadata=empty_store).document
+    shown = ok("metadata", "show", "--json", metadata=empty_store).document
+    assert shown["cluster"] == made["cluster"]
+    assert (shown["writable"], shown["read_only"], shown["known"], shown["ledgers"]) == (0, 0, 0, 0)
+    assert made["cluster"] in ok("metadata", "show", metadata=empty_store).out
+
+
+def test_no_cluster_yet(empty_store: str) -> None:
+    """The error names the command that makes one, with the same URI."""
+    line = refused(1, "metadata", "show", metadata=empty_store)
+    assert f"`quire metadata init --metadata {empty_store}`" in line
+    assert line.startswith("quire: NoCluster: ")
+
+
+def test_destroy_asks_for_the_id(empty_store: str) -> None:
+    """A wrong one changes nothing; the right one, given or typed, removes everything."""
+    made = ok("metadata", "init", "--json", metadata=empty_store).document
+    assert "nothing was removed" in refused(1, "metadata", "destroy", "--cluster", "not-this-one", metadata=empty_store)
+    assert ok("metadata", "show", "--json", metadata=empty_store).document["cluster"] == made["cluster"]
+    done = ok("metadata", "destroy", metadata=empty_store, stdin=made["cluster"].upper().encode() + b"\n")
+    assert "The cluster's id" in done.err
+    assert "NoCluster" in refused(1, "metadata", "show", metadata=empty_store)
+    again = ok("metadata", "init", "--json", metadata=empty_store).document
+    assert again["cluster"] != made["cluster"]
+
+
+def test_destroy_refuses_while_a_bookie_is_up(tmp_path: Path) -> None:
+    """Its ledgers would be gone under its feet."""
+    with LocalCluster(tmp_path, 1) as cluster:
+        shown = ok("metadata", "show", "--json", metadata=cluster.uri).document
+        assert (shown["writable"], shown["known"]) == (1, 1)
+        line = refused(1, "metadata", "destroy", "--cluster", shown["cluster"], metadata=cluster.uri)
+        assert "WrongCluster" in line
+        cluster.stop()
+        assert ok("metadata", "destroy", "--cluster", shown["cluster"], "--json", metadata=cluster.uri).document["destroyed"] is True
+
+
+@pytest.mark.parametrize("words", [["metadata", "show"], ["ledger", "list"], ["ledger", "read", "0"], ["bookie", "list"], ["bench", "write"]], ids=" ".join)
+def test_a_store_that_is_down_is_named_in_bounded_time(words: list[str]) -> None:
+    """An error with its address, not a hang and not a traceback."""
+    port = free_ports(1)[0]
+    began = time.monotonic()
+    line = refused(1, *words, metadata=f"zk://127.0.0.1:{port}/ledgers")
+    assert time.monotonic() - began < 30
+    assert f"127.0.0.1:{port}" in line
+    assert "MetaStore" in line
+
+
+def test_a_file_that_is_no_store(tmp_path: Path) -> None:
+    """Is told with its path."""
+    path = tmp_path / "metadata.db"
+    path.write_bytes(b"this is text, not a database, and long enough to be looked at " * 100)
+    line = refused(1, "ledger", "list", metadata=f"sqlite://{path}")
+    assert str(path) in line
+
+
+def test_a_foreign_database(tmp_path: Path) -> None:
+    """A SQLite file of another program holds no cluster, and is left as it was."""
+    path = tmp_path / "metadata.db"
+    with sqlite3.connect(path) as other:
+        other.execute("create table photos (name text)")
+    other.close()
+    line = refused(1, "metadata", "show", metadata=f"sqlite://{path}")
+    assert str(path) in line

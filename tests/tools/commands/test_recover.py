@@ -1,0 +1,145 @@
+"""`quire recover` and `quire decommission` against real bookies that are killed."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from quire.client import Client, LedgerFenced, connect
+from quire.tools.local_cluster.cluster import LocalCluster
+from tests.tools.command import ok, quire, refused
+from tests.tools.conftest import SMALL
+
+# SPDX-License-Identifier: Apache-2.0
+
+SHAPES = [(3, 3, 2), (4, 2, 1), (4, 3, 2), (2, 2, 2)]
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster for one test: its bookies are killed."""
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), 5, options=SMALL) as made:
+        yield made
+
+
+@pytest.fixture
+def bk(cluster: LocalCluster) -> Iterator[Client]:
+    with connect(cluster.uri) as made:
+        yield made
+
+
+def text(number: int) -> list[bytes]:
+    return [b"ledger %d, line %d\n" % (number, line) for line in range(300 * number + 1)]
+
+
+def write(bk: Client, number: int, shape: tuple[int, int, int] | None = None) -> int:
+    """Writes one of the ledgers; its id."""
+    ensemble, copies, acks = shape or SHAPES[number]
+    with bk.create_ledger(ensemble_size=ensemble, write_quorum=copies, ack_quorum=acks) as writer:
+        writer.append_many(text(number))
+        return writer.id
+
+
+def read(bk: Client, ledger: int) -> list[bytes]:
+    with bk.open_ledger(ledger, recover=False) as reader:
+        return [entry.data for entry in reader]
+
+
+def naming(bk: Client, bookie: str) -> set[int]:
+    """The ledgers whose metadata names a bookie."""
+    return {ledger for ledger in bk.ledgers() if bookie in bk.metadata(ledger).bookies()}
+
+
+def test_decommission_of_a_killed_bookie(cluster: LocalCluster, bk: Client) -> None:
+    """Refused while it is up; then every ledger, striped ones and an open one too, has all its copies, and the cookie is gone."""
+    uri = cluster.uri
+    ledgers = [write(bk, number) for number in range(len(SHAPES))]
+    writer = bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    writer.append_many(text(1))
+    lost = bk.metadata(writer.id).last_fragment.bookies[0]
+    line = refused(1, "decommission", lost, metadata=uri)
+    assert "IllegalOp" in line
+    assert lost in line
+
+    cluster.kill(lost)
+    damaged = naming(bk, lost)
+    before = quire("ledger", "check", *ledgers, writer.id, "--json", metadata=uri)
+    assert before.code == 1
+    missing = {row["ledger"]: row["missing"] for row in before.rows}
+    assert {ledger for ledger, parts in missing.items() if parts} <= damaged
+    assert {part["bookie"] for parts in missing.values() for part in parts} == {lost}
+
+    done = ok("decommission", lost, "--json", metadata=uri).document
+    assert set(done["ledgers"]) == damaged
+    assert done["ledgers_fenced"] == 1, "only the open ledger whose last ensemble named it"
+    assert not done["failed"]
+    after = ok("ledger", "check", *ledgers, writer.id, "--json", metadata=uri).rows
+    assert all(row["good"] == row["copies"] and row["state"] == "CLOSED" for row in after)
+    assert not naming(bk, lost)
+    assert [read(bk, ledger) for ledger in ledgers] == [text(number) for number in range(len(SHAPES))]
+    assert read(bk, writer.id) == text(1), "what was acknowledged is in the ledger that was closed under its writer"
+    with pytest.raises(LedgerFenced):
+        writer.append(b"too late")
+    known = {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}
+    assert known == set(cluster.ids) - {lost}
+    assert "nobody knows" in refused(1, "decommission", lost, metadata=uri)
+
+
+def test_recover(cluster: LocalCluster, bk: Client) -> None:
+    """A dry run counts and changes nothing; --ledger frees one ledger; without it all; the cookie stays, and so does an open ledger elsewhere."""
+    uri = cluster.uri
+    ledgers = [write(bk, number) for number in range(len(SHAPES))]
+    lost = bk.metadata(ledgers[1]).fragments[0].bookies[1]
+    apart = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    while lost in bk.metadata(apart.id).bookies():
+        apart.close()
+        bk.delete_ledger(apart.id)  # nobody could say where it ends once its only bookie is gone
+        apart = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    apart.append(b"still here")
+    cluster.kill(lost)
+    damaged = naming(bk, lost)
+
+    dry = ok("recover", lost, "--dry-run", "--json", metadata=uri).document
+    assert dry["dry_run"] is True
+    assert set(dry["ledgers"]) == damaged == naming(bk, lost)
+    assert dry["entries"] > 0
+
+    one = ok("recover", lost, "--ledger", ledgers[1], "--json", metadata=uri).document
+    assert one["ledgers"] == [ledgers[1]]
+    assert naming(bk, lost) == damaged - {ledgers[1]}
+    rest = ok("recover", lost, metadata=uri)
+    assert lost in rest.out
+    assert not naming(bk, lost)
+    ok("ledger", "check", *ledgers, metadata=uri)
+    assert apart.append(b"and here") == 1, "an open ledger that does not name the lost bookie keeps its writer"
+    state = {row["bookie"]: row["state"] for row in ok("bookie", "list", "--json", metadata=uri).rows}
+    assert state[lost] == "down"
+
+    cluster.restart(lost)
+    assert "IllegalOp" in refused(1, "recover", lost, metadata=uri)
+
+
+def test_nowhere_to_copy_to(cluster: LocalCluster, bk: Client) -> None:
+    """The numbers are told, the status is 1, and the next run, with a bookie more, ends well."""
+    uri = cluster.uri
+    ledger = write(bk, 1, (5, 3, 2))
+    lost = cluster.ids[2]
+    cluster.kill(lost)
+    failed = quire("decommission", lost, "--json", metadata=uri)
+    assert failed.code == 1
+    assert lost in failed.err
+    assert "all that are writable are in the ensemble or failed lately" in failed.err
+    assert "Traceback" not in failed.err
+    assert naming(bk, lost) == {ledger}
+    assert lost in {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}, "its cookie stays until it is free"
+    with LocalCluster(cluster.directory / "more", 1, options={**SMALL, "metadataServiceUri": uri}) as more:
+        ok("decommission", lost, metadata=uri)
+        assert naming(bk, more.ids[0]) == {ledger}
+        assert not naming(bk, lost)
+        ok("ledger", "check", ledger, metadata=uri)
+
+
+def test_ids_that_nobody_knows(cluster: LocalCluster) -> None:
+    """A mistyped id is not "recovered" in silence; one that can't be an id is wrong usage."""
+    for word in ("recover", "decommission"):
+        assert "10.9.8.7:1" in refused(1, word, "10.9.8.7:1", metadata=cluster.uri)
+        assert "no bookie id" in refused(2, word, "no/id", metadata=cluster.uri)

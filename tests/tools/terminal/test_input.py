@@ -1,0 +1,100 @@
+"""Payloads from files and pipes."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.tools.terminal.input import PAYLOAD_BYTES_MAX, Blocks, Input, Lines
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def cut(cutter: Lines | Blocks, data: bytes, sizes: list[int]) -> list[bytes]:
+    """The payloads of data that comes in chunks of these sizes, the last one taking the rest."""
+    out, at = [], 0
+    for size in sizes:
+        out += cutter.feed(data[at : at + size])
+        at += size
+    return out + cutter.feed(data[at:]) + cutter.rest()
+
+
+@pytest.mark.parametrize("data", [b"", b"one", b"one\n", b"one\ntwo\n\n\nthree", b"\n", b"a\r\nb\rc\n"])
+def test_lines_keep_their_ends(data: bytes) -> None:
+    """Cut at line feeds only, wherever the chunks end; joined they are the input."""
+    expected = [line + b"\n" for line in data.split(b"\n")[:-1]] + ([data.split(b"\n")[-1]] if data.split(b"\n")[-1] else [])
+    for at in range(len(data) + 1):
+        assert cut(Lines(), data, [at]) == expected
+
+
+def test_lines_of_random_chunks() -> None:
+    """A slow twin on random data and chunks."""
+    dice = random.Random(5)
+    for _ in range(200):
+        data = bytes(dice.choice(b"ab\n") for _ in range(dice.randrange(60)))
+        sizes = [dice.randrange(9) for _ in range(12)]
+        found = cut(Lines(), data, sizes)
+        assert b"".join(found) == data
+        assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in found[:-1])
+
+
+def test_a_line_above_the_limit_is_cut() -> None:
+    """A frame has a limit, so a file without line ends becomes several entries; nothing is lost, and memory stays bounded."""
+    data = b"x" * (3 * PAYLOAD_BYTES_MAX + 5) + b"\nshort\n"
+    found = cut(Lines(), data, [100_000] * 40)
+    assert b"".join(found) == data
+    assert max(map(len, found)) <= PAYLOAD_BYTES_MAX
+    assert found[-1] == b"short\n"
+
+
+def test_blocks_have_one_size() -> None:
+    """All but the last; none is empty."""
+    dice = random.Random(6)
+    for _ in range(100):
+        data, size = dice.randbytes(dice.randrange(50)), dice.randrange(1, 12)
+        found = cut(Blocks(size), data, [dice.randrange(9) for _ in range(8)])
+        assert b"".join(found) == data
+        assert all(len(block) == size for block in found[:-1])
+        assert not found or 0 < len(found[-1]) <= size
+
+
+def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
+    """Its size is known beforehand."""
+    path = tmp_path / "file"
+    path.write_bytes(b"z" * 600_000)
+
+    async def story() -> bytes:
+        descriptor = os.open(path, os.O_RDONLY)
+        source = Input(reactor, descriptor)
+        assert source.size == 600_000
+        parts = []
+        while chunk := await source.chunk():
+            parts.append(chunk)
+        os.close(descriptor)
+        return b"".join(parts)
+
+    assert run(story) == b"z" * 600_000
+
+
+def test_a_silent_pipe_does_not_stop_the_reactor() -> None:
+    """A chunk comes when the other end writes, and the reactor goes on meanwhile; the end of the pipe is the end."""
+    ours, theirs = os.pipe()
+
+    async def story() -> list[bytes]:
+        source = Input(reactor, ours)
+        assert source.size is None
+        waiting = Deferred.fromCoroutine(source.chunk())
+        turned: Deferred[None] = Deferred()
+        reactor.callLater(0.01, turned.callback, None)
+        await turned
+        assert not waiting.called
+        os.write(theirs, b"at last")
+        first = await waiting
+        os.close(theirs)
+        return [first, await source.chunk()]
+
+    assert run(story) == [b"at last", b""]
+    os.close(ours)

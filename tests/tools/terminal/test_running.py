@@ -1,0 +1,59 @@
+"""One command on the reactor, as a process: its clock, and how it ends at one signal and at two."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+# SPDX-License-Identifier: Apache-2.0
+
+PATIENT = """
+    from twisted.internet.defer import Deferred
+    from twisted.internet.task import deferLater
+    from quire.tools.terminal.running import run
+
+    async def story(reactor):
+        try:
+            print("begun", flush=True)
+            await Deferred()
+        finally:
+            print("ending", flush=True)
+            await deferLater(reactor, 0.5)
+            print("ended", flush=True)
+
+    try:
+        run(story)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    """
+
+
+def started(program: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_command_measures_by_a_clock_that_is_never_set() -> None:
+    program = """
+        import time
+        from quire.tools.terminal.running import run
+
+        async def story(reactor):
+            return reactor.seconds is time.monotonic
+
+        print(run(story))
+        """
+    with started(program) as process:
+        assert process.communicate(timeout=30) == ("True\n", "")
+
+
+def test_what_is_put_away_at_a_signal_is_put_away_also_when_another_comes() -> None:
+    """Whoever presses Ctrl-C twice gets no other end, and no traceback."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with started(PATIENT) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(number)
+            assert process.stdout.readline() == "ending\n"
+            process.send_signal(number)
+            assert process.communicate(timeout=30) == ("ended\ninterrupted\n", "")
+            assert process.returncode == 0

@@ -1,0 +1,378 @@
+"""
+`quire bookie`: start and stop a bookie, format its directories, list bookies, switch one read-only.
+
+Knows: what an operator asks.  Does not know: how a bookie works; `daemons.bookie` is its process.
+
+Safety: `format` throws away what a bookie acknowledged, so it needs --yes, and it refuses while the bookie runs or is listed.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.metadata.store import CookieNotFound, MetadataStore, ServiceInfo
+from quire.protocol.errors import BookieHandleNotAvailable, error_of
+from quire.tools.commands.directories import add_to, report_of, report_text
+from quire.tools.daemons.bookie import is_bookie
+from quire.tools.terminal import output
+from quire.tools.terminal.bookie_http import said_by, service_of, told
+from quire.tools.terminal.options import Conf, Json, Metadata, Usage, group, metadata_uri, options_of, refused
+from quire.tools.terminal.running import with_client, with_store
+
+if TYPE_CHECKING:
+    from quire.client.api import Client
+
+# SPDX-License-Identifier: Apache-2.0
+
+STOP_LOOK_S = 0.05  # between two looks at whether a process is gone
+READONLY_PATH = "/api/v1/bookie/state/readonly"
+GC_PATH = "/api/v1/bookie/gc"
+STATE_PATH = "/api/v1/bookie/state"
+GC_LOOK_S = 0.05  # between two looks at whether a round has ended
+
+app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
+
+BookieId = Annotated[str, typer.Argument(metavar="ID", help="the bookie's id, as `quire bookie list` prints it")]
+
+
+@app.command()
+def start(
+    conf: Annotated[Path | None, typer.Option("--conf", metavar="FILE", help="its configuration; without one, BK_<key> variables say everything")] = None,
+    metadata: Annotated[str | None, typer.Option("--metadata", metavar="URI", help="overrides metadataServiceUri")] = None,
+    daemon: Annotated[bool, typer.Option("--daemon", help="detach; returns when the bookie serves")] = False,
+    pidfile: Annotated[Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")] = None,
+    log: Annotated[Path | None, typer.Option("--log", metavar="F", help="with --daemon; bookie.log in the first journal directory if not given")] = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="directories that are empty now were lost: first mark what they held, then copy it from other bookies")
+    ] = False,
+    stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")] = False,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Runs a bookie in the foreground until SIGTERM. Prints one line when it serves; logs go to standard error.
+
+    The exit status is 0 after a stop that was asked for, 1 when it could not serve, 2 for a bad configuration.
+
+    \b
+    Example:
+      quire bookie start --conf /etc/quire/bookie.conf --daemon --pidfile /run/quire-bookie.pid
+    """
+    arguments: list[str] = []
+    for name, value in (("--conf", conf), ("--metadata", metadata), ("--pidfile", pidfile), ("--log", log)):
+        if value is not None:
+            arguments += [name, str(value)]
+    for name, wanted in (("--daemon", daemon), ("--restore", restore), ("--stop-with-stdin", stop_with_stdin), ("--json", json_wanted)):
+        if wanted:
+            arguments.append(name)
+    # The same process goes on without typer and what else the command line needed.
+    optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+    os.execv(sys.executable, [sys.executable, *optimized, "-m", "quire.tools.daemons.bookie", *arguments])
+
+
+@app.command()
+def stop(
+    pidfile: Annotated[Path, typer.Option("--pidfile", metavar="F", help="what `start` was given")],
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="seconds to wait; a clean stop writes a checkpoint")] = 60.0,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Stops a bookie cleanly and waits until it is gone.
+
+    \b
+    Example:
+      quire bookie stop --pidfile /run/quire-bookie.pid
+    """
+    try:
+        text = pidfile.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        raise refused(f"{pidfile} does not exist: no bookie runs under it") from None
+    if not text.isdecimal() or not is_bookie(int(text)):
+        raise refused(f"{pidfile} names process {text!r}, which is no running bookie; remove the file")
+    pid = int(text)
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    while is_bookie(pid):
+        if time.monotonic() > deadline:
+            raise refused(f"process {pid} still runs after {timeout:.0f} s; its log says what it does")
+        time.sleep(STOP_LOOK_S)
+    output.document(json_wanted, {"pid": pid, "stopped": True}, f"stopped (process {pid})")
+
+
+@app.command("list")
+def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Lists every bookie that the cluster knows: writable, read-only, or down.
+
+    \b
+    Example:
+      quire bookie list --metadata zk://127.0.0.1:2181/ledgers
+    """
+
+    async def story(store: MetadataStore) -> list[dict[str, Any]]:
+        found = await store.bookies()
+        known = await store.cookies()
+        rows = []
+        for bookie in sorted({*known, *found.writable, *found.read_only}):
+            info = found.find(bookie)
+            state = "writable" if bookie in found.writable else "read-only" if bookie in found.read_only else "down"
+            rows.append({"bookie": bookie, "state": state, "address": address_of(info), "metrics": metrics_of(info)})
+        return rows
+
+    rows = with_store(metadata_uri(metadata), story)
+    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "address": 24, "metrics": 30})
+    for row in rows:
+        table.row(row)
+    if not rows:
+        output.note("no bookie is known; `quire bookie start --conf FILE` starts one")
+
+
+@app.command()
+def info(
+    bookie: Annotated[str | None, typer.Argument(metavar="[ID]", help="one bookie; all that are up if not given")] = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the last garbage collection saw it;
+    how many ledgers are in limbo, for they may lack entries there, which ledger directories were given up, and whether the metadata store is behind what the
+    bookie has seen of it (`quire metadata set-back`).
+
+    \b
+    Example:
+      quire bookie info 10.0.0.5:3181
+    """
+
+    async def story(reactor: Any, client: "Client") -> list[dict[str, Any]]:
+        found = await client.store.bookies()
+        if bookie is not None and found.find(bookie) is None:
+            raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
+        rows = []
+        for one in [bookie] if bookie is not None else sorted({*found.writable, *found.read_only}):
+            answer = await client.pool.info(one)
+            if answer.code and bookie is not None:
+                raise error_of(answer.code, f"{one} did not say")
+            state = "writable" if one in found.writable else "read-only"
+            row: dict[str, Any] = {"bookie": one, "state": state, "total_bytes": answer.total_bytes, "free_bytes": answer.free_bytes, "code": answer.code}
+            row["gc"] = found.find(one)
+            rows.append(row)
+        return rows
+
+    rows = with_client(metadata_uri(metadata), story)
+    columns = {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12, "store": 8}
+    table = output.Table(json_wanted, columns)
+    for row in rows:
+        address = row["gc"]
+        row["gc"] = said_by(row["bookie"], address, GC_PATH)
+        own = said_by(row["bookie"], address, STATE_PATH) or {}
+        row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
+        row["store"] = own.get("metadataStore")
+        if not json_wanted:
+            total, free = row["total_bytes"], row["free_bytes"]
+            known = total is not None and free is not None
+            row.update(
+                free=output.size_text(free) if known else "?",
+                total=output.size_text(total) if known else "?",
+                used=f"{1 - free / total:.0%}" if known and total else "?",
+                logs=output.size_text(sum(each["bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
+                living=output.size_text(sum(each["living_bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
+                limbo="?" if row["limbo"] is None else row["limbo"],
+                lost="?" if row["lost"] is None else ", ".join(row["lost"]) or "-",
+                store="?" if row["store"] is None else "behind" if row["store"]["behind"] else "-",
+            )
+        table.row(row)
+
+
+@app.command()
+def check(
+    conf: Conf,
+    quick: Annotated[bool, typer.Option("--quick", help="do not read the files through")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="only the files; the metadata store is not asked")] = False,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Tells whether a bookie could start with this configuration, and verifies every file of it. Changes nothing.
+
+    First its cookies, its ports, its disks, the metadata store. Then, if it does not run, its journals, ledger table, index, and each entry against its
+    checksum. Exit status 1 if anything is wrong; each problem names file and offset.
+
+    \b
+    Example:
+      quire bookie check --conf /etc/quire/bookie.conf
+    """
+    if offline:
+        found = report_of(conf)
+        output.document(json_wanted, found, report_text(found))
+        if found["problems"]:
+            raise typer.Exit(1)
+        return
+    from quire.bookie.files import Files
+    from quire.bookie.lifecycle import disks, identity
+    from quire.bookie.lifecycle.bookie import BookieFailed, bound_socket
+    from quire.conf.bookie import BookieOptions
+    from quire.conf.properties import load
+
+    options, warnings = load(BookieOptions, str(conf), os.environ)
+    for warning in warnings:
+        output.note(warning)
+    files = Files()
+
+    async def story(store: MetadataStore) -> dict[str, Any]:
+        bookie = identity.derive_id(options, identity.own_host(options), options.port)
+        cluster = (await store.cluster()).instance_id
+        new = await identity.check(store, options, bookie, cluster, files, write=False)
+        found = (await store.bookies()).find(bookie)
+        if found is None:
+            for host, port in ((identity.listening_address(options), options.port), (options.metrics_host, options.metrics_port)):
+                bound_socket(host, port).close()
+        return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
+
+    try:
+        state = with_store(options.metadata_uri, story)
+    except (BookieFailed, identity.IdentityError) as failure:
+        raise refused(str(failure)) from None
+    seen = None if state["new"] else disks.look(files, options)  # a new one's directories need not exist yet
+    state["read_only"] = None if seen is None else seen.reason
+    report = None if quick or state["new"] or state["running"] or (seen is not None and seen.broken) else report_of(conf)
+    if report is not None:
+        state["files"] = report
+    output.document(json_wanted, state if json_wanted or report is None else {**state, "files": report_text(report)})
+    if seen is not None and seen.broken:
+        raise refused(f"{seen.reason}")
+    if report is not None and report["problems"]:
+        raise refused(f"{len(report['problems'])} problems in its files")
+
+
+@app.command("format")
+def format_bookie(
+    conf: Conf,
+    yes: Annotated[bool, typer.Option("--yes", help="really do it")] = False,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Throws away everything that a stopped bookie holds, its cookie included, so that it starts as a new one.
+
+    Entries whose only copies are here are lost: run `quire recover` or `quire decommission` first.
+
+    \b
+    Example:
+      quire bookie format --conf /etc/quire/bookie.conf --yes
+    """
+    from quire.bookie.files import Files, StorageError
+    from quire.bookie.lifecycle import identity
+    from quire.conf.addresses import interface_address
+
+    options = options_of(conf)
+    bookie = identity.derive_id(options, identity.own_host(options, interface_address), options.port)
+    paths = [os.path.join(directory, identity.CURRENT) for directory in identity.directories(options)]
+    if not yes:
+        raise Usage(f"this removes {', '.join(paths)} and the cookie of {bookie}; add --yes to do it")
+    files = Files()
+    locks: list[int] = []
+
+    async def story(store: MetadataStore) -> bool:
+        if (await store.bookies()).find(bookie) is not None:
+            raise StorageError(f"{bookie} is listed: it runs, here or elsewhere; stop it first")
+        for path in paths:
+            if files.exists(path):
+                try:
+                    locks.append(files.lock(os.path.join(path, "quire.lock")))
+                except BlockingIOError:
+                    raise StorageError(f"{path} is in use: a bookie runs on it; stop it first") from None
+        for path in paths:
+            if files.exists(path):
+                shutil.rmtree(path)
+        try:
+            await store.remove_cookie(bookie)
+        except CookieNotFound:
+            return False
+        return True
+
+    try:
+        had_cookie = with_store(options.metadata_uri, story)
+    except StorageError as failure:
+        raise refused(str(failure)) from None
+    finally:
+        for lock in locks:
+            files.close(lock)
+    output.document(json_wanted, {"bookie": bookie, "removed": paths, "cookie_removed": had_cookie})
+
+
+@app.command()
+def readonly(
+    bookie: BookieId,
+    wanted: Annotated[str, typer.Argument(metavar="on|off", help="on: no new entries; off: as its disks allow")],
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Switches a running bookie to read-only, or back. To be run on the bookie's own machine.
+
+    It serves reads and recovery as before; a restart forgets the switch.
+
+    \b
+    Example:
+      quire bookie readonly 10.0.0.5:3181 on
+    """
+    if wanted not in ("on", "off"):
+        raise Usage(f"{wanted!r} is neither on nor off")
+
+    state = json.loads(told(bookie, service_of(bookie, metadata), READONLY_PATH, {"readOnly": wanted == "on"}))
+    output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
+
+
+@app.command()
+def gc(
+    bookie: BookieId,
+    minor: Annotated[bool, typer.Option("--minor", help="compact as a minor compaction does; neither of the two: both")] = False,
+    major: Annotated[bool, typer.Option("--major", help="compact as a major compaction does")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="come back when it is done")] = True,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Makes a running bookie collect its garbage now. To be run on the bookie's own machine.
+
+    Ledgers that are deleted go, and entry logs that nobody needs; entry logs that are mostly dead are compacted.
+
+    \b
+    Example:
+      quire bookie gc 10.0.0.5:3181
+    """
+    found = service_of(bookie, metadata)
+    both = minor == major
+    before = json.loads(told(bookie, found, GC_PATH))
+    told(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major})
+    state = json.loads(told(bookie, found, GC_PATH))
+    while wait and state["is_in_force_gc"] == "true":
+        time.sleep(GC_LOOK_S)
+        state = json.loads(told(bookie, found, GC_PATH))
+    row: dict[str, Any] = {"bookie": bookie, "done": state["is_in_force_gc"] == "false"}
+    row.update({name: state[name] - before[name] for name in ("ledgers_deleted", "logs_removed", "bytes_removed", "bytes_moved")})
+    row["problems"] = [problem for problem in (state["problem"], *(each["problem"] for each in state["directories"])) if problem]
+    output.document(json_wanted, row)
+    if row["problems"]:
+        raise refused("; ".join(row["problems"]))
+
+
+def address_of(found: ServiceInfo | None) -> str | None:
+    if found is None:
+        return None
+    try:
+        host, port = found.bookie_address()
+    except BookieHandleNotAvailable:
+        return None
+    return f"{host}:{port}"
+
+
+def metrics_of(found: ServiceInfo | None) -> str | None:
+    return f"http://{found.http.host}:{found.http.port}/metrics" if found is not None and found.http is not None else None
+
+
+add_to(app)

@@ -1,0 +1,203 @@
+"""
+`quire bookie export-check`, `export`, …: the commands that look at, or change, the directories of a bookie that does not run;
+and the one of them that a running bookie can do, too.
+
+Knows: what an operator asks of them.  Does not know: formats; `bookie/` does.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.tools.terminal import output
+from quire.tools.terminal.bookie_http import service_of, told
+from quire.tools.terminal.options import Conf, Json, Metadata, Usage, options_of, refused
+
+if TYPE_CHECKING:
+    from quire.bookie.offline.stopped import Stopped
+
+# SPDX-License-Identifier: Apache-2.0
+
+REBUILD_PATH = "/api/v1/bookie/rebuild_index"
+REBUILD_LOOK_S = 0.2  # between two looks at how far it is
+
+
+@contextmanager
+def stopped_bookie(conf: Conf) -> "Iterator[Stopped]":
+    """Its directories, locked; exit status 1 with the reason when they can't be had or used."""
+    from quire.bookie.files import Files, StorageError
+    from quire.bookie.offline.stopped import Stopped
+
+    try:
+        stopped = Stopped(Files(), options_of(conf))
+    except StorageError as failure:
+        raise refused(str(failure)) from None
+    try:
+        yield stopped
+    except StorageError as failure:
+        raise refused(str(failure)) from None
+    finally:
+        stopped.close()
+
+
+def configured_storage(conf: Conf) -> str | None:
+    """Apache's storage class in the configuration: a key that means nothing to us."""
+    from quire.conf.properties import read
+
+    return next((item.value for item in read(str(conf)) if item.key == "ledgerStorageClass"), None)
+
+
+def export_check(conf: Conf, json_wanted: Json = False) -> None:
+    """
+    Tells whether an Apache bookie could take over a stopped bookie's directories as they are. Changes nothing.
+
+    Exit status 0: it could. 1: it could not, with the reasons; `quire bookie export` removes the usual one.
+
+    \b
+    Example:
+      quire bookie export-check --conf /etc/quire/bookie.conf
+    """
+    from quire.bookie.index.rows import open_read_only
+    from quire.bookie.offline import export
+
+    with stopped_bookie(conf) as stopped:
+        storage = export.storage_class(stopped, configured_storage(conf))
+        reasons = export.check(stopped, storage, open_read_only)
+    document = {"apache_can_take_it": not reasons, "storage": storage, "reasons": reasons}
+    lines = [f"Apache BookKeeper can take these directories ({storage})"] if not reasons else ["Apache BookKeeper can't take these directories:"]
+    output.document(json_wanted, document, "\n".join([*lines, *(f"  {reason}" for reason in reasons)]))
+    if reasons:
+        raise typer.Exit(1)
+
+
+def export_to_apache(conf: Conf, json_wanted: Json = False) -> None:
+    """
+    Gets a stopped bookie's directories ready for an Apache bookie: its index learns what was stored here, and it may start.
+
+    Entry logs, ledger table and cookie are in Apache's formats already. A later `quire bookie start` takes the directories back.
+
+    \b
+    Example:
+      quire bookie export --conf /etc/quire/bookie.conf && quire bookie export-check --conf /etc/quire/bookie.conf
+    """
+    from quire.bookie.index.rows import open_read_only
+    from quire.bookie.offline import export
+
+    with stopped_bookie(conf) as stopped:
+        storage = export.storage_class(stopped, configured_storage(conf))
+        reasons = export.obstacles(stopped, storage, open_read_only)
+        if reasons:
+            raise refused("not exported: " + "; ".join(reasons))
+        done = export.export(stopped, storage)
+    text = f"{done.entries} entries of {done.ledgers} ledgers are in Apache's index: start it with ledgerStorageClass {done.storage}"
+    output.document(json_wanted, done._asdict(), text)
+
+
+def rebuild_index(
+    conf: Annotated[Path | None, typer.Option("--conf", metavar="FILE", help="the configuration of a stopped bookie", exists=True, dir_okay=False)] = None,
+    online: Annotated[
+        str | None, typer.Option("--online", metavar="ID", help="a running bookie, on its own machine; `quire bookie list` prints its id")
+    ] = None,
+    ledgers: Annotated[bool, typer.Option("--ledgers", help="the ledger table too: every ledger fenced, its key to be given by the next caller")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="with --online: come back when it is done")] = True,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Makes a bookie's index anew from its entry logs, when it was lost or damaged. Logs that Apache wrote are read too.
+
+    With --online while it serves: the old index answers until the new one takes its place. Records that can't be read any more stay known;
+    ledgers of which the old index can't tell what it has are put in limbo and copied from other bookies.
+
+    With --conf of a stopped one, whose index need not be there. The ledger table is kept if it is there. What a damaged log may have held is put
+    in limbo, so that it is never denied. The old index stays beside the new one as runs.old until the next rebuild.
+
+    Exit status 1: done, but a log could not be read to its end; or not done, with the reason.
+
+    \b
+    Example:
+      quire bookie rebuild-index --online 10.0.0.5:3181
+      quire bookie rebuild-index --conf /etc/quire/bookie.conf
+    """
+    if (conf is None) == (online is None):
+        raise Usage("give either --online ID of a running bookie or --conf FILE of a stopped one")
+    if online is not None and ledgers:
+        raise Usage("--ledgers is for a stopped bookie: one that runs needs its ledger table")
+    if online is not None:
+        rebuild_online(online, metadata, wait, json_wanted)
+        return
+    from quire.bookie.offline.rebuild import rebuild
+
+    assert conf is not None
+    with stopped_bookie(conf) as stopped:
+        found = rebuild(stopped, new_table=ledgers)
+    problems = [problem for each in found for problem in each.problems]
+    lines = [
+        f"{each.directory}: {each.entries} entries of {each.ledgers} ledgers from {each.logs} logs"
+        + (f"; {each.passed_over} of deleted ledgers passed over" if each.passed_over else "")
+        + (f"; {each.limbo} ledgers put in limbo" if each.limbo else "")
+        + ("; the ledger table was made anew" if each.new_table else "")
+        for each in found
+    ]
+    output.document(json_wanted, {"directories": [asdict(each) for each in found]}, "\n".join([*lines, *problems]))
+    if problems:
+        raise typer.Exit(1)
+
+
+def rebuild_online(bookie: str, metadata: str | None, wait: bool, json_wanted: bool) -> None:
+    """Asks a running bookie for it, and follows it until it is done."""
+    service = service_of(bookie, metadata)
+    state = json.loads(told(bookie, service, REBUILD_PATH, {}))
+    if wait:
+        with output.Progress(f"rebuild the index of {bookie}", None) as progress:
+            while state["running"]:
+                time.sleep(REBUILD_LOOK_S)
+                state = json.loads(told(bookie, service, REBUILD_PATH))
+                progress.advance(sum(each["entries"] for each in state["directories"]) - progress.done)
+    lines = [
+        f"{each['path']}: {each['entries']} entries from {each['logs_read']} of {each['logs']} logs"
+        + (f"; {each['taken_over']} runs only the old index had" if each["taken_over"] else "")
+        + (f"; {each['limbo']} ledgers put in limbo" if each["limbo"] else "")
+        + ("" if each["done"] else "; not done")
+        for each in state["directories"]
+    ]
+    problems = [problem for each in state["directories"] for problem in each["problems"]]
+    output.document(json_wanted, {"bookie": bookie, **state}, "\n".join([*lines, *problems]))
+    if state["problem"] is not None:
+        raise refused(f"the index of {bookie} could not be made anew, and is as it was: {state['problem']}")
+    if wait and not (lines and all(each["done"] for each in state["directories"])):
+        raise refused(f"{bookie} was started again meanwhile, and knows of no index that is made anew: run the command again")
+    if problems:
+        raise typer.Exit(1)
+
+
+def report_of(conf: Conf) -> dict[str, Any]:
+    """What a verification of a stopped bookie's files found."""
+    from quire.bookie.offline.verify import verify
+
+    with stopped_bookie(conf) as stopped:
+        return asdict(verify(stopped))
+
+
+def report_text(report: dict[str, Any]) -> str:
+    """A report for people: what was verified, then a line for each problem and note."""
+    counts = ("journal_groups", "entry_logs", "ledgers", "entries")
+    lines = ["verified " + ", ".join(f"{report[name]} {name.replace('_', ' ')}" for name in counts)]
+    lines += [f"  {problem}" for problem in report["problems"]]
+    if report["problems_left_out"]:
+        lines.append(f"  and {report['problems_left_out']} more")
+    lines += [f"  note: {note}" for note in report["notes"]]
+    return "\n".join([*lines, "problems: " + str(len(report["problems"]) + report["problems_left_out"])])
+
+
+def add_to(app: typer.Typer) -> None:
+    """The commands, under `quire bookie`."""
+    app.command("export-check")(export_check)
+    app.command("export")(export_to_apache)
+    app.command("rebuild-index")(rebuild_index)

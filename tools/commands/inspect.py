@@ -1,0 +1,85 @@
+"""
+`quire inspect`: prints what stands in one file of a bookie's, ours or Apache's.
+
+Knows: columns.  Does not know: formats; `bookie/offline/inspection.py` does.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from quire.tools.terminal import output
+from quire.tools.terminal.options import Json, group, refused
+
+# SPDX-License-Identifier: Apache-2.0
+
+app = group("Print a stopped bookie's journal, entry log or index, its own or Apache's.", "quire inspect entrylog /data/ledgers/current/0.log")
+
+Ledger = Annotated[int | None, typer.Option("--ledger", metavar="ID", help="only what concerns this ledger", min=0)]
+File = Annotated[Path, typer.Argument(metavar="PATH", help="the file or directory", exists=True)]
+
+
+@app.command()
+def journal(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
+    """
+    Prints the groups of a journal segment (*.qj), or the records of an Apache journal file (*.txn), in order.
+
+    \b
+    Example:
+      quire inspect journal /data/journal/current/0000000000000000.qj
+    """
+    from quire.bookie.files import Files
+    from quire.bookie.offline import inspection
+
+    show(
+        inspection.journal(Files(), str(path)),
+        ledger,
+        json_wanted,
+        {"offset": 12, "sequence": 10, "kind": 14, "ledger": 20, "first": 12, "count": 6, "bytes": 10},
+    )
+
+
+@app.command("entrylog")
+def entry_log(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
+    """
+    Prints an entry log: its header, its ledgers map, and every record with its CRC32C.
+
+    \b
+    Example:
+      quire inspect entrylog /data/ledgers/current/0.log --ledger 7
+    """
+    from quire.bookie.files import Files
+    from quire.bookie.offline import inspection
+
+    show(inspection.entry_log(Files(), str(path)), ledger, json_wanted, {"offset": 12, "kind": 8, "ledger": 20, "entry": 12, "bytes": 10, "crc32c": 8})
+
+
+@app.command()
+def index(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
+    """
+    Prints an index: the directory runs, ledgers (keys are not shown) or Apache's locations, or one of Apache's .idx files.
+
+    \b
+    Example:
+      quire inspect index /data/ledgers/current/runs --ledger 7
+    """
+    from quire.bookie.files import Files
+    from quire.bookie.offline import inspection
+
+    columns = {"kind": 8, "ledger": 20, "first": 12, "entry": 12, "count": 6, "log": 8, "offset": 12, "bytes": 10, "fenced": 6, "limbo": 5, "explicit_lac": 12}
+    show(inspection.index(Files(), str(path), ledger), ledger, json_wanted, columns)
+
+
+def show(rows: Iterator[dict[str, Any]], ledger: int | None, json_wanted: bool, columns: dict[str, int]) -> None:
+    """Prints rows as they are found; exit status 1 with the reason when the file is damaged or of another kind."""
+    from quire.bookie.files import StorageError
+
+    table = output.Table(json_wanted, columns)
+    try:
+        for row in rows:
+            if ledger is None or row.get("ledger") in (None, ledger):
+                table.row(row)
+    except StorageError as failure:
+        raise refused(str(failure)) from None

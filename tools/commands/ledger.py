@@ -1,0 +1,432 @@
+"""
+`quire ledger`: write, read, follow, show, list, delete, recover and check ledgers.
+
+Knows: what an operator asks of a ledger, and how its entries look on a terminal.
+Does not know: how they are stored or found; that is the client's.
+
+Safety: read, tail, show and check never fence (interface.md): they can be run beside a writer.  Only `recover` takes a ledger
+away from its writer, and says so.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from twisted.internet.defer import CancelledError
+
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import MetadataStore
+from quire.protocol.errors import MetadataSerialization, NoSuchLedger
+from quire.tools.terminal import output
+from quire.tools.terminal.appending import Appender
+from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines
+from quire.tools.terminal.options import Json, Metadata, PasswordFile, Protocol, Usage, client_options, group, metadata_uri, password_of
+from quire.tools.terminal.running import with_client, with_store
+
+if TYPE_CHECKING:
+    from quire.client.api import Client, Entry
+    from quire.client.handles.writer import Writer
+
+# SPDX-License-Identifier: Apache-2.0
+
+FOREVER_S = 1e9
+
+app = group("Write, read, follow, show, list, delete, recover and check ledgers.", "quire ledger write --lines -f access.log")
+
+LedgerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="the ledger's id")]
+Hex = Annotated[bool, typer.Option("--hex", help="payloads as hexadecimal digits, one a line")]
+Raw = Annotated[bool, typer.Option("--raw", help="payloads joined, with nothing between them")]
+
+
+@app.command()
+def write(
+    file: Annotated[Path | None, typer.Option("-f", "--file", metavar="FILE", help="what to write; standard input if not given")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="one entry a line, its line end included")] = False,
+    size: Annotated[int | None, typer.Option("--size", min=1, max=PAYLOAD_BYTES_MAX, metavar="N", help="one entry per N bytes; 65536 if not given")] = None,
+    ensemble: Annotated[int, typer.Option("--ensemble", min=1, help="bookies of the ledger")] = 3,
+    write_quorum: Annotated[int, typer.Option("--write", min=1, help="copies of each entry")] = 3,
+    ack_quorum: Annotated[int, typer.Option("--ack", min=1, help="copies on disk before an entry counts as written")] = 2,
+    digest: Annotated[str, typer.Option("--digest", metavar="NAME", help="CRC32C, CRC32, MAC or DUMMY")] = "CRC32C",
+    password_file: PasswordFile = None,
+    keep_open: Annotated[bool, typer.Option("--keep-open", help="do not close the ledger at the end")] = False,
+    protocol: Protocol = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Creates a ledger, appends what it reads, closes it, prints its id.
+
+    A ledger has one writer for life: there is no way to append to an old one.
+
+    \b
+    Examples:
+      quire ledger write --lines -f access.log
+      tar c photos | quire ledger write --ensemble 3 --write 2 --ack 2
+    """
+    if lines and size is not None:
+        raise Usage("--lines and --size exclude each other: an entry is a line, or a block of bytes")
+    if not ack_quorum <= write_quorum <= ensemble:
+        raise Usage(f"--ack {ack_quorum} <= --write {write_quorum} <= --ensemble {ensemble} must hold")
+    password = password_of(password_file)
+    descriptor = sys.stdin.fileno() if file is None or str(file) == "-" else os.open(file, os.O_RDONLY)
+    cutter = Lines() if lines else Blocks(size or BLOCK_BYTES)
+
+    async def fill(reactor: Any, source: Input, writer: "Writer") -> tuple[int, float]:
+        """Number of entries, and seconds."""
+        appender = Appender(writer, None if source.size is not None else reactor)
+        entries = 0
+        with output.Progress(f"ledger {writer.id}", source.size, "bytes") as progress:
+            while chunk := await source.chunk():
+                payloads = cutter.feed(chunk)
+                entries += len(payloads)
+                if payloads:
+                    await appender.send(payloads)
+                progress.advance(len(chunk))
+            payloads = cutter.rest()
+            entries += len(payloads)
+            if payloads:
+                await appender.send(payloads)
+            await appender.flush()
+            return entries, progress.elapsed
+
+    async def story(reactor: Any, client: "Client") -> dict[str, Any]:
+        source = Input(reactor, descriptor)
+        writer = await client.create_ledger(ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest)
+        output.note(f"writing ledger {writer.id}")
+        try:
+            entries, seconds = await fill(reactor, source, writer)
+        except CancelledError:
+            output.note(f"ledger {writer.id} stays open: `quire ledger recover {writer.id}` closes it behind what was acknowledged")
+            raise
+        if keep_open:
+            await writer.write_lac()  # or nobody but a recovery could read the last batch
+        else:
+            await writer.close()
+        return {
+            "ledger": writer.id,
+            "entries": entries,
+            "bytes": writer.length,
+            "seconds": round(seconds, 3),
+            "ensemble_changes": writer.ensemble_changes,
+            "closed": not keep_open,
+        }
+
+    done = with_client(metadata_uri(metadata), story, client_options(protocol))
+    output.document(json_wanted, done, str(done["ledger"]))
+
+
+@app.command()
+def read(
+    ledger: LedgerId,
+    first: Annotated[int, typer.Option("--from", min=0, metavar="N", help="the first entry")] = 0,
+    last: Annotated[int | None, typer.Option("--to", min=0, metavar="N", help="the last entry; the ledger's last confirmed one if not given")] = None,
+    raw: Raw = False,
+    hexadecimal: Hex = False,
+    password_file: PasswordFile = None,
+    protocol: Protocol = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Prints the payloads of a ledger, one a line. Never fences: a ledger that is still written is read up to what is confirmed.
+
+    \b
+    Examples:
+      quire ledger read 7 --from 1000 --to 1099
+      quire ledger read 7 --raw > copy
+    """
+    show = Printer(raw, hexadecimal, json_wanted)
+    password = password_of(password_file)
+    if last is not None and last < first:
+        raise Usage(f"--to {last} is before --from {first}")
+
+    async def story(reactor: Any, client: "Client") -> None:
+        reader = await client.open_ledger(ledger, password, recover=False)
+        end = reader.last_entry_id
+        if last is not None and last > end:
+            raise Usage(f"ledger {ledger} ends at entry {end}: --to {last} is past it")
+        async for entries in reader.stream(first, last):
+            show.entries(entries)
+        await reader.close()
+
+    with_client(metadata_uri(metadata), story, client_options(protocol))
+
+
+@app.command()
+def tail(
+    ledger: LedgerId,
+    first: Annotated[int | None, typer.Option("--from", min=0, metavar="N", help="the first entry; what comes next if not given")] = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, metavar="S", help="end after this many seconds of silence; 0 waits until it is closed")] = 0,
+    raw: Raw = False,
+    hexadecimal: Hex = False,
+    password_file: PasswordFile = None,
+    protocol: Protocol = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Follows a ledger while it is written, until it is closed. Never fences.
+
+    \b
+    Example:
+      quire ledger tail 7 --from 0
+    """
+    show = Printer(raw, hexadecimal, json_wanted)
+    password = password_of(password_file)
+
+    async def story(reactor: Any, client: "Client") -> None:
+        reader = await client.open_ledger(ledger, password, recover=False)
+        start = reader.last_entry_id + 1 if first is None else first
+        async for entries in reader.tail(timeout or FOREVER_S, start):
+            show.entries(entries)
+        await reader.close()
+
+    with_client(metadata_uri(metadata), story, client_options(protocol))
+
+
+@app.command()
+def show(ledger: LedgerId, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Shows a ledger's metadata with its fragments: which bookies hold which entries.
+
+    \b
+    Example:
+      quire ledger show 7
+    """
+
+    async def story(store: MetadataStore) -> LedgerMetadata:
+        return (await store.read_ledger(ledger)).value
+
+    found = with_store(metadata_uri(metadata), story)
+    value = as_document(ledger, found)
+    lines = [f"{key + ':':<15} {value_text(value[key])}" for key in value if key != "fragments"]
+    lines += ["fragments:", *(f"  {part['first']} to {value_text(part['last'])}: {', '.join(part['bookies'])}" for part in value["fragments"])]
+    output.document(json_wanted, value, lines)
+
+
+@app.command("list")
+def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Lists the ledgers with their state, end and size.
+
+    \b
+    Example:
+      quire ledger list --json | jq .ledger
+    """
+    columns = {"ledger": 12, "state": 11, "entries": 12, "bytes": 15, "copies": 6, "fragments": 9, "created": 0}
+    table = output.Table(json_wanted, columns)
+
+    async def story(store: MetadataStore) -> None:
+        await store.cluster()
+        after = -1
+        while page := await store.ledger_ids(after):
+            for ledger in page:
+                try:
+                    found = (await store.read_ledger(ledger)).value
+                except NoSuchLedger:
+                    continue  # deleted since the page was read
+                except MetadataSerialization as error:
+                    output.note(f"ledger {ledger}: {error}")
+                    table.row({**dict.fromkeys(columns), "ledger": ledger, "state": "UNREADABLE"})
+                else:
+                    table.row(summary(ledger, found))
+            after = page[-1]
+
+    with_store(metadata_uri(metadata), story)
+
+
+@app.command()
+def delete(
+    ledgers: Annotated[list[int], typer.Argument(metavar="ID…", help="the ledgers' ids")],
+    force: Annotated[bool, typer.Option("--force", help="do not ask")] = False,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Deletes ledgers: their metadata at once, their entries when the bookies collect garbage. Asks on a terminal.
+
+    \b
+    Example:
+      quire ledger delete 7 8 9
+    """
+    if not force and sys.stdin.isatty():
+        typer.confirm(f"Delete {', '.join(map(str, ledgers))} for good?", abort=True, err=True)
+
+    async def story(store: MetadataStore) -> list[int]:
+        for ledger in ledgers:
+            with suppress(MetadataSerialization):  # it is there
+                await store.read_ledger(ledger)  # a mistyped id is told before anything is deleted
+        for ledger in ledgers:
+            await store.delete_ledger(ledger)
+        return ledgers
+
+    gone = with_store(metadata_uri(metadata), story)
+    output.document(json_wanted, {"deleted": gone}, [f"deleted {ledger}" for ledger in gone])
+
+
+@app.command()
+def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Fences a ledger, finds its end and closes it there. Its writer, if one lives, loses it.
+
+    \b
+    Example:
+      quire ledger recover 7
+    """
+
+    async def story(_reactor: Any, client: "Client") -> LedgerMetadata:
+        return await client.recover_ledger(ledger)
+
+    found = with_client(metadata_uri(metadata), story, client_options(protocol))
+    value = {"ledger": ledger, "state": found.state.name, "last_entry": found.last_entry, "bytes": found.length}
+    output.document(json_wanted, value, f"ledger {ledger} is closed at entry {found.last_entry}, {output.size_text(found.length)}")
+
+
+@app.command()
+def check(
+    ledgers: Annotated[list[int], typer.Argument(metavar="ID…", help="the ledgers' ids")],
+    protocol: Protocol = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Reads every copy of every entry, verifies the digests, and prints which copies are missing or damaged, by fragment and bookie, and why. Never fences.
+
+    Exit status 1 when any is. `quire recover BOOKIE` makes good what a lost bookie held.
+
+    \b
+    Example:
+      quire ledger check 7
+    """
+    faulty: list[int] = []
+
+    async def story(_reactor: Any, client: "Client") -> None:
+        for ledger in ledgers:
+            found = await checked(client, ledger)
+            output.document(json_wanted, found, check_lines(found))
+            if found["missing"]:
+                faulty.append(ledger)
+
+    with_client(metadata_uri(metadata), story, client_options(protocol))
+    if faulty:
+        output.note(f"quire: copies are missing in ledger {', '.join(map(str, faulty))}; `quire recover BOOKIE` makes good what a lost bookie held")
+        raise typer.Exit(1)
+
+
+async def checked(client: "Client", ledger: int) -> dict[str, Any]:
+    """A ledger's copies, counted by reading them."""
+    from quire.replication.checker import CheckProgress, check_ledger, why
+
+    with output.Progress(f"check ledger {ledger}", None, "copies") as progress:
+
+        def seen(now: CheckProgress) -> None:
+            progress.total = now.expected
+            progress.advance(now.copies - progress.done)
+
+        found = await check_ledger(client, ledger, seen)
+    return {
+        "ledger": ledger,
+        "state": found.state.name,
+        "entries": found.last + 1,
+        "copies": found.copies_expected,
+        "good": found.copies_expected - found.copies_missing,
+        "missing": [
+            {"fragment": fragment, "bookie": part.bookie, "first": part.first, "last": part.first + part.entries - 1, "why": why(part.code), "code": part.code}
+            for fragment, parts in found.by_fragment().items()
+            for part in parts
+        ],
+    }
+
+
+def check_lines(found: dict[str, Any]) -> list[str]:
+    lines = [f"ledger {found['ledger']} ({found['state']}): {found['entries']:,} entries, {found['good']:,} of {found['copies']:,} copies are good"]
+    fragment = None
+    for part in found["missing"]:
+        if part["fragment"] != fragment:
+            fragment = part["fragment"]
+            lines.append(f"  fragment from entry {fragment}:")
+        lines.append(f"    {part['bookie']} misses {part['first']} to {part['last']}: {part['why']}")
+    return lines
+
+
+class Printer:
+    """Writes entries to standard output, a batch at a time."""
+
+    def __init__(self, raw: bool, hexadecimal: bool, json_wanted: bool) -> None:
+        if raw + hexadecimal + json_wanted > 1:
+            raise Usage("--raw, --hex and --json exclude each other")
+        self._raw, self._hex, self._json = raw, hexadecimal, json_wanted
+        self._out = sys.stdout.buffer
+
+    def entries(self, entries: "list[Entry]") -> None:
+        if self._raw:
+            text = b"".join([entry.data for entry in entries])
+        elif self._hex:
+            text = "".join([f"{entry.data.hex()}\n" for entry in entries]).encode()
+        elif self._json:
+            text = "".join([output.as_json(as_entry(entry)) + "\n" for entry in entries]).encode()
+        else:
+            text = b"".join([entry.data if entry.data.endswith(b"\n") else entry.data + b"\n" for entry in entries])
+        self._out.write(text)
+        self._out.flush()
+
+
+def as_entry(entry: "Entry") -> dict[str, Any]:
+    """An entry as JSON: its payload as text where it is UTF-8, else as hexadecimal digits."""
+    try:
+        return {"ledger": entry.ledger_id, "entry": entry.entry_id, "data": bytes(entry.data).decode()}
+    except UnicodeDecodeError:
+        return {"ledger": entry.ledger_id, "entry": entry.entry_id, "hex": entry.data.hex()}
+
+
+def as_document(ledger: int, metadata: LedgerMetadata) -> dict[str, Any]:
+    """A ledger's metadata without its password."""
+    return {
+        "ledger": ledger,
+        "state": metadata.state.name,
+        "last_entry": metadata.last_entry if metadata.is_closed else None,
+        "bytes": metadata.length if metadata.is_closed else None,
+        "ensemble_size": metadata.ensemble_size,
+        "write_quorum": metadata.write_quorum,
+        "ack_quorum": metadata.ack_quorum,
+        "digest": metadata.digest.name if metadata.digest is not None else None,
+        "password": "set" if metadata.password else "empty",
+        "created": created(metadata),
+        "format": metadata.format_version,
+        "custom": custom_text(metadata.custom),
+        "fragments": [{"first": first, "last": last, "bookies": list(bookies)} for first, last, bookies in metadata.fragment_ranges()],
+    }
+
+
+def summary(ledger: int, metadata: LedgerMetadata) -> dict[str, Any]:
+    """One line of the list."""
+    return {
+        "ledger": ledger,
+        "state": metadata.state.name,
+        "entries": metadata.last_entry + 1 if metadata.is_closed else None,
+        "bytes": metadata.length if metadata.is_closed else None,
+        "copies": metadata.write_quorum,
+        "fragments": len(metadata.fragments),
+        "created": created(metadata),
+    }
+
+
+def created(metadata: LedgerMetadata) -> str | None:
+    if metadata.ctime_ms is None:
+        return None
+    return datetime.fromtimestamp(metadata.ctime_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def custom_text(custom: Mapping[str, bytes]) -> dict[str, str]:
+    return {key: value.decode(errors="backslashreplace") for key, value in sorted(custom.items())}
+
+
+def value_text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items()) or "-"
+    return "-" if value is None else str(value)

@@ -1,0 +1,84 @@
+"""
+`quire local`: a cluster on this machine until interrupted.
+
+Knows: what it prints, and when it ends.  Does not know: how the processes are run; see `local_cluster`.
+"""
+
+import signal
+import tempfile
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quire.tools.local_cluster.cluster import LocalCluster, Store
+from quire.tools.terminal import output
+from quire.tools.terminal.options import Json, Usage, single
+
+# SPDX-License-Identifier: Apache-2.0
+
+WATCH_INTERVAL_S = 0.5  # between two looks at whether the bookies still run
+
+STORES: dict[str, Store] = {"sqlite": "sqlite", "zookeeper": "zookeeper"}
+
+app = single()
+
+
+@app.command()
+def local(
+    bookies: Annotated[int | None, typer.Option("--bookies", min=1, help="how many bookies; 4, or as many as DIR holds")] = None,
+    directory: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="where everything lies; without it a temporary place")] = None,
+    metadata: Annotated[str | None, typer.Option("--metadata", metavar="sqlite|zookeeper", help="the kind of store; sqlite, or what DIR holds")] = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Starts a cluster on this machine and keeps it until Ctrl-C or SIGTERM.
+
+    Prints the metadata URI and the bookies first. DIR keeps ports and configurations: a restart reuses them and the data.
+    The bookies are children of this process and stop when it ends, however it ends.
+
+    \b
+    Example:
+      quire local --bookies 4 --dir ~/quire
+    """
+    kind = store_kind(metadata)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    with tempfile.TemporaryDirectory(prefix="quire-") as temporary:
+        cluster = LocalCluster(directory.expanduser() if directory is not None else Path(temporary), bookies, kind)
+        try:
+            cluster.start()
+            pids = [bookie.pid for bookie in cluster.bookies]
+            document = {"metadata": cluster.uri, "bookies": cluster.ids, "directory": str(cluster.directory), "pids": pids}
+            lines = [f"metadata  {cluster.uri}", *(f"bookie    {bookie.id}  (pid {bookie.pid}, {bookie.log})" for bookie in cluster.bookies)]
+            output.document(json_wanted, document, lines)
+            output.note(f"try: QUIRE_METADATA={cluster.uri} quire bookie list; Ctrl-C stops the cluster")
+            survived = watch(cluster, stop)
+        finally:
+            clean = cluster.stop()
+        if not survived or not clean:
+            raise typer.Exit(1)
+
+
+def watch(cluster: LocalCluster, stop: threading.Event) -> bool:
+    """Tells of bookies that end by themselves until `stop` is set (True), or until none is left (False)."""
+    told: set[str] = set()
+    while not stop.wait(WATCH_INTERVAL_S):
+        for bookie in cluster.ended():
+            if bookie.id not in told and not stop.is_set():
+                told.add(bookie.id)
+                assert bookie.process is not None
+                output.note(f"bookie {bookie.id} ended with status {bookie.process.returncode}; see {bookie.log}")
+        if len(told) == len(cluster.bookies):
+            output.note("no bookie is left")
+            return False
+    return True
+
+
+def store_kind(option: str | None) -> Store | None:
+    """Checks --metadata of the commands that start a cluster."""
+    if option is None or option in STORES:
+        return STORES.get(option or "")
+    raise Usage(f"--metadata is sqlite or zookeeper here, not {option!r}: this command starts a cluster of its own")

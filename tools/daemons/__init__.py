@@ -1,0 +1,5 @@
+"""
+Programs that run until they are stopped, and what runs inside them.
+
+In reading order: `bookie`, `refill`, `surplus`.
+"""

@@ -1,0 +1,120 @@
+"""
+What the sub-commands have in common: the shape of a command group, the options that all of them take, and where the
+metadata URI comes from when no option names it.
+
+Knows: names, help texts and environment variables of the shared options.  Does not know: any command.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quire.tools.terminal.output import note
+
+if TYPE_CHECKING:
+    from quire.conf.bookie import BookieOptions
+    from quire.conf.client import ClientOptions
+
+# SPDX-License-Identifier: Apache-2.0
+
+URI_KEY = "metadataServiceUri"
+PROTOCOL_KEY = "useV2WireProtocol"
+CONF_VARIABLE = "QUIRE_CONF"
+CONF_FILES = ("~/.config/quire/client.conf", "/etc/quire/client.conf")
+
+Metadata = Annotated[
+    str | None,
+    typer.Option("--metadata", metavar="URI", envvar="QUIRE_METADATA", help="the metadata store, zk://host:port/ledgers or sqlite:///path/metadata.db"),
+]
+Json = Annotated[bool, typer.Option("--json", help="one JSON document, or one a line for lists, on standard output")]
+PasswordFile = Annotated[Path | None, typer.Option("--password-file", metavar="F", help="a file with the ledger's password (a final line end is dropped)")]
+Conf = Annotated[Path, typer.Option("--conf", metavar="FILE", help="the bookie's configuration", exists=True, dir_okay=False)]
+Protocol = Annotated[str | None, typer.Option("--protocol", metavar="v2|v3", help="the wire protocol of the data path; v2 if not given")]
+
+
+class Usage(ValueError):
+    """A command line that cannot be carried out; the exit status is 2."""
+
+
+def group(about: str, example: str) -> typer.Typer:
+    """A command group: plain help (rich costs 100 ms), no shell completion to install, errors left to `main`."""
+    return typer.Typer(
+        help=f"{about}\n\n\b\nExample:\n  {example}",
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+
+
+def single() -> typer.Typer:
+    """The same for a command without sub-commands."""
+    return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+
+
+def conf_file() -> Path | None:
+    """The client's configuration file: QUIRE_CONF, else the first of the usual places that exists."""
+    named = os.environ.get(CONF_VARIABLE)
+    if named:
+        return Path(named)
+    return next((path for path in (Path(name).expanduser() for name in CONF_FILES) if path.is_file()), None)
+
+
+def metadata_uri(option: str | None) -> str:
+    """The URI from --metadata or QUIRE_METADATA, else `metadataServiceUri` of the configuration file; `Usage` when there is none."""
+    if option:
+        return option
+    path = conf_file()
+    if path is not None:
+        uri = _uri_in(path)
+        if uri:
+            return uri
+    where = f"metadataServiceUri is not set in {path}" if path is not None else f"none of {', '.join(CONF_FILES)} exists"
+    raise Usage(f"no metadata store is named ({where}): give --metadata URI or set QUIRE_METADATA")
+
+
+def password_of(file: Path | None) -> bytes:
+    """The password in a file, b"" without one."""
+    if file is None:
+        return b""
+    password = file.read_bytes()
+    return password.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def client_options(protocol: str | None = None) -> "ClientOptions":
+    """The client's options: those of the configuration file, and --protocol over them; what the file has and nobody needs is noted."""
+    from quire.conf.client import ClientOptions
+    from quire.conf.properties import Property, options, read
+
+    if protocol not in {None, "v2", "v3"}:
+        raise Usage(f"--protocol is v2 or v3, not {protocol!r}")
+    path = conf_file()
+    found = [item for item in read(str(path)) if item.key != URI_KEY] if path is not None else []
+    if protocol is not None:
+        found = [item for item in found if item.key != PROTOCOL_KEY] + [Property(PROTOCOL_KEY, protocol, "--protocol")]
+    made, warnings = options(ClientOptions, found)
+    for warning in warnings:
+        note(warning)
+    return made
+
+
+def options_of(conf: Path) -> "BookieOptions":
+    """A bookie's configuration, for commands that act on its directories."""
+    from quire.conf.bookie import BookieOptions
+    from quire.conf.properties import load
+
+    return load(BookieOptions, str(conf), os.environ)[0]
+
+
+def refused(text: str) -> typer.Exit:
+    """Says why nothing was done; the exit status is 1."""
+    note(f"quire: {text}")
+    return typer.Exit(1)
+
+
+def _uri_in(path: Path) -> str | None:
+    from quire.conf.properties import read
+
+    return next((found.value for found in read(str(path)) if found.key == URI_KEY), None)
