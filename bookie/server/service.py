@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from twisted.logger import Logger
 
-from quire.bookie.files import StorageError
-from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest, status_of
+from quire.bookie.files import StorageError, status_of
+from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest
 from quire.bookie.server.counters import Tally
 from quire.bookie.server.long_poll import LongPolls
 from quire.bookie.server.parking import REQUEST_BYTES, Parking

@@ -366,7 +366,7 @@ class Checkpoints:
         """Before the journal forgets what was meant for them."""
         while (lost := [each.configured for each in self._directories if each.fault is not None or each.configured in self.behind]) != self._noted:
             for directory in self._directories:
-                self._in(directory, notes.note, self._files, [directory.configured], lost)
+                self._in(directory, notes.note_failed, self._files, [directory.configured], lost)
             self._noted = lost
 
     def caught_up(self) -> None:
@@ -375,7 +375,7 @@ class Checkpoints:
         if any(directory.fault is not None for directory in self._directories):
             self._note_given_up()
         else:
-            notes.forget(self._files, [directory.configured for directory in self._directories])
+            notes.forget_failed(self._files, [directory.configured for directory in self._directories])
             self._noted = []
 
     def _room(self, directory: LedgerDirectory, half: Half) -> None:

@@ -15,8 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.directory.ledger_directory import BATCH_ENTRY, BATCH_START, LedgerDirectory
-from quire.bookie.files import StorageError
-from quire.bookie.server.contract import status_of
+from quire.bookie.files import StorageError, status_of
 from quire.bookie.storage.counters import Counters
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.read_ahead import CatchUp

@@ -7,9 +7,9 @@ from twisted.internet.defer import Deferred, fail
 
 from quire.bookie.files import Files
 from quire.bookie.lifecycle.restoring import Lost, suspects
-from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.server.copies import Copies
 from quire.bookie.server.service import Service
+from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.client.api import Client
 from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication

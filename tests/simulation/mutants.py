@@ -85,7 +85,7 @@ QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.hand
 STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage.storage:Storage", "quire.bookie.journal.writer:Journal", "quire.bookie.storage.checkpoint:Checkpoints"
 GARBAGE, LOGS, COMPACTION = "quire.bookie.upkeep.garbage:Garbage", "quire.bookie.logs.entry_logs:EntryLogs", "quire.bookie.upkeep.compaction"
 RECOVER, COPIER, RESTORE = "quire.replication.lost_bookies", "quire.replication.copier:FragmentCopier", "quire.replication.refilling:Restoration"
-SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.lifecycle.store_guard:StoreGuard", "quire.metadata.memory.store:MemoryStore"
+SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.upkeep.store_guard:StoreGuard", "quire.metadata.memory.store:MemoryStore"
 UNLOCKED = (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")
 
 
@@ -188,7 +188,7 @@ MUTANTS = (
            ("quire.bookie.index.slots:other_path", "RUNS if index_path", "SECOND if index_path"),
            ("quire.bookie.index.slots:other_path", "else SECOND)", "else RUNS)")),
     mutant("logs go while they are read for a new index", "formats, a rebuilt index", "new index",
-           ("quire.bookie.upkeep.space:Space.reclaim", "self.turn.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
+           ("quire.bookie.upkeep.space:Space.reclaim", "self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
             "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))")),
     # Repair
     mutant("the metadata names a bookie before its copies are complete", "D1, 4.3", "repair", (f"{COPIER}._stored", "code = await answer", "code = 0")),

@@ -114,8 +114,8 @@ def test_the_others_are_served_wherever_the_start_finds_it_dead() -> None:
             assert bookie.storage.add(run_of(ledger, 8), ledger) is Status.EOK
         bookie.commit()
         bookie.now(bookie.storage.flush())
-        assert set(bookie.storage.ledgers()) == {0, 2, 3, 5}
-        assert notes.named(disk, "/disk/ledgers0") == notes.named(disk, "/disk/ledgers2") == {"/disk/ledgers1"}
+        assert set(bookie.storage.ledger_ids()) == {0, 2, 3, 5}
+        assert notes.named_failed(disk, "/disk/ledgers0") == notes.named_failed(disk, "/disk/ledgers2") == {"/disk/ledgers1"}
         bookie.close()
         calls += 1
     assert calls >= 4
@@ -134,17 +134,17 @@ def test_a_directory_that_comes_back_is_behind_until_its_ledgers_are_marked() ->
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
     directories = again.options.ledger_directories
     for directory in directories[:2]:
-        assert notes.named(again.disk.crashed(None), directory) == {"/disk/ledgers1", "/disk/ledgers2"}, "ledger 4 is not marked yet"
+        assert notes.named_failed(again.disk.crashed(None), directory) == {"/disk/ledgers1", "/disk/ledgers2"}, "ledger 4 is not marked yet"
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({4: LedgerRow(KEY, limbo=True)})))
     again.storage.caught_up()
-    assert notes.named(again.disk.crashed(None), directories[0]) == notes.named(again.disk.crashed(None), directories[1]) == {directories[2]}
+    assert notes.named_failed(again.disk.crashed(None), directories[0]) == notes.named_failed(again.disk.crashed(None), directories[1]) == {directories[2]}
     last = Bookie(again.disk.crashed(None), ledgers=3)
     assert last.storage.behind == ["/disk/ledgers1", "/disk/ledgers2"], "the second one's own note is old, and names more than it need"
     assert [last.read(ledger, 9) for ledger in (1, 4)] == [Status.EUNKNOWNLEDGERSTATE] * 2
     assert last.read(0, 8) == body_of(0, 8)
     last.now(Deferred.fromCoroutine(last.storage.mark_limbo({})))
     last.storage.caught_up()
-    assert notes.noted(last.disk.killed(), directories) == []
+    assert notes.noted_failed(last.disk.killed(), directories) == []
 
 
 def test_a_directory_that_is_dead_again_is_not_back() -> None:
@@ -157,7 +157,7 @@ def test_a_directory_that_is_dead_again_is_not_back() -> None:
     assert again.storage.behind == []
     assert again.storage.lost_directories == ["/disk/ledgers1"]
     again.close()
-    assert notes.named(again.disk.crashed(None), "/disk/ledgers0") == {"/disk/ledgers1"}
+    assert notes.named_failed(again.disk.crashed(None), "/disk/ledgers0") == {"/disk/ledgers1"}
 
 
 def test_what_apache_left_is_not_taken_over_without_a_directory() -> None:
@@ -283,7 +283,7 @@ def test_a_bookie_starts_without_a_dead_disk_and_takes_it_back(tmp_path: Path) -
         await third.start()
         assert (third.directories_lost, third.copies.limbo(), third.ledgers_in_limbo) == ([], [1, 3], 2)
         await third.stop()
-        assert notes.noted(Files(), two) == []
+        assert notes.noted_failed(Files(), two) == []
         await store.close()
 
     run(story)
@@ -302,7 +302,7 @@ def test_a_disk_is_back_while_another_is_dead(tmp_path: Path) -> None:
         await first.start()
         await first.stop()
         for dead in (names[0], indexes[0]):
-            notes.note(Files(), names[2:], names[1:2])
+            notes.note_failed(Files(), names[2:], names[1:2])
             second = WholeBookie(reactor, options, store, Dead(Path(dead)))
             await second.start()
             assert (second.directories_lost, second.copies.limbo()) == ([names[0]], [1])

@@ -7,16 +7,18 @@ Also the shapes that the tests write: runs of adds in both protocol generations,
 import os
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
 from quire.bookie.files import BEGINS_NOTHING, Buffer, Files, Usage
+from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.rows import DictRows, Row
 from quire.bookie.storage.storage import Storage
 from quire.bookie.storage.workers import InlineWorkers
+from quire.bookie.upkeep.upkeep import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import AddRun
@@ -339,6 +341,26 @@ class HeldWorkers(InlineWorkers):
             maybeDeferred(job, *args).chainDeferred(deferred)
 
 
+class LimboOf:
+    """Puts ledgers in limbo where a bookie would, and counts how often they could be copied."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.ready = 0
+        self._storage = storage
+
+    async def mark_incomplete(self, rows: Mapping[int, LedgerRow]) -> None:
+        await self._storage.mark_limbo(rows)
+
+    def ready_to_copy(self) -> None:
+        self.ready += 1
+
+
+async def stop_all(upkeep: Upkeep, storage: Storage) -> None:
+    """Passes and rebuilds stop before the storage closes."""
+    await upkeep.stop()
+    await storage.close()
+
+
 class Bookie:
     """A storage on a simulated disk, with a clock, and what came back from it."""
 
@@ -354,6 +376,8 @@ class Bookie:
         self.storage.failed = self.failures.append
         self.storage.relieved = self._relieved
         self.storage.start()
+        self.limbo = LimboOf(self.storage)
+        self.upkeep = Upkeep(self.storage, self.clock, self.limbo)
 
     def _relieved(self) -> None:
         self.relieved += 1
@@ -365,9 +389,13 @@ class Bookie:
 
     def close(self) -> None:
         done: list[object] = []
-        self.storage.close().addBoth(done.append)
+        self.stop().addBoth(done.append)
         self.commit()
         assert done == [None], done
+
+    def stop(self) -> "Deferred[None]":
+        """A clean stop, in the order of a bookie's."""
+        return Deferred.fromCoroutine(stop_all(self.upkeep, self.storage))
 
     def now(self, result: Any) -> Any:
         """The value of a result that may be a Deferred, which has fired."""

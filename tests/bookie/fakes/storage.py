@@ -4,7 +4,7 @@ whether reads have to wait.  It is also the slow twin of the rules: plain dicts,
 """
 
 from array import array
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -62,14 +62,12 @@ class FakeSpace:
         return succeed(None)
 
 
-class FakeReindex:
+class FakeRebuild:
     """Never has anything to do; `begun` counts."""
 
     def __init__(self) -> None:
         self.begun = 0
         self.under_way = False
-        self.doubt: Callable[[Mapping[int, LedgerRow]], Awaitable[None]] | None = None
-        self.doubted: Callable[[], None] = lambda: None
 
     def start(self) -> bool:
         self.begun += not self.under_way
@@ -77,6 +75,16 @@ class FakeReindex:
 
     def status(self) -> dict[str, Any]:
         return {"running": self.under_way, "problem": None, "directories": []}
+
+
+class FakeUpkeep:
+    def __init__(self) -> None:
+        self.space = FakeSpace()
+        self.rebuild = FakeRebuild()
+
+    async def stop(self) -> None:
+        if self.space.held is not None:
+            self.space.held.callback(None)
 
 
 class FakeCounters:
@@ -109,8 +117,6 @@ class FakeStorage:
         self.behind: list[str] = []
         self.lost: set[int] = set()  # ledgers whose directory was given up, as far as a force cares
         self.arrived: set[int] = set()
-        self.space = FakeSpace()
-        self.reindex = FakeReindex()
         self.started = self.closed = False
         self.start_error: Exception | None = None
 
@@ -121,10 +127,6 @@ class FakeStorage:
         if self.start_error is not None:
             raise self.start_error
         self.started = True
-
-    async def stop_upkeep(self) -> None:
-        if self.space.held is not None:
-            self.space.held.callback(None)
 
     def close(self) -> Deferred[None]:
         self.closed = True
@@ -301,9 +303,6 @@ class FakeStorage:
 
     def ledger(self, ledger: int) -> FakeLedger | None:
         return self.kept.get(ledger)
-
-    def ledgers(self) -> list[int]:
-        return sorted(self.kept)
 
     def disk_usage(self) -> tuple[int, int]:
         return 1000, 500

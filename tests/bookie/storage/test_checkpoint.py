@@ -243,7 +243,7 @@ def test_a_directory_that_fails_is_given_up_alone(call: str) -> None:
         assert bookie.read(ledger, 6) is Status.ENOENTRY
     bookie.commit()
     bookie.now(bookie.storage.flush())
-    assert set(bookie.storage.ledgers()) >= {0, 2, 3, 5}
+    assert set(bookie.storage.ledger_ids()) >= {0, 2, 3, 5}
     assert bookie.storage.limbo_ledgers() == [], "nothing can be copied there"
     assert bookie.storage.force(1, "no") is Status.EUNKNOWNLEDGERSTATE
     bookie.commit()
@@ -283,7 +283,7 @@ def test_a_given_up_directory_is_remembered_and_starts_behind() -> None:
         if entry % 4 == 0:
             bookie.now(bookie.storage.flush())
     assert bookie.storage.read_only is None
-    assert notes.noted(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
+    assert notes.noted_failed(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
     again = Bookie(bookie.disk.crashed(None), ledgers=2)
     assert again.read(2, 59) == body_of(2, 59, 200_000)
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
@@ -309,7 +309,7 @@ def test_a_directory_that_is_back_gets_a_mark_before_its_note_goes() -> None:
     again.storage.add(run_of(0, 60), "b")
     again.commit()
     again.now(again.storage.flush())
-    assert notes.named(again.disk.killed(), "/disk/ledgers0") == {"/disk/ledgers1"}, "it is told anew"
+    assert notes.named_failed(again.disk.killed(), "/disk/ledgers0") == {"/disk/ledgers1"}, "it is told anew"
 
 
 def test_the_last_directory_is_not_given_up() -> None:
@@ -343,7 +343,7 @@ def test_a_disk_that_was_found_dead_is_given_up_at_once() -> None:
     assert bookie.storage.add(run_of(1, 5), "b") is Status.EREADONLY
     bookie.disk.usage = lambda path: Usage(int(path[-1]), 1 << 40, 1 << 39)  # type: ignore[method-assign]
     assert bookie.storage.disk_usage()[0] == 1 << 40, "of the living one"
-    assert notes.noted(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
+    assert notes.noted_failed(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
 
 
 def test_a_flush_that_has_no_room_is_not_begun() -> None:

@@ -188,7 +188,7 @@ def test_everything_survives_power_loss(flushed: bool) -> None:
     assert again.storage.explicit_lac(2) == lac
     assert again.storage.add(run_of(2, 8), "e") is Status.EFENCED
     assert again.storage.add(run_of(1, 300, key=OTHER_KEY), "e") is Status.EUA
-    assert sorted(again.storage.ledgers()) == [1, 2]
+    assert sorted(again.storage.ledger_ids()) == [1, 2]
 
 
 def test_unacknowledged_fence_in_an_earlier_half_is_kept_by_the_checkpoint() -> None:
@@ -505,7 +505,7 @@ def test_delete_takes_everything() -> None:
     bookie.storage.delete_ledger(404)
     assert woken == [1]
     assert bookie.read(1, 0) is Status.ENOLEDGER
-    assert list(bookie.storage.ledgers()) == [2]
+    assert list(bookie.storage.ledger_ids()) == [2]
     bookie.commit()
     gone = Bookie(bookie.disk.crashed(None))
     assert gone.read(1, 0) is Status.ENOLEDGER
@@ -832,7 +832,7 @@ def test_several_directories() -> None:
         again = Bookie(bookie.disk.crashed(None), journals=2, ledgers=3)
         assert all(again.read(ledger, entry) == body_of(ledger, entry) for ledger in range(12) for entry in range(4))
         assert again.storage.add(run_of(5, 4), "x") is Status.EFENCED
-        assert sorted(again.storage.ledgers()) == list(range(12))
+        assert sorted(again.storage.ledger_ids()) == list(range(12))
         if not step:
             bookie.storage.flush()
     assert bookie.now(bookie.storage.stored_ledgers()) == array("q", range(12)), "ascending, whatever directory they lie in"
