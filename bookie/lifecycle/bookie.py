@@ -35,6 +35,7 @@ from quire.bookie.server.contract import LedgerStorage
 from quire.bookie.server.copies import Copies, CopyStorage
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
+from quire.bookie.storage.events import StorageEvents
 from quire.bookie.upkeep.garbage import Garbage, Reclaiming
 from quire.bookie.upkeep.rebuild import LimboMarker
 from quire.bookie.upkeep.store_guard import GuardedStorage, StoreGuard
@@ -64,9 +65,11 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
 
     def flush(self) -> Deferred[None]: ...
 
-    read_only_changed: Callable[[str | None], None]  # set by the bookie: why adds are refused, None when they are taken again
-
     behind: list[str]  # ledger directories that were given up in an earlier run; what they missed must be put in limbo before `caught_up`
+
+    def listen(self, events: StorageEvents) -> None:
+        """Once, before `start`."""
+        ...
 
     def start(self, dead: Mapping[str, str] | None = None) -> None:
         """Blocks: replays the journal.  `dead`: ledger directories that it must do without, and why.  Raises `StorageError`."""
@@ -89,6 +92,14 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
         ...
 
     def close(self) -> Deferred[None]: ...
+
+
+class StorageListener:
+    """A storage's events: the service answers requests, the bookie turns read-only or ends."""
+
+    def __init__(self, service: Service, failed: Callable[[str], None], read_only: Callable[[str | None], None]) -> None:
+        self.durable, self.relieved = service.durable, service.relieved
+        self.failed, self.read_only = failed, read_only
 
 
 class Upkeep(Protocol):
@@ -219,9 +230,8 @@ class Bookie:
         elif await identity.check(self._store, options, self.id, cluster.instance_id, self._files, dead=dead):
             self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
         storage = self._storage = self._open_storage(options, self._reactor, self._files)
-        storage.failed = self._fail
-        storage.read_only_changed = lambda reason: self._set_read_only(STORAGE, reason)
         self.service = Service(self._clock, options, storage, self.id)
+        storage.listen(StorageListener(self.service, self._fail, lambda reason: self._set_read_only(STORAGE, reason)))
         self.listener = Listener(self._clock, options, self.service)
         self.guard = StoreGuard(self._clock, self._files, lambda: self._living.ledger_directories, storage, self._store, self.id, cluster.instance_id)
         self.copies = Copies(self._clock, storage, self.guard)

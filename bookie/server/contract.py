@@ -71,10 +71,6 @@ class LedgerStorage(Protocol):
     All calls are made, and all callbacks come, on the reactor's thread.
     """
 
-    durable: Callable[[list[object]], None]  # set by the service: the tokens of one synced group, in order
-    relieved: Callable[[], None]  # set by the service: there is room again
-    failed: Callable[[str], None]  # set by the bookie: a fault that ends it
-
     def add(self, run: AddRun, token: object) -> Status | None:
         """EOK: taken, the token comes back by `durable`.  None: no room, nothing taken; try again after `relieved`.  EUA, EFENCED, …: refused."""
         ...

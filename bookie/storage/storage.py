@@ -5,7 +5,7 @@ Knows: the order of checks, that an entry is put in the cache before it is queue
 start and stop.
 Does not know: connections, frames, metadata.
 
-All methods belong to the reactor thread; `start` blocks and is called before any port opens.  Tokens are opaque; they come back by `durable`, in
+All methods belong to the reactor thread; `start` blocks and is called before any port opens.  Tokens are opaque; they come back by `StorageEvents.durable`, in
 order, once per journal group.
 
 Safety:
@@ -54,6 +54,7 @@ from quire.bookie.storage.checkpoint import Checkpoints, lowest, read_mark
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.storage.counters import Counters
 from quire.bookie.storage.deleted import DeletedLedgers
+from quire.bookie.storage.events import NoListener, StorageEvents
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.lists import Lists
 from quire.bookie.storage.lookup import Lookup
@@ -84,10 +85,8 @@ class Storage:
         workers: Workers | None = None,
         logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
-        self.durable: Callable[[list[object]], None] = lambda tokens: None
-        self.relieved: Callable[[], None] = lambda: None
-        self.failed: Callable[[str], None] = lambda reason: None  # a fault that ends the bookie
-        self.read_only_changed: Callable[[str | None], None] = lambda reason: None
+        self._events: StorageEvents = NoListener()
+        self._durable = self._events.durable
         self.read_only: str | None = None  # why plain adds are refused: a ledger directory or a journal can't take more
         self._blocked: str | None = None  # why recovery adds are refused as well: what is taken can't be flushed
         self.fault: str | None = None  # why this storage is dead
@@ -133,6 +132,11 @@ class Storage:
         self._closing = False
         self._opened = False
         self._started = 0.0
+
+    def listen(self, events: StorageEvents) -> None:
+        """Who hears what is durable, and what becomes of the storage; called once, before `start`."""
+        self._events = events
+        self._durable = events.durable  # bound once
 
     # Start
 
@@ -569,7 +573,7 @@ class Storage:
     def _give_ready(self) -> None:
         tokens, self._ready = self._ready, []
         if self.fault is None:
-            self.durable(tokens)
+            self._durable(tokens)
 
     def _on_group(self, group: Group) -> None:
         if self.fault is not None:
@@ -578,7 +582,7 @@ class Storage:
             hear()
         self._count_journals()
         if group.tokens:
-            self.durable(group.tokens)
+            self._durable(group.tokens)
         if group.end and self._ends:
             self._ends.pop().callback(None)
         if self._parked:
@@ -603,7 +607,7 @@ class Storage:
             return
         if self.read_only is not None or (not self._cache.full and all(journal.relaxed for journal in self._journals)):
             self._parked = False
-            self.relieved()
+            self._events.relieved()
 
     def _on_journal_failed(self, reason: str) -> None:
         if self.fault is None:
@@ -615,10 +619,10 @@ class Storage:
             ends, self._ends = self._ends, []
             for end in ends:
                 end.errback(StorageError(reason))
-            self.failed(reason)
+            self._events.failed(reason)
             if self._parked:
                 self._parked = False
-                self.relieved()
+                self._events.relieved()
 
     # Checkpoints
 
@@ -664,7 +668,7 @@ class Storage:
                 log.info("storage: writable again")
             else:
                 log.error("storage: read-only: {reason}; the journal keeps what was acknowledged", reason=reason)
-            self.read_only_changed(reason)
+            self._events.read_only(reason)
             if self._parked:
                 self._relieve()
 

@@ -20,7 +20,7 @@ from quire.bookie.storage.workers import InlineWorkers
 from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Disk, LimboOf, body_of, options_of, run_of, stop_all
+from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Disk, Events, LimboOf, body_of, options_of, run_of, stop_all
 from tests.crash.tape import Event, Ground, RecordingDisk
 
 # SPDX-License-Identifier: Apache-2.0
@@ -68,8 +68,7 @@ class Life:
         options = self.options = options_of(**plain).model_copy(update={key: value for key, value in changes.items() if key not in plain})
         self.failures: list[str] = []
         self.storage = Storage(options, self.clock, disk, open_rows=disk.open_rows, workers=InlineWorkers())
-        self.storage.durable = self._durable
-        self.storage.failed = self.failures.append
+        self.storage.listen(Events(self._durable, failed=self.failures.append))
         self.storage.start()
         self.upkeep = Upkeep(self.storage, self.clock, LimboOf(self.storage))
 

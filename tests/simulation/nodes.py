@@ -38,6 +38,7 @@ from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.refilling import restore
+from tests.bookie.fakes.disk import Events
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.timeline import Process, Timeline
@@ -287,8 +288,6 @@ class SimBookie:
         clock = DiskClock(process, lambda: self.sync_seconds)
         storage: Any = Storage(options, clock, self.disk, open_rows=self.disk.open_rows, workers=SimWorkers(clock))
         self.storage = storage
-        storage.failed = self._failed
-        storage.read_only_changed = lambda reason: self.read_only(reason is not None)
         self.service = Service(process, options, storage, self.id)
         self.guard = StoreGuard(process, self.disk, lambda: self._living(storage), storage, store, self.id, instance_id)
         self.copies = Copies(process, storage, self.guard)
@@ -345,7 +344,7 @@ class SimBookie:
     def _watch(self, storage: Any) -> None:
         """The truth hears what the storage takes, makes durable and says."""
         truth, name, world = self.world.truth, self.id, self.world
-        give_back, add, read, read_run = storage.durable, storage.add, storage.read, storage.read_run
+        give_back, add, read, read_run = self.service.durable, storage.add, storage.read, storage.read_run
         delete, drop_copy, set_limbo = storage.delete_ledger, storage.drop_copy, storage.set_limbo
         copies: dict[Own, AddRun] = {}
 
@@ -411,7 +410,8 @@ class SimBookie:
                 looking.addErrback(lambda failure: failure.trap(OSError))
             return set_limbo(ledger, limbo, token)  # type: ignore[no-any-return]
 
-        storage.durable, storage.add, storage.read, storage.read_run = durable, watched_add, watched_read, watched_read_run
+        storage.listen(Events(durable, self.service.relieved, self._failed, lambda reason: self.read_only(reason is not None)))
+        storage.add, storage.read, storage.read_run = watched_add, watched_read, watched_read_run
         storage.delete_ledger, storage.drop_copy, storage.set_limbo = watched_delete, watched_drop, watched_limbo
         reads = self.service.reads
         refuse, begin = reads.refuse, reads.in_turn

@@ -341,6 +341,19 @@ class HeldWorkers(InlineWorkers):
             maybeDeferred(job, *args).chainDeferred(deferred)
 
 
+class Events:
+    """What a storage reports, by a callable each."""
+
+    def __init__(
+        self,
+        durable: Callable[[list[object]], None] = lambda tokens: None,
+        relieved: Callable[[], None] = lambda: None,
+        failed: Callable[[str], None] = lambda reason: None,
+        read_only: Callable[[str | None], None] = lambda reason: None,
+    ) -> None:
+        self.durable, self.relieved, self.failed, self.read_only = durable, relieved, failed, read_only
+
+
 class LimboOf:
     """Puts ledgers in limbo where a bookie would, and counts how often they could be copied."""
 
@@ -372,9 +385,8 @@ class Bookie:
         self.failures: list[str] = []
         self.relieved = 0
         self.storage = Storage(self.options, self.clock, self.disk, open_rows=self.disk.open_rows, workers=workers or InlineWorkers())
-        self.storage.durable = self.tokens.extend
-        self.storage.failed = self.failures.append
-        self.storage.relieved = self._relieved
+        self.reasons: list[str | None] = []  # why it turned read-only, and None when it was writable again
+        self.storage.listen(Events(self.tokens.extend, self._relieved, self.failures.append, self.reasons.append))
         self.storage.start()
         self.limbo = LimboOf(self.storage)
         self.upkeep = Upkeep(self.storage, self.clock, self.limbo)

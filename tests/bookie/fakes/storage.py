@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 
 from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.storage.events import NoListener
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.protocol import availability
 from quire.protocol.digest import last_add_confirmed
@@ -100,10 +101,7 @@ class FakeStorage:
     """`sync` hands the waiting tokens back; with `at_once` every call does.  `room` is how many more runs are taken."""
 
     def __init__(self, at_once: bool = False) -> None:
-        self.durable: Callable[[list[object]], None] = lambda tokens: None
-        self.relieved: Callable[[], None] = lambda: None
-        self.failed: Callable[[str], None] = lambda reason: None
-        self.read_only_changed: Callable[[str | None], None] = lambda reason: None
+        self.events: Any = NoListener()
         self.at_once = at_once
         self.room: float = float("inf")
         self.slow = False  # reads give Deferreds, kept in `reading`
@@ -119,6 +117,9 @@ class FakeStorage:
         self.arrived: set[int] = set()
         self.started = self.closed = False
         self.start_error: Exception | None = None
+
+    def listen(self, events: Any) -> None:
+        self.events = events
 
     def caught_up(self) -> None:
         self.behind = []
@@ -138,7 +139,7 @@ class FakeStorage:
         """One group."""
         tokens, self.tokens = self.tokens, []
         self.counters.journal_syncs += 1
-        self.durable(tokens)
+        self.events.durable(tokens)
 
     def _queue(self, token: object) -> None:
         self.tokens.append(token)

@@ -548,7 +548,7 @@ def test_a_journal_fault_ends_the_bookie(tmp_path: Path) -> None:
         raw = await connect(bookie)
         raw.send(adds(b"a") + read(0))
         assert status((await raw.frames())[0]) is S.EOK, "the read; the add waits for its sync"
-        storage.failed("journal /j/current/0.qj: fdatasync: Input/output error")
+        storage.events.failed("journal /j/current/0.qj: fdatasync: Input/output error")
         assert await raw.closed() == b""
         with pytest.raises(BookieFailed, match="Input/output error"):
             await bookie.ended

@@ -29,6 +29,7 @@ class Scene:
         self.clock = Clock()
         self.storage = FakeStorage()
         self.service = Service(self.clock, options(), self.storage)  # type: ignore[arg-type]
+        self.storage.listen(self.service)
         self.store = MemoryStore(self.clock, MemoryCluster("copies"))
         self.store.init_cluster()
         self.guard = StoreGuard(self.clock, Files(), tuple, self.storage, self.store, "here", str(self.store.shared.instance_id))

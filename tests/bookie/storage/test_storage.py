@@ -23,7 +23,7 @@ from quire.bookie.storage.workers import InlineWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Bookie, HeldWorkers, Inode, body_of, options_of, run_of
+from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Bookie, Events, HeldWorkers, Inode, body_of, options_of, run_of
 from tests.reactor import reactor, run
 
 
@@ -117,7 +117,7 @@ def test_a_fence_that_is_not_durable_is_told_to_nobody(tmp_path: Any) -> None:
             if len(tokens) == 2:
                 both.callback(None)
 
-        storage.durable = durable
+        storage.listen(Events(durable))
         storage.start()
         files.begun.clear()
         files.go_on.clear()
@@ -588,8 +588,7 @@ def test_a_journal_that_cannot_grow_makes_read_only_and_comes_back() -> None:
     stay behind; when a checkpoint has given segments back, or others have made room, all is well again.
     """
     bookie = Bookie(write_cache_bytes_max=64 << 20)
-    reasons: list[str | None] = []
-    bookie.storage.read_only_changed = reasons.append
+    reasons = bookie.reasons
 
     def before(call: str, path: str) -> None:
         if call == "write" and path.endswith(".qj.tmp"):
@@ -636,8 +635,7 @@ def scarce(bookie: Bookie, segments: int) -> Callable[[str, str], None]:
 def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool, synced: bool) -> None:
     """The disk is full, but old segments can be given back: that is done at once, and nobody is refused; a start finds the same."""
     bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_sync_data=synced)
-    reasons: list[str | None] = []
-    bookie.storage.read_only_changed = reasons.append
+    reasons = bookie.reasons
     bookie.disk.before = scarce(bookie, 3)
     for entry in range(100):
         assert bookie.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK
@@ -726,8 +724,7 @@ def test_nobody_is_refused_before_it_is_known_whether_a_checkpoint_helped() -> N
     """The checkpoint has given segments back, and the next one is still being made."""
     workers = LateSpawn()
     bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
-    reasons: list[str | None] = []
-    bookie.storage.read_only_changed = reasons.append
+    reasons = bookie.reasons
     bookie.disk.before = scarce(bookie, 3)
     for entry in range(60):
         assert bookie.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK
@@ -761,8 +758,7 @@ def test_no_space_for_the_journal_stops_the_bookie() -> None:
 def test_failed_flush_makes_read_only(number: int) -> None:
     """A failed sync of an entry log is final: read-only, the journal is kept.  A full disk is tried again, and passes."""
     bookie = Bookie()
-    reasons: list[str | None] = []
-    bookie.storage.read_only_changed = reasons.append
+    reasons = bookie.reasons
     bookie.storage.add(run_of(1, 0, 10), "a")
     bookie.commit()
     failing = "sync" if number == errno.EIO else "write"
@@ -1011,8 +1007,7 @@ def test_on_a_real_disk_with_threads(tmp_path: Any) -> None:
                 waiting.remove(waiter)
                 waiter.callback(None)
 
-        storage.durable = durable
-        storage.relieved = lambda: durable([])
+        storage.listen(Events(durable, lambda: durable([])))
         storage.start()
         entry = 0
         while entry < 20_000:

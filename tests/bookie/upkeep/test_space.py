@@ -10,7 +10,7 @@ from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse
 from quire.bookie.upkeep.space import groups
 from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import Bookie, HeldWorkers, LimboOf, body_of, options_of, run_of
+from tests.bookie.fakes.disk import Bookie, Events, HeldWorkers, LimboOf, body_of, options_of, run_of
 from tests.bookie.upkeep.test_compaction import LOG_BYTES, Roomy, reclaimed
 from tests.reactor import reactor, run
 
@@ -210,8 +210,7 @@ def test_beside_everything_else(tmp_path: Path) -> None:
             for waiter in waiters:
                 waiter.callback(None)
 
-        storage.durable = durable
-        storage.relieved = lambda: durable([])
+        storage.listen(Events(durable, lambda: durable([])))
         storage.start()
         upkeep = Upkeep(storage, reactor, LimboOf(storage))
         rng = random.Random(7)
