@@ -65,7 +65,10 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
 
     def flush(self) -> Deferred[None]: ...
 
-    behind: list[str]  # ledger directories that were given up in an earlier run; what they missed must be put in limbo before `caught_up`
+    @property
+    def stale(self) -> list[str]:
+        """Ledger directories that failed in an earlier run; what they missed must be put in limbo before `caught_up`."""
+        ...
 
     def listen(self, events: StorageEvents) -> None:
         """Once, before `start`."""
@@ -83,11 +86,11 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
     def replay_found_limbo(self) -> bool: ...
 
     @property
-    def lost_directories(self) -> list[str]:
-        """The configured ledger directories that were given up."""
+    def failed_directories(self) -> list[str]:
+        """The configured ledger directories that have failed."""
         ...
 
-    def give_up(self, path: str, reason: str) -> bool:
+    def fail_directory(self, path: str, reason: str) -> bool:
         """A ledger directory's disk has failed; False when nothing can go on without it."""
         ...
 
@@ -246,16 +249,16 @@ class Bookie:
             notes.note_limbo(self._files, self._living, notes.COPYING)
         await self.guard.start()
         boot = self._files.boot_id()
-        if notes.unclean(self._files, self._living, boot, storage.behind):  # first, for then it is not what is on the lost disks alone
+        if notes.unclean(self._files, self._living, boot, storage.stale):  # first, for then it is not what is on the lost disks alone
             self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
             await self._mark(storage, restoring.Lost.all_of(options))
-        elif lost or storage.behind:
-            await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.behind]))
-        if lost or storage.behind:
+        elif lost or storage.stale:
+            await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.stale]))
+        if lost or storage.stale:
             storage.caught_up()
             cookie = identity.Cookie.expected(options, self.id, cluster.instance_id)
-            identity.stamp(self._files, options, cookie, identity.indexes_of(options, storage.lost_directories))
-            notes.forget_restoring(self._files, [path for path in lost if path not in storage.lost_directories])
+            identity.stamp(self._files, options, cookie, identity.indexes_of(options, storage.failed_directories))
+            notes.forget_restoring(self._files, [path for path in lost if path not in storage.failed_directories])
         if self.incomplete:
             self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
         else:
@@ -290,7 +293,7 @@ class Bookie:
 
     @property
     def _living(self) -> BookieOptions:
-        """The options without the ledger directories that were given up: notes are kept in the others."""
+        """The options without the ledger directories that have failed: notes are kept in the others."""
         lost = self.directories_lost
         return self.options.model_copy(update={"ledger_directories": tuple(path for path in self.options.ledger_directories if path not in lost)})
 
@@ -436,7 +439,7 @@ class Bookie:
 
     @property
     def ledgers_in_limbo(self) -> int:
-        """Ledgers that may lack entries here and wait for copies; those of directories that were given up left out."""
+        """Ledgers that may lack entries here and wait for copies; those of failed directories left out."""
         return self.copies.left
 
     @property
@@ -446,8 +449,8 @@ class Bookie:
 
     @property
     def directories_lost(self) -> list[str]:
-        """The configured ledger directories that were given up since the start, or at it."""
-        return self._storage.lost_directories if self._storage is not None else []
+        """The configured ledger directories that have failed since the start, or at it."""
+        return self._storage.failed_directories if self._storage is not None else []
 
     def operator_read_only(self, on: bool) -> str | None:
         """An operator's wish; it stays until the operator takes it back or the bookie restarts."""
@@ -487,7 +490,7 @@ class Bookie:
         self._nearly_full = nearly_full
         self.service.high_priority_writes = found.room_for_recovery
         if self._storage is not None and self.serving:
-            found = found.without([directory for directory, why in found.broken if self._storage.give_up(directory, why)])
+            found = found.without([directory for directory, why in found.broken if self._storage.fail_directory(directory, why)])
         self._set_read_only(DISK, found.reason)
 
     def _stop_disk_watch(self) -> None:

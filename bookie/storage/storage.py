@@ -19,8 +19,6 @@ Safety:
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from heapq import merge
-from itertools import chain, islice
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredLock
@@ -28,8 +26,9 @@ from twisted.logger import Logger
 
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
-from quire.bookie.directory.ledger_directory import LAC_END, LedgerDirectory, current
-from quire.bookie.files import Files, StorageError, Usage
+from quire.bookie.directory.directories import Directories
+from quire.bookie.directory.ledger_directory import LAC_END, current
+from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.rows import OpenRows, RocksRows
 from quire.bookie.journal.format import (
@@ -100,16 +99,14 @@ class Storage:
         self.workers: Workers = workers if workers is not None else PoolWorkers(reactor)
         self.logs_lock = DeferredLock()  # its holder needs that entry logs stay where they are, or removes some
         self._locks: list[int] = []
-        self.directories: list[LedgerDirectory] = []
+        self.directories = Directories(self.files)
         self._journals: list[Journal] = []
         self._cache = WriteCache(options.write_cache_bytes_max)
-        self.ledgers = Ledgers(self._load_row)
+        self.ledgers = Ledgers(self.directories.row)
         self._deleted = DeletedLedgers()
-        self.checkpoints = Checkpoints(self.files, self.workers, self._journals, self._cache, self.ledgers, self.directories, reactor)
-        self.checkpoints.finished = self._on_checkpoint
-        self.checkpoints.gave_up = self._on_given_up
-        self.behind: list[str] = []  # ledger directories that were given up in an earlier run, until `caught_up`
-        self._lost: set[int] = set()  # numbers of the ledger directories that were given up
+        self.checkpoints = Checkpoints(
+            self.files, self.workers, self._journals, self._cache, self.ledgers, self.directories, self.counters, reactor, self._on_checkpoint
+        )
         self._lookup = Lookup(
             self.ledgers,
             self._cache,
@@ -125,6 +122,7 @@ class Storage:
         self._insert = self._contents.insert
         self.read, self.read_run = self._lookup.read, self._lookup.read_run
         self.entries, self.lac = self._lists.entries, self._lookup.lac
+        self.disk_usage = self.directories.disk_usage
         self._timer: Any = None
         self._parked = False
         self._ready: list[object] = []  # tokens that wait for nothing
@@ -144,7 +142,7 @@ class Storage:
     def start(self, dead: Mapping[str, str] | None = None) -> None:
         """
         Makes and locks the directories, replays the journals, starts their threads.  Raises `StorageError` that names file and offset, `OSError`.
-        `dead`: ledger directories that are given up already, and why; others are when their disk says so, as long as one lives.
+        `dead`: ledger directories that have failed already, and why; others fail when their disk says so, as long as one is usable.
         """
         try:
             self._start(Opening(self.files, self.options, dead or {}))
@@ -160,17 +158,17 @@ class Storage:
         opening.make(self._locks)
         moving = opening.moving(Moving.check)
         marks = opening.each(lambda path: read_mark(self.files, current(path)))
-        opening.open(self._open_rows, marks, self.workers.pause, self.directories, self._logs_open_max)
+        opening.open(self._open_rows, marks, self.workers.pause, self.directories.all, self._logs_open_max)
         # Which failed in an earlier run: of these, those that are back have their ledgers put in limbo after the start.
         named = set().union(*opening.each(lambda path: notes.named_failed(self.files, path)).values())
         self._leave_out(opening.dead)
-        self.behind = self.checkpoints.behind = [path for path in opening.living if path in named]
+        self.directories.stale = [path for path in opening.living if path in named]
         if opening.dead and moving.arriving:
             raise StorageError(f"{'; '.join(opening.dead.values())}: what an Apache bookie left is taken over as a whole or not at all")
-        moving.begin([directory for directory in self.directories if directory.fault is None])
-        whole = {path: marks[path] for path in opening.living if path not in self.behind}
+        moving.begin(self.directories.usable)
+        whole = {path: marks[path] for path in opening.living if path not in self.directories.stale}
         begins = lowest([(current(path), mark) for path, mark in whole.items()], len(self.options.journal_directories))
-        same = not self.behind and all(mark == begins for mark in whole.values())
+        same = not self.directories.stale and all(mark == begins for mark in whole.values())
         self.checkpoints.marks = begins if same else None  # the first checkpoint mends those that differ
         ahead = False
         for number, path in enumerate(self.options.journal_directories):
@@ -188,56 +186,35 @@ class Storage:
             journal.start()
 
     def _leave_out(self, dead: Mapping[str, str]) -> None:
-        """Directories that were found dead are given up, opened or not."""
-        for directory in self.directories:
-            if directory.configured in dead:
-                self.checkpoints.give_up(directory, dead[directory.configured])
-        self.checkpoints.tell_given_up()
-
-    def _load_row(self, ledger: int) -> LedgerRow | None:
-        number = ledger % len(self.directories)
-        if number not in self._lost:
-            return self.directories[number].table.get(ledger)
-        try:
-            row = self.directories[number].table.get(ledger)
-        except (StorageError, OSError):
-            row = None
-        return LedgerRow(b"", limbo=True) if row is None else row._replace(limbo=True)
-
-    def _is_lost(self, ledger: int) -> bool:
-        """Whether the ledger's directory was given up."""
-        return ledger % len(self.directories) in self._lost
-
-    def _on_given_up(self, number: int, directory: LedgerDirectory) -> None:
-        self._lost.add(number)
-        self.counters.directories_lost = len(self._lost)
-        log.critical(
-            "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on", directory=directory.path, reason=directory.fault
-        )
-        count = len(self.directories)
-        self.ledgers.load_anew()
-        for ledger, state in self.ledgers.states.items():
-            if ledger % count == number:
-                state.limbo = True
+        """Directories that were found dead have failed, opened or not."""
+        for path, reason in dead.items():
+            if (directory := self.directories.configured(path)) is not None:
+                self.directories.fail(directory, reason)
+        self.checkpoints.notice_failed()
 
     @property
-    def lost_directories(self) -> list[str]:
-        """The configured ledger directories that were given up."""
-        return [directory.configured for directory in self.directories if directory.fault is not None]
+    def failed_directories(self) -> list[str]:
+        """The configured ledger directories that have failed, now or at the start."""
+        return self.directories.failed
 
-    def give_up(self, path: str, reason: str) -> bool:
+    @property
+    def stale(self) -> list[str]:
+        """The configured ledger directories that failed in an earlier run and are back, until `caught_up`."""
+        return self.directories.stale
+
+    def fail_directory(self, path: str, reason: str) -> bool:
         """The disk of a configured ledger directory has failed; False when nothing can go on without it."""
-        for directory in self.directories:
-            if directory.configured == path:
-                if self.checkpoints.give_up(directory, reason):
-                    self.checkpoints.run().addErrback(lambda failure: None)
-                return directory.fault is not None
-        return False
+        directory = self.directories.configured(path)
+        if directory is None:
+            return False
+        if self.directories.fail(directory, reason):
+            self.checkpoints.notice_failed()
+            self.checkpoints.run().addErrback(lambda failure: None)
+        return directory.failed is not None
 
     def caught_up(self) -> None:
-        """What the directories missed that are `behind` is in limbo now, durably.  Once, right after the start; `OSError`."""
-        self.behind = []
-        self.checkpoints.caught_up()
+        """What the stale directories missed is in limbo now, durably.  Once, right after the start; `OSError`."""
+        self.directories.caught_up()
 
     def _move_in(self, moving: Moving) -> None:
         """What an Apache bookie's journals hold becomes ours, durably, and Apache is kept out."""
@@ -305,7 +282,7 @@ class Storage:
         Otherwise refused: EUA for a wrong key, EREADONLY for a ledger in limbo or a full disk, EFENCED, EBADREQ for bodies under 24 bytes.
         """
         ledger = run.ledger
-        if self._lost and self._is_lost(ledger):
+        if self.directories.failed_numbers and self.directories.has_failed(ledger):
             return Status.EREADONLY
         state = self.ledgers.states.get(ledger) or self.ledgers.get(ledger)
         if state is not None and state.key != run.master_key and not self._adopt_key(state, run.master_key):
@@ -412,7 +389,7 @@ class Storage:
         """EOK: no plain add is taken from now on, and `token` comes back once that is durable.  Makes the ledger if it is unknown.  EUA: wrong key."""
         if self.fault is not None:
             return Status.EIO
-        if self._is_lost(ledger):
+        if self.directories.has_failed(ledger):
             return Status.EUNKNOWNLEDGERSTATE
         # Also one that was deleted here: a "no" counts as fenced for who recovers the ledger, and the memory of a deletion is neither durable nor for ever.
         state = self._open_with_key(ledger, master_key)
@@ -438,7 +415,7 @@ class Storage:
         """
         if self.fault is not None:
             return Status.EIO
-        if self._is_lost(ledger):
+        if self.directories.has_failed(ledger):
             return Status.EREADONLY
         if len(body) < 16:
             return Status.EBADREQ
@@ -458,12 +435,12 @@ class Storage:
 
     def force(self, ledger: int, token: object) -> Status:
         """
-        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before.  EUNKNOWNLEDGERSTATE: its directory was given
-        up.  EIO: nothing is synced any more.
+        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before.  EUNKNOWNLEDGERSTATE: its directory has failed.
+         EIO: nothing is synced any more.
         """
         if self.fault is not None or (not self.options.journal_write_data and self.checkpoints.failure is not None):
             return Status.EIO
-        if self._is_lost(ledger):
+        if self.directories.has_failed(ledger):
             return Status.EUNKNOWNLEDGERSTATE
         if self.options.journal_write_data:
             self._journal_of(ledger).force(token)
@@ -476,7 +453,7 @@ class Storage:
         state = self.ledgers.get(ledger)
         if state is None:
             return Status.ENOLEDGER
-        if self._is_lost(ledger):
+        if self.directories.has_failed(ledger):
             return Status.EUNKNOWNLEDGERSTATE
         if not state.key_logged:
             self._log_key(state, self._journal_of(ledger))
@@ -519,9 +496,8 @@ class Storage:
     def limbo_ledgers(self) -> list[int]:
         """The ledgers that are in limbo, ascending; reads every row of the ledger tables."""
         states = self.ledgers.states
-        living = [directory for directory in self.directories if directory.fault is None]
-        found = {ledger for directory in living for ledger, row in directory.table.rows() if row.limbo and ledger not in states}
-        return sorted(found | {ledger for ledger, state in states.items() if state.limbo and not self._is_lost(ledger)})
+        found = {ledger for ledger in self.directories.limbo_ledgers() if ledger not in states}
+        return sorted(found | {ledger for ledger, state in states.items() if state.limbo and not self.directories.has_failed(ledger)})
 
     @property
     def replay_found_limbo(self) -> bool:
@@ -685,7 +661,7 @@ class Storage:
 
     def ledger_ids(self) -> Iterator[int]:
         """The ids of all ledgers, in no order."""
-        return self.ledgers.ids(chain.from_iterable(directory.table.ids() for directory in self.directories if directory.fault is None))
+        return self.ledgers.ids(self.directories.ledger_ids())
 
     def idle_seconds(self, ledger: int) -> int:
         """For so long at least no add of the ledger was taken, counted from the start of the process; 0 for an unknown one."""
@@ -703,39 +679,12 @@ class Storage:
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
-        return self.workers.run(self._stored_ledgers)
-
-    def _stored_ledgers(self) -> "array[int]":
-        found = []
-        for directory in [directory for directory in self.directories if directory.fault is None]:
-            ledgers = array("q")
-            for some in directory.table.pages():
-                ledgers += some
-                self.workers.pause()
-            found.append(ledgers)
-        if len(found) == 1:
-            return found[0]
-        together = array("q")
-        ascending = merge(*found)
-        while some := array("q", islice(ascending, 256)):
-            together += some
-            self.workers.pause()
-        return together
+        return self.workers.run(self.directories.sorted_ids, self.workers.pause)
 
     def explicit_lac(self, ledger: int) -> bytes | None:
         """The explicit LAC as it was written last."""
         state = self.ledgers.get(ledger)
         return None if state is None else state.explicit_lac
-
-    def disk_usage(self) -> tuple[int, int]:
-        """(total, free) bytes of the file systems that hold ledger directories, each counted once."""
-        usages: dict[int, Usage] = {}
-        for directory in self.directories:
-            if directory.fault is None:
-                with suppress(OSError):  # it will be given up, or has made the bookie read-only
-                    usage = self.files.usage(directory.configured)
-                    usages[usage.device] = usage
-        return sum(usage.total for usage in usages.values()), sum(usage.free for usage in usages.values())
 
     # Stop
 
@@ -777,11 +726,11 @@ class Storage:
         with ExitStack() as last:
             for lock in self._locks:
                 last.callback(self.files.close, lock)
-            for directory in self.directories:
+            for directory in self.directories.all:
                 last.callback(directory.close)
             self.workers.stop()
             for journal in self._journals:
                 journal.join()
         self._locks = []
         self._journals.clear()
-        self.directories.clear()
+        self.directories.all.clear()

@@ -197,7 +197,7 @@ class IndexRebuild:
         """Begins; False when a run is under way."""
         if self._running is not None or self._stopped:
             return False
-        self.reports = [RebuildReport(directory.path) for directory in self._storage.directories if directory.fault is None]
+        self.reports = [RebuildReport(directory.path) for directory in self._storage.directories.usable]
         self.problem = None
         over: Deferred[None] = Deferred()
         self._running = over
@@ -233,7 +233,7 @@ class IndexRebuild:
     async def _run(self) -> None:
         problems = []
         for found in self.reports:
-            for directory in self._storage.directories:
+            for directory in self._storage.directories.all:
                 if directory.path == found.path:
                     try:
                         await self._one(directory, found)

@@ -98,10 +98,10 @@ class Space:
 
     async def _reclaim(self, threshold: Threshold, seconds_max: float) -> None:
         end = self._clock.seconds() + seconds_max if seconds_max > 0 else None
-        for directory in list(self._storage.directories):
+        for directory in list(self._storage.directories.all):
             if self._stopped:
                 return
-            if directory.fault is not None:
+            if directory.failed is not None:
                 continue
             space = self._spaces.setdefault(directory.path, DirectorySpace(directory.path))
             try:

@@ -365,7 +365,7 @@ def starting_without_a_directory(life: Life) -> None:
     life.disk.process_ended()
     life.disk.before = second_disk_dead
     again = Life(life.disk, ledgers=2)
-    assert again.storage.lost_directories == ["/disk/ledgers1"]
+    assert again.storage.failed_directories == ["/disk/ledgers1"]
     going_on(again)
 
 

@@ -299,13 +299,13 @@ class SimBookie:
         await self.guard.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
-        failed = {options.ledger_directories.index(path) for path in storage.behind}
-        if lost or storage.behind:
-            await self._doubt(storage, restoring.Lost.of(options, [*lost, *storage.behind]))
+        failed = {options.ledger_directories.index(path) for path in storage.stale}
+        if lost or storage.stale:
+            await self._doubt(storage, restoring.Lost.of(options, [*lost, *storage.stale]))
             storage.caught_up()
             cookie = identity.Cookie.expected(options, self.id, instance_id)
-            identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.lost_directories))
-            notes.forget_restoring(self.disk, [path for path in lost if path not in storage.lost_directories])
+            identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.failed_directories))
+            notes.forget_restoring(self.disk, [path for path in lost if path not in storage.failed_directories])
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
         if not lost and notes.unclean(self.disk, options, self.disk.boot_id()):
             await self._doubt(storage, restoring.Lost.all_of(options))
@@ -332,7 +332,7 @@ class SimBookie:
         self.copies.decided()
 
     def _living(self, storage: Any) -> list[str]:
-        return [path for path in self.options.ledger_directories if path not in storage.lost_directories]
+        return [path for path in self.options.ledger_directories if path not in storage.failed_directories]
 
     def _could_not(self, failure: Any, process: Process) -> None:
         cause = failure.value.__cause__ or failure.value
@@ -551,7 +551,7 @@ class SimBookie:
     def rot(self, ledger: int) -> set[int]:
         """The index can't tell any more what it has of a ledger, and the entry logs can't be read on where that lies: entries that are lost by it."""
         path = self.options.ledger_directories[ledger % len(self.options.ledger_directories)]
-        if path in self.storage.lost_directories or self.is_rotten:
+        if path in self.storage.failed_directories or self.is_rotten:
             return set()
         rows = self.disk.rows[index_path(self.disk, current(path))]
         entries = set()

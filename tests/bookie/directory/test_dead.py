@@ -96,7 +96,7 @@ def test_the_others_are_served_wherever_the_start_finds_it_dead() -> None:
         bookie = Bookie(disk, ledgers=3)
         if not disk.met:
             break
-        assert bookie.storage.lost_directories == ["/disk/ledgers1"]
+        assert bookie.storage.failed_directories == ["/disk/ledgers1"]
         assert bookie.storage.counters.directories_lost == 1
         assert bookie.storage.read_only is None
         for ledger in (1, 4):
@@ -128,8 +128,8 @@ def test_a_directory_that_comes_back_is_behind_until_its_ledgers_are_marked() ->
     bookie.commit()
     bookie.close()
     again = Bookie(dying(bookie.disk.crashed(None), "/disk/ledgers2"), ledgers=3)
-    assert again.storage.behind == ["/disk/ledgers1"]
-    assert again.storage.lost_directories == ["/disk/ledgers2"]
+    assert again.storage.stale == ["/disk/ledgers1"]
+    assert again.storage.failed_directories == ["/disk/ledgers2"]
     assert again.read(1, 4) == body_of(1, 4)
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
     directories = again.options.ledger_directories
@@ -139,7 +139,7 @@ def test_a_directory_that_comes_back_is_behind_until_its_ledgers_are_marked() ->
     again.storage.caught_up()
     assert notes.named_failed(again.disk.crashed(None), directories[0]) == notes.named_failed(again.disk.crashed(None), directories[1]) == {directories[2]}
     last = Bookie(again.disk.crashed(None), ledgers=3)
-    assert last.storage.behind == ["/disk/ledgers1", "/disk/ledgers2"], "the second one's own note is old, and names more than it need"
+    assert last.storage.stale == ["/disk/ledgers1", "/disk/ledgers2"], "the second one's own note is old, and names more than it need"
     assert [last.read(ledger, 9) for ledger in (1, 4)] == [Status.EUNKNOWNLEDGERSTATE] * 2
     assert last.read(0, 8) == body_of(0, 8)
     last.now(Deferred.fromCoroutine(last.storage.mark_limbo({})))
@@ -154,8 +154,8 @@ def test_a_directory_that_is_dead_again_is_not_back() -> None:
     first.commit()
     first.close()
     again = Bookie(dying(first.disk.crashed(None), "/disk/ledgers1"), ledgers=3)
-    assert again.storage.behind == []
-    assert again.storage.lost_directories == ["/disk/ledgers1"]
+    assert again.storage.stale == []
+    assert again.storage.failed_directories == ["/disk/ledgers1"]
     again.close()
     assert notes.named_failed(again.disk.crashed(None), "/disk/ledgers0") == {"/disk/ledgers1"}
 
@@ -183,7 +183,7 @@ def test_a_dead_disk_while_the_journal_is_replayed() -> None:
 
     disk.before = before
     again = Bookie(disk, ledgers=2, write_cache_bytes_max=2 << 20)
-    assert again.storage.lost_directories == ["/disk/ledgers1"]
+    assert again.storage.failed_directories == ["/disk/ledgers1"]
     assert [again.read(ledger, 0) for ledger in (0, 38)] == [body_of(ledger, 0, 100_000) for ledger in (0, 38)]
     assert again.read(1, 7) is Status.EUNKNOWNLEDGERSTATE
 

@@ -1,4 +1,4 @@
-"""The note of directories that were given up."""
+"""The note of directories that have failed."""
 
 import pytest
 

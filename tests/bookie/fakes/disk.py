@@ -428,7 +428,7 @@ def left_behind() -> Bookie:
     bookie.storage.add(run_of(1, 0), "a")
     bookie.commit()
     bookie.now(bookie.storage.flush())
-    assert bookie.storage.give_up("/disk/ledgers1", "injected")
+    assert bookie.storage.fail_directory("/disk/ledgers1", "injected")
     for entry in range(60):
         bookie.storage.add(run_of(0, entry, size=100_000), entry)
         bookie.commit()

@@ -112,8 +112,8 @@ class FakeStorage:
         self.counters = FakeCounters()
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
-        self.behind: list[str] = []
-        self.lost: set[int] = set()  # ledgers whose directory was given up, as far as a force cares
+        self.stale: list[str] = []
+        self.lost: set[int] = set()  # ledgers whose directory has failed, as far as a force cares
         self.arrived: set[int] = set()
         self.started = self.closed = False
         self.start_error: Exception | None = None
@@ -122,7 +122,7 @@ class FakeStorage:
         self.events = events
 
     def caught_up(self) -> None:
-        self.behind = []
+        self.stale = []
 
     def start(self, dead: Mapping[str, str] | None = None) -> None:
         if self.start_error is not None:
@@ -208,10 +208,10 @@ class FakeStorage:
             found.limbo, found.fenced = True, row.fenced
 
     @property
-    def lost_directories(self) -> list[str]:
+    def failed_directories(self) -> list[str]:
         return [path for path, _reason in self.given_up]
 
-    def give_up(self, path: str, reason: str) -> bool:
+    def fail_directory(self, path: str, reason: str) -> bool:
         self.given_up.append((path, reason))
         return len(self.given_up) < 2
 

@@ -289,7 +289,7 @@ def test_a_lost_journal_begins_where_the_directories_are_that_missed_nothing() -
         disk.unlink(path)
     restoring.begin(disk, bookie.options, ["/disk/journal0"])
     again = Storage(disk, ledgers=2)
-    assert again.storage.behind == ["/disk/ledgers1"]
+    assert again.storage.stale == ["/disk/ledgers1"]
     assert again.read(0, 59) == body_of(0, 59, 100_000)
     assert again.storage.add(run_of(0, 60), "b") is Status.EOK
     again.commit()

@@ -726,7 +726,7 @@ def test_a_directory_that_fails_ends_no_other_ones_index() -> None:
     assert [found.done for found in reindex.reports] == [True, False, True]
     assert reindex.problem is not None
     assert reindex.problem.startswith("/disk/ledgers1/current: ")
-    assert bookie.storage.lost_directories == []
+    assert bookie.storage.failed_directories == []
     assert [bookie.read(ledger, 9) for ledger in range(9)] == [body_of(ledger, 9) for ledger in range(9)]
     bookie.disk.before = lambda call, path: None
     assert reindexed(bookie).done
