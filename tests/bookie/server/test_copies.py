@@ -6,9 +6,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.server.copies import AGAIN_S, Copies
 from quire.bookie.server.service import Service
+from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.metadata.memory.store import MemoryCluster, MemoryStore
 from quire.protocol.availability import encode
 from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess
@@ -29,6 +29,7 @@ class Scene:
         self.clock = Clock()
         self.storage = FakeStorage()
         self.service = Service(self.clock, options(), self.storage)  # type: ignore[arg-type]
+        self.storage.listen(self.service)
         self.store = MemoryStore(self.clock, MemoryCluster("copies"))
         self.store.init_cluster()
         self.guard = StoreGuard(self.clock, Files(), tuple, self.storage, self.store, "here", str(self.store.shared.instance_id))

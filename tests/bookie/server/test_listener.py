@@ -178,10 +178,10 @@ def test_beyond_the_bound_reading_stops_until_half_of_it_is_gone() -> None:
     assert client.wire.paused
     assert not other.wire.paused
     scene.storage.room = 1
-    scene.storage.relieved()
+    scene.service.relieved()
     assert client.wire.paused, "still above half"
     scene.storage.room = 9
-    scene.storage.relieved()
+    scene.service.relieved()
     assert not client.wire.paused
 
 
@@ -197,7 +197,7 @@ def test_all_connections_together_park_so_much_and_no_more() -> None:
     clients[0].send(adds(b"x", first=1, ledger=0))
     assert clients[0].wire.paused
     scene.storage.room = 99
-    scene.storage.relieved()
+    scene.service.relieved()
     assert not any(client.wire.paused for client in clients)
     assert scene.service.parking.bytes == 0
 
@@ -212,7 +212,7 @@ def test_a_long_pause_is_told_once() -> None:
         scene.clock.pump([1.0] * int(PAUSE_ALARM_S + 3))
     assert len([line for line in lines if "nothing was read from 192.0.2.1:1001" in line]) == 1, lines
     scene.storage.room = 9
-    scene.storage.relieved()
+    scene.service.relieved()
     assert not client.wire.paused
 
 

@@ -42,7 +42,7 @@ def test_a_dead_directory_is_left_out_from_then_on() -> None:
     disk = Disk()
     Opening(disk, options_of(ledgers=3), opening.dead).open(disk.open_rows, {ONE: None, THREE: None}, lambda: None, opened)
     assert [(directory.configured, isinstance(directory, DeadDirectory)) for directory in opened] == [(ONE, False), (TWO, True), (THREE, False)]
-    assert opened[1].fault == opening.dead[TWO]
+    assert opened[1].failed == opening.dead[TWO]
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.ENOSPC])

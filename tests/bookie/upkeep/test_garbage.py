@@ -10,16 +10,16 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from quire.bookie.files import Files, StorageError, Usage
-from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.storage.counters import Counters
 from quire.bookie.upkeep.compaction import LogUse
 from quire.bookie.upkeep.garbage import LISTING_S, PAGE, Garbage
 from quire.bookie.upkeep.space import DirectorySpace
+from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.metadata.memory.store import MemoryCluster, MemoryStore
 from quire.metadata.store import Cluster, Progress, Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.bookie.fakes.disk import options_of
-from tests.bookie.fakes.storage import FakeLedger, FakeStorage
+from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.metadata.made import ledger as metadata
 
 # SPDX-License-Identifier: Apache-2.0
@@ -78,8 +78,9 @@ class Scene:
         self.storage = FakeStorage()
         self.storage.kept = {ledger: FakeLedger(b"") for ledger in local}
         self.storage.counters = Counters()  # type: ignore[assignment]  # the real ones
+        self.space = FakeSpace()
         self.guard = StoreGuard(self.clock, self.disk, tuple, self.storage, self.store, "here", "ours")
-        self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.store, self.guard)  # type: ignore[arg-type]  # a fake
+        self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.space, self.store, self.guard)  # type: ignore[arg-type]  # a fake
         self.garbage.start()
 
     @property
@@ -88,7 +89,7 @@ class Scene:
 
     @property
     def passes(self) -> list[float]:
-        return self.storage.space.passes
+        return self.space.passes
 
     def round(self) -> None:
         """The next one that is due, to its end."""
@@ -374,7 +375,7 @@ def test_the_status_shows_directories() -> None:
     space = DirectorySpace("/ledgers")
     space.uses = {1: LogUse(1, 600, 150, 2), 2: LogUse(2, 300, 100, 2), 3: LogUse(3, 100, 0, 0)}
     space.doubtful[7] = "why"
-    scene.storage.space.directories.append(space)
+    scene.space.directories.append(space)
     assert scene.garbage.status()["directories"] == [{"path": "/ledgers", "logs": 3, "bytes": 1000, "living_bytes": 250, "left_alone": 1, "problem": None}]
     gauges = {name: value for name, _meaning, value in scene.garbage.gauges()}
     assert (gauges["entry_logs"], gauges["entry_log_living_bytes"], gauges["gc_running"]) == (3, 250, 0)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from quire.bookie.lifecycle.store_guard import LOOK_S
+from quire.bookie.upkeep.store_guard import LOOK_S
 from quire.client import connect
 from quire.client.api import connect as connect_api
 from quire.protocol.errors import OK

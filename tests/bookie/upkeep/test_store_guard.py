@@ -11,13 +11,13 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.lifecycle.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
 from quire.bookie.upkeep.garbage import Garbage
+from quire.bookie.upkeep.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
 from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
 from quire.protocol.errors import MetaStore
 from tests.bookie.fakes.disk import options_of
-from tests.bookie.fakes.storage import FakeLedger, FakeStorage
+from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.bookie.upkeep.test_garbage import Disk
 from tests.metadata.made import ledger as metadata
 
@@ -80,7 +80,7 @@ class Bookie:
         self.storage = scene.storages.setdefault(name, FakeStorage())
         self.storage.kept.update({ledger: FakeLedger(b"") for ledger in held})
         self.guard = StoreGuard(scene.clock, Files(), lambda: [str(self.directory)], self.storage, scene.store, name, str(scene.shared.instance_id))
-        self.garbage = Garbage(scene.clock, options_of(), Disk(), self.storage, scene.store, self.guard)  # type: ignore[arg-type]  # a fake
+        self.garbage = Garbage(scene.clock, options_of(), Disk(), self.storage, FakeSpace(), scene.store, self.guard)  # type: ignore[arg-type]  # a fake
         self.guard.noticed = lambda: self.garbage.force(minor=False, major=False)  # type: ignore[assignment, return-value]
         now(Deferred.fromCoroutine(self.guard.start()))
 
