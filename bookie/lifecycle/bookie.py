@@ -135,7 +135,7 @@ def open_storage(options: BookieOptions, reactor: Reactor, files: Files, descrip
     return Storage(options, reactor, files, open_rows=partial(RocksRows, files_max=descriptors.store), logs_open_max=descriptors.logs)
 
 
-def start_upkeep(storage: OpenableStorage, reactor: Any, limbo: LimboMarker) -> Upkeep:
+def start_upkeep(storage: OpenableStorage, reactor: Reactor, limbo: LimboMarker) -> Upkeep:
     """That of the real storage."""
     from quire.bookie.storage.storage import Storage
     from quire.bookie.upkeep.upkeep import Upkeep

@@ -4,9 +4,9 @@ The pace of passes over the entry logs and of index rebuilds: the rates that an 
 Knows: how long to rest after a step.  Does not know: what the steps do.
 """
 
-from typing import Any
-
 from twisted.internet.defer import Deferred
+
+from quire.metadata.clock import Clock, Timer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -14,11 +14,11 @@ from twisted.internet.defer import Deferred
 class Pace:
     """A rate of 0 is no limit.  One user rests at a time: whoever holds the storage's `logs_lock`."""
 
-    def __init__(self, clock: Any, entries_per_second: int, bytes_per_second: int) -> None:
+    def __init__(self, clock: Clock, entries_per_second: int, bytes_per_second: int) -> None:
         self._clock = clock
         self._entries_per_second = entries_per_second
         self._bytes_per_second = bytes_per_second
-        self._resting: Any = None  # the timer of a rest
+        self._resting: Timer | None = None  # the timer of a rest
 
     async def rest(self, entries: int, size: int, began: float) -> None:
         """Returns when a step over so many entries and bytes, begun at `began`, has taken as long as the rates demand."""

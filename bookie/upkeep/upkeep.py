@@ -4,7 +4,6 @@ What runs beside the requests of one storage, for hours if need be: passes over 
 Knows: that the two share a pace and stop together, before the storage closes.  Does not know: when they run.
 """
 
-from typing import Any
 
 from twisted.internet.defer import Deferred
 
@@ -12,6 +11,7 @@ from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.pace import Pace
 from quire.bookie.upkeep.rebuild import IndexRebuild, LimboMarker
 from quire.bookie.upkeep.space import Space
+from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -19,7 +19,7 @@ from quire.bookie.upkeep.space import Space
 class Upkeep:
     """Takes a storage that has started."""
 
-    def __init__(self, storage: Storage, clock: Any, limbo: LimboMarker) -> None:
+    def __init__(self, storage: Storage, clock: Clock, limbo: LimboMarker) -> None:
         options = storage.options
         pace = Pace(clock, options.compaction_entries_per_second, options.compaction_bytes_per_second)
         self.space = Space(storage, clock, pace)
