@@ -1,12 +1,12 @@
 """
-Performs one `core.read.RangeRead`: asks bookies, hands out payloads in order, as fast as they are taken.
+Performs `core.read.RangeRead`: asks bookies, hands out payloads in order, as fast as they are taken.
 
-Knows: the pool's reads and the one timer that asks another replica when the next delivery is late.
+Knows: the pool's reads, the one timer that asks another replica when the next delivery is late, and the reads under way of one handle.
 Does not know: which range may be read (`reader`).
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -15,7 +15,9 @@ from quire.client.connections.network import Clock, Timer
 from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core import read as r
 from quire.client.core.coverage import describe
-from quire.client.core.quorum import merge
+from quire.client.core.quorum import Quorums, merge
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.placement.choice import SUSPECT_SECONDS_MAX
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, UnexpectedCondition, error_of
 
@@ -196,6 +198,67 @@ class RangeReader:
         self._wait_ms = min(self._wait_ms * self._speculation.growth, self._speculation.ms_max)
         if not self._runs:
             self._feed(r.Slow())
+
+
+class RangeReads:
+    """
+    The range reads under way of one handle.  `prefer` is the ensemble index to begin the next one with; `ended` is why the handle has
+    ended, "" before.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: ReadPool,
+        record: LedgerRecord,
+        quorums: Quorums,
+        digest: Digest,
+        speculation: Speculation,
+        notes: Notes,
+        ranks: Callable[[set[str]], Mapping[str, tuple[float, ...]]],
+    ) -> None:
+        self.prefer = record.ledger % quorums.ensemble
+        self.ended = ""
+        self._clock = clock
+        self._pool = pool
+        self._record = record
+        self._quorums = quorums
+        self._digest = digest
+        self._speculation = speculation
+        self._notes = notes
+        self._ranks = ranks
+        self._suspects: set[str] = set()
+        self._suspects_since = clock.seconds()
+        self._reads: set[RangeReader] = set()
+
+    def check_open(self) -> None:
+        """`ClientClosed` once the handle has ended."""
+        if self.ended:
+            raise ClientClosed(f"ledger {self._record.ledger}: {self.ended}")
+
+    def begin(self, first: int, last: int, limits: r.ReadLimits) -> RangeReader:
+        """Reads these entries as the metadata known now says; `finish` has to follow."""
+        fragments = self._record.metadata.fragment_ranges()
+        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
+            self._suspects_since = self._clock.seconds()
+            self._suspects.clear()
+        ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
+        ledger = self._record.ledger
+        machine = r.RangeRead(ledger, self._quorums, self._digest, fragments, first, last, limits, self.prefer, self._suspects, ranks)
+        reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes)
+        self._reads.add(reading)
+        return reading
+
+    def finish(self, reading: RangeReader) -> None:
+        """Stops a read, whether it is at its end or not."""
+        self._reads.discard(reading)
+        reading.stop()
+
+    def end(self, reason: str) -> None:
+        """Everything under way fails with `ClientClosed`."""
+        self.ended = reason
+        for reading in list(self._reads):
+            reading.end(reason)
 
 
 async def read_body(pool: ReadPool, ledger: int, digest: Digest, bookies: Sequence[str], entry: int) -> bytes:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from quire.client.core import read as r
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import Quorums
-from quire.client.handles.reader import READ_ON
+from quire.client.handles.end_of_ledger import READ_ON
 from quire.metadata.memory.store import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
