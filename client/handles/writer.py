@@ -19,8 +19,22 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
 from quire.client.connections.network import Clock
-from quire.client.core.append import messages as a
 from quire.client.core.append.machine import AppendMachine
+from quire.client.core.append.messages import (
+    Append,
+    BookiesSeen,
+    Close,
+    Ended,
+    FailPending,
+    KeepEnsemble,
+    Limits,
+    Refuse,
+    ReleaseAcks,
+    Shutdown,
+    StoreClose,
+    StoreEnsemble,
+    WatchBookies,
+)
 from quire.client.core.quorum import Domains, Quorums
 from quire.client.handles.add_driver import AddPool, Shell
 from quire.client.handles.confirming import Confirming, ConfirmingPool
@@ -55,8 +69,8 @@ class Waiter(NamedTuple):
     result: Any
 
 
-def limits_of(options: ClientOptions) -> a.Limits:
-    return a.Limits(
+def limits_of(options: ClientOptions) -> Limits:
+    return Limits(
         window_entries_max=options.window_entries_max,
         window_bytes_max=options.window_bytes_max,
         replica_backlog_bytes_max=options.replica_backlog_bytes_max,
@@ -115,13 +129,13 @@ class Writer:
         self._end: tuple[int, str] | None = None
         self._log = Logger()
         perform: dict[type, Callable[[Any], None]] = {
-            a.ReleaseAcks: self._release,
-            a.Refuse: self._refused,
-            a.FailPending: self._fail_pending,
-            a.StoreEnsemble: self._store_ensemble,
-            a.StoreClose: self._store_close,
-            a.WatchBookies: self._watch_bookies,
-            a.Ended: self._ended,
+            ReleaseAcks: self._release,
+            Refuse: self._refused,
+            FailPending: self._fail_pending,
+            StoreEnsemble: self._store_ensemble,
+            StoreClose: self._store_close,
+            WatchBookies: self._watch_bookies,
+            Ended: self._ended,
         }
         self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, deferred_sync, self._tell_ready)
         self._confirming = Confirming(clock, pool, self._machine, self._shell, options.explicit_lac_interval_ms)
@@ -197,7 +211,7 @@ class Writer:
         done: Deferred[int] = Deferred()
         waiter = Waiter(entry_id, done, entry_id)
         insort(self._waiters, waiter, key=lambda other: other.last)
-        self._feed_append(a.Append([data], entry_id, [waiter]))
+        self._feed_append(Append([data], entry_id, [waiter]))
         return done
 
     def ready(self) -> Deferred[None]:
@@ -232,18 +246,18 @@ class Writer:
         done: Deferred[None] = Deferred()
         self._closers.append(done)
         self._flush()
-        self._shell.feed(a.Close())
+        self._shell.feed(Close())
         self._tell_closers()
         return done
 
     def keep_ensemble(self, on: bool) -> None:
         """From now on bookies that fail are not replaced, as with `disable_ensemble_change`; or they are again."""
-        self._shell.feed(a.KeepEnsemble(on))
+        self._shell.feed(KeepEnsemble(on))
 
     def shut_down(self) -> None:
         """The client is closed: appends under way fail with `ClientClosed`, the ledger stays open."""
         self._flush()
-        self._shell.feed(a.Shutdown())
+        self._shell.feed(Shutdown())
 
     # Appending.
 
@@ -287,11 +301,11 @@ class Writer:
             waiters.append(Waiter(last, done, last if one else range(entry, last + 1)))
             entry = last + 1
         self._waiters += waiters
-        self._feed_append(a.Append(payloads, None, waiters))
+        self._feed_append(Append(payloads, None, waiters))
 
-    def _feed_append(self, given: a.Append) -> None:
+    def _feed_append(self, given: Append) -> None:
         if self._shell.dead:  # a machine that failed answers nothing
-            self._refused(a.Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log"))
+            self._refused(Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log"))
         else:
             self._shell.feed(given)
 
@@ -303,13 +317,13 @@ class Writer:
     def _too_large(self, size: int) -> ValueError:
         return ValueError(f"an entry of {size} bytes is too large: a frame holds {self._payload_bytes_max}")
 
-    def _release(self, effect: a.ReleaseAcks) -> None:
+    def _release(self, effect: ReleaseAcks) -> None:
         waiters, last = self._waiters, effect.last
         while waiters and waiters[0].last <= last:
             _last, done, result = waiters.popleft()
             done.callback(result)
 
-    def _refused(self, effect: a.Refuse) -> None:
+    def _refused(self, effect: Refuse) -> None:
         refused = {id(waiter) for waiter in effect.token}
         kept = deque(waiter for waiter in self._waiters if id(waiter) not in refused)
         if len(kept) == len(self._waiters):  # they failed with everything else just before
@@ -318,7 +332,7 @@ class Writer:
         for waiter in effect.token:
             waiter.done.errback(error_of(effect.code, f"ledger {self.id}: {effect.reason}"))
 
-    def _fail_pending(self, effect: a.FailPending) -> None:
+    def _fail_pending(self, effect: FailPending) -> None:
         confirmed = self._machine.head
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
@@ -327,20 +341,20 @@ class Writer:
 
     # The metadata.
 
-    def _store_ensemble(self, effect: a.StoreEnsemble) -> None:
+    def _store_ensemble(self, effect: StoreEnsemble) -> None:
         self._edits.change_ensemble(effect).addCallback(self._shell.feed)
 
-    def _store_close(self, effect: a.StoreClose) -> None:
+    def _store_close(self, effect: StoreClose) -> None:
         self._edits.close_ledger(effect).addCallback(self._shell.feed)
 
-    def _watch_bookies(self, effect: a.WatchBookies) -> None:
+    def _watch_bookies(self, effect: WatchBookies) -> None:
         if effect.on:
             self._edits.watch_bookies(self._bookies_seen)
         else:
             self._edits.stop_watching()
 
     def _bookies_seen(self, bookies: BookieList) -> None:
-        self._shell.feed(a.BookiesSeen(frozenset(bookies.writable)))
+        self._shell.feed(BookiesSeen(frozenset(bookies.writable)))
 
     def _ensemble_changed(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
         if self.on_ensemble_change is not None:
@@ -348,13 +362,13 @@ class Writer:
 
     # The end.
 
-    def _ended(self, effect: a.Ended) -> None:
+    def _ended(self, effect: Ended) -> None:
         if effect.code != OK:
             self._log.warn("the writer of ledger {ledger} ended with code {code}: {why}", ledger=self.id, code=effect.code, why=effect.reason)
         self._finish(effect.code, effect.reason)
 
     def _poisoned(self, reason: str) -> None:
-        self._fail_pending(a.FailPending(UnexpectedCondition.code, reason))
+        self._fail_pending(FailPending(UnexpectedCondition.code, reason))
         self._finish(UnexpectedCondition.code, reason)
 
     def _finish(self, code: int, reason: str) -> None:

@@ -107,9 +107,9 @@ MUTANTS = (
     mutant("answers are counted by QC, not by coverage", "1.4, S29", "tail",
            (f"{QUORUMS}.covered", "if unheard >= self.ack:", "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
     mutant("a recovery stores its ensembles early", "4.2, S6", "recovery",
-           (f"{SHELL}._replace", "return a.EnsembleChanged(picked.bookies",
+           (f"{SHELL}._replace", "return EnsembleChanged(picked.bookies",
             "await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: m.with_ensemble(effect.first, picked.bookies))\n"
-            "        return a.EnsembleChanged(picked.bookies")),
+            "        return EnsembleChanged(picked.bookies")),
     mutant("a recovery overwrites CLOSED", "D3, R6", "recovery",
            (f"{SHELL}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED", "lambda metadata: True")),
     mutant("the length is not read from entry LAC", "D7, S28", "recovery", (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
