@@ -4,9 +4,23 @@ from itertools import product
 
 import pytest
 
-from quire.client.core import recovery as r
 from quire.client.core.append.machine import IllegalInput
+from quire.client.core.append.messages import Limits
 from quire.client.core.quorum import Quorums
+from quire.client.core.recovery import (
+    ILLEGAL,
+    INPUTS,
+    TRANSITIONS,
+    Begin,
+    EndStored,
+    FenceAnswer,
+    Marked,
+    ReadAnswer,
+    RecoveryMachine,
+    State,
+    StoreEnd,
+    StoreFailed,
+)
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.store import Fault
 from quire.protocol.digest import HEADER, Digest, DigestType
@@ -20,21 +34,21 @@ DIGEST = Digest(DigestType.CRC32C, b"")
 
 
 def test_every_pair_is_decided():
-    assert set(r.TRANSITIONS) | r.ILLEGAL == set(product(r.State, r.INPUTS))
-    assert not set(r.TRANSITIONS) & r.ILLEGAL
+    assert set(TRANSITIONS) | ILLEGAL == set(product(State, INPUTS))
+    assert not set(TRANSITIONS) & ILLEGAL
 
 
 def test_the_ended_states_are_traps():
-    for (before, _given), row in r.TRANSITIONS.items():
-        if before in (r.State.DONE, r.State.FAILED):
+    for (before, _given), row in TRANSITIONS.items():
+        if before in (State.DONE, State.FAILED):
             assert row.after == {before}
 
 
 def test_an_answer_to_nothing_is_our_bug():
-    machine = r.RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, r.a.Limits())
+    machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
     with pytest.raises(IllegalInput):
-        machine.handle(r.EndStored())
-    assert machine.state is r.State.FAILED
+        machine.handle(EndStored())
+    assert machine.state is State.FAILED
 
 
 # The rules of one recovery read, without a cluster.
@@ -42,13 +56,13 @@ def test_an_answer_to_nothing_is_our_bug():
 
 def reading(shape=(3, 3, 2), first=0):
     """A machine that has fenced an empty ensemble and reads from `first` on; the indexes asked for `first`."""
-    machine = r.RecoveryMachine(1, Quorums(*shape), DIGEST, r.a.Limits())
-    machine.handle(r.Begin())
+    machine = RecoveryMachine(1, Quorums(*shape), DIGEST, Limits())
+    machine.handle(Begin())
     bookies = tuple(f"b{index}" for index in range(shape[0]))
-    machine.handle(r.Marked(first, bookies))
+    machine.handle(Marked(first, bookies))
     for index in range(shape[0]):
-        effects = machine.handle(r.FenceAnswer(index, NO_ENTRY, None))
-        if machine.state is r.State.READING:
+        effects = machine.handle(FenceAnswer(index, NO_ENTRY, None))
+        if machine.state is State.READING:
             break
     return machine, [effect for effect in effects if effect.entry == first]
 
@@ -56,28 +70,28 @@ def reading(shape=(3, 3, 2), first=0):
 def test_one_positive_is_found():
     machine, asked = reading()
     assert [ask.index for ask in asked] == [0]
-    machine.handle(r.ReadAnswer(0, 0, 0, DIGEST.entry(1, 0, -1, 3, b"abc")))
+    machine.handle(ReadAnswer(0, 0, 0, DIGEST.entry(1, 0, -1, 3, b"abc")))
     assert machine.last == 0
 
 
 def test_absent_needs_qc_negatives():
     """S7: with AQ 2 of 3 one "no" proves nothing."""
     machine, _asked = reading()
-    effects = machine.handle(r.ReadAnswer(0, 0, NO_ENTRY, None))
-    assert machine.state is r.State.READING
+    effects = machine.handle(ReadAnswer(0, 0, NO_ENTRY, None))
+    assert machine.state is State.READING
     assert [(effect.entry, effect.index) for effect in effects] == [(0, 1), (0, 2)], "now all others are asked"
-    effects = machine.handle(r.ReadAnswer(0, 1, NO_ENTRY, None))
-    assert isinstance(effects[-1], r.StoreEnd)
+    effects = machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
+    assert isinstance(effects[-1], StoreEnd)
     assert (effects[-1].last, effects[-1].length) == (-1, 0)
 
 
 def test_s8_failures_are_no_negatives():
     """S8: one negative and two time-outs say nothing: abort, never close."""
     machine, _asked = reading()
-    machine.handle(r.ReadAnswer(0, 0, TIMED_OUT, None))
-    machine.handle(r.ReadAnswer(0, 1, NO_ENTRY, None))
-    effects = machine.handle(r.ReadAnswer(0, 2, TIMED_OUT, None))
-    assert machine.state is r.State.FAILED
+    machine.handle(ReadAnswer(0, 0, TIMED_OUT, None))
+    machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
+    effects = machine.handle(ReadAnswer(0, 2, TIMED_OUT, None))
+    assert machine.state is State.FAILED
     assert effects[-1].code == LedgerRecovery.code
     assert "b0 gave no answer in time" in effects[-1].reason
     assert "one of its 3 bookies must give it, or 2 say that they do not have it" in effects[-1].reason
@@ -87,24 +101,24 @@ def test_s8_failures_are_no_negatives():
 def test_no_failure_of_any_kind_counts_as_a_negative(code):
     machine, _asked = reading()
     for index in range(3):
-        machine.handle(r.ReadAnswer(0, index, code if index else NO_ENTRY, None))
-    assert machine.state is r.State.FAILED
+        machine.handle(ReadAnswer(0, index, code if index else NO_ENTRY, None))
+    assert machine.state is State.FAILED
 
 
 def test_damaged_bytes_are_unknown_and_never_found():
     machine, _asked = reading()
     body = bytearray(DIGEST.entry(1, 0, -1, 3, b"abc"))
     body[-1] ^= 1
-    machine.handle(r.ReadAnswer(0, 0, 0, bytes(body)))
-    machine.handle(r.ReadAnswer(0, 1, NO_ENTRY, None))
-    machine.handle(r.ReadAnswer(0, 2, 0, bytes(body)))
-    assert machine.state is r.State.FAILED
+    machine.handle(ReadAnswer(0, 0, 0, bytes(body)))
+    machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
+    machine.handle(ReadAnswer(0, 2, 0, bytes(body)))
+    assert machine.state is State.FAILED
 
 
 def test_what_the_store_said_is_named_with_its_code():
-    machine = r.RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, r.a.Limits())
-    machine.handle(r.Begin())
-    failed = machine.handle(r.StoreFailed(MetaStore.code, "the store is away"))[-1]
+    machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
+    machine.handle(Begin())
+    failed = machine.handle(StoreFailed(MetaStore.code, "the store is away"))[-1]
     assert failed.code == LedgerRecovery.code
     assert failed.reason == f"ledger 1 can't be recovered: the store is away (MetaStore, code {MetaStore.code}); nothing is lost by trying again"
 
@@ -112,33 +126,33 @@ def test_what_the_store_said_is_named_with_its_code():
 def test_an_unknown_behind_the_end_does_not_matter():
     machine, _asked = reading()
     for index in range(3):
-        machine.handle(r.ReadAnswer(1, index, TIMED_OUT, None))
-    assert machine.state is r.State.READING
+        machine.handle(ReadAnswer(1, index, TIMED_OUT, None))
+    assert machine.state is State.READING
     for index in range(2):
-        machine.handle(r.ReadAnswer(0, index, NO_ENTRY, None))
-    assert machine.state is r.State.CLOSING
+        machine.handle(ReadAnswer(0, index, NO_ENTRY, None))
+    assert machine.state is State.CLOSING
 
 
 def test_s29_fence_answers_of_four_two_two():
     """S29: {0}: no; {0, 1}: no; {0, 2}: yes."""
     for heard, covers in (((0,), False), ((0, 1), False), ((0, 2), True)):
-        machine = r.RecoveryMachine(1, Quorums(4, 2, 2), DIGEST, r.a.Limits())
-        machine.handle(r.Begin())
-        machine.handle(r.Marked(0, ("b0", "b1", "b2", "b3")))
+        machine = RecoveryMachine(1, Quorums(4, 2, 2), DIGEST, Limits())
+        machine.handle(Begin())
+        machine.handle(Marked(0, ("b0", "b1", "b2", "b3")))
         for index in heard:
-            machine.handle(r.FenceAnswer(index, NO_ENTRY, None))
-        assert (machine.state is not r.State.FENCING) == covers, heard
+            machine.handle(FenceAnswer(index, NO_ENTRY, None))
+        assert (machine.state is not State.FENCING) == covers, heard
 
 
 def test_a_damaged_fence_answer_covers_but_brings_no_lac():
     """The bookie is fenced, its bytes are not believed; alone it completes nothing, and as the last answer it does not fail the rest."""
-    machine = r.RecoveryMachine(1, Quorums(2, 2, 2), DIGEST, r.a.Limits())
-    machine.handle(r.Begin())
-    machine.handle(r.Marked(0, ("b0", "b1")))
-    machine.handle(r.FenceAnswer(0, 0, b"\0" * 50))
-    assert machine.state is r.State.FENCING
-    machine.handle(r.FenceAnswer(1, 0, DIGEST.entry(1, 4, 3, 50, b"x" * 10)))
-    assert machine.state is r.State.READING
+    machine = RecoveryMachine(1, Quorums(2, 2, 2), DIGEST, Limits())
+    machine.handle(Begin())
+    machine.handle(Marked(0, ("b0", "b1")))
+    machine.handle(FenceAnswer(0, 0, b"\0" * 50))
+    assert machine.state is State.FENCING
+    machine.handle(FenceAnswer(1, 0, DIGEST.entry(1, 4, 3, 50, b"x" * 10)))
+    assert machine.state is State.READING
     assert machine.base == 3
 
 

@@ -6,10 +6,10 @@ from random import Random
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.client.core import read as r
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import Quorums
-from quire.client.handles.reader import READ_ON
+from quire.client.core.read import Answered, Ask, Begin, Deliver, Failed, Finished, RangeRead, ReadLimits, Slow, State, Stop, Taken
+from quire.client.handles.end_of_ledger import READ_ON
 from quire.metadata.memory.store import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
@@ -36,15 +36,15 @@ def body(entry, payload=None):
 
 def machine(first, last, shape=(3, 3, 2), fragments=None, prefer=0, **limits):
     fragments = fragments or [(0, last, tuple(f"b{index}" for index in range(shape[0])))]
-    return r.RangeRead(7, Quorums(*shape), DIGEST, fragments, first, last, r.ReadLimits(**limits), prefer)
+    return RangeRead(7, Quorums(*shape), DIGEST, fragments, first, last, ReadLimits(**limits), prefer)
 
 
 def asks(effects):
-    return [effect for effect in effects if isinstance(effect, r.Ask)]
+    return [effect for effect in effects if isinstance(effect, Ask)]
 
 
 def delivered(effects):
-    return [(effect.first, effect.payloads) for effect in effects if isinstance(effect, r.Deliver)]
+    return [(effect.first, effect.payloads) for effect in effects if isinstance(effect, Deliver)]
 
 
 # The machine.
@@ -52,28 +52,28 @@ def delivered(effects):
 
 def test_pieces_are_asked_of_one_bookie_ahead_of_the_consumer():
     reading = machine(0, 99, entries_max=10, pieces=3, prefer=1)
-    first = asks(reading.handle(r.Begin()))
+    first = asks(reading.handle(Begin()))
     assert [(ask.bookie, ask.first, ask.count, ask.single) for ask in first] == [("b1", 0, 10, False), ("b1", 10, 10, False), ("b1", 20, 10, False)]
-    effects = reading.handle(r.Answered(first[0].ask, 0, [body(entry) for entry in range(10)]))
+    effects = reading.handle(Answered(first[0].ask, 0, [body(entry) for entry in range(10)]))
     assert delivered(effects) == [(0, [b"%d" % entry for entry in range(10)])]
     assert asks(effects) == [], "what was not taken counts as under way"
-    assert [ask.first for ask in asks(reading.handle(r.Taken()))] == [30]
+    assert [ask.first for ask in asks(reading.handle(Taken()))] == [30]
 
 
 def test_answers_in_any_order_are_delivered_in_order():
     reading = machine(0, 29, entries_max=10, pieces=3)
-    first, second, third = asks(reading.handle(r.Begin()))
-    assert reading.handle(r.Answered(third.ask, 0, [body(entry) for entry in range(20, 30)])) == []
-    assert reading.handle(r.Answered(second.ask, 0, [body(entry) for entry in range(10, 20)])) == []
-    effects = reading.handle(r.Answered(first.ask, 0, [body(entry) for entry in range(10)]))
+    first, second, third = asks(reading.handle(Begin()))
+    assert reading.handle(Answered(third.ask, 0, [body(entry) for entry in range(20, 30)])) == []
+    assert reading.handle(Answered(second.ask, 0, [body(entry) for entry in range(10, 20)])) == []
+    effects = reading.handle(Answered(first.ask, 0, [body(entry) for entry in range(10)]))
     assert [start for start, _payloads in delivered(effects)] == [0, 10, 20]
-    assert isinstance(effects[-1], r.Finished)
+    assert isinstance(effects[-1], Finished)
 
 
 def test_a_short_answer_is_continued_at_the_same_bookie():
     reading = machine(0, 9)
-    (ask,) = asks(reading.handle(r.Begin()))
-    effects = reading.handle(r.Answered(ask.ask, 0, [body(entry) for entry in range(4)]))
+    (ask,) = asks(reading.handle(Begin()))
+    effects = reading.handle(Answered(ask.ask, 0, [body(entry) for entry in range(4)]))
     assert delivered(effects) == [(0, [b"0", b"1", b"2", b"3"])]
     (more,) = asks(effects)
     assert (more.bookie, more.first, more.count) == ("b0", 4, 6)
@@ -82,17 +82,17 @@ def test_a_short_answer_is_continued_at_the_same_bookie():
 def test_a_longer_answer_than_asked_is_trimmed():
     """D8: a bookie never trims, the client does."""
     reading = machine(0, 1)
-    (ask,) = asks(reading.handle(r.Begin()))
-    effects = reading.handle(r.Answered(ask.ask, 0, [body(entry) for entry in range(5)]))
+    (ask,) = asks(reading.handle(Begin()))
+    effects = reading.handle(Answered(ask.ask, 0, [body(entry) for entry in range(5)]))
     assert delivered(effects) == [(0, [b"0", b"1"])]
 
 
 def test_a_damaged_entry_is_read_from_the_next_bookie():
     reading = machine(0, 4)
-    (ask,) = asks(reading.handle(r.Begin()))
+    (ask,) = asks(reading.handle(Begin()))
     bodies = [body(entry) for entry in range(5)]
     bodies[2] = bodies[2][:-1] + b"X"
-    effects = reading.handle(r.Answered(ask.ask, 0, bodies))
+    effects = reading.handle(Answered(ask.ask, 0, bodies))
     assert delivered(effects) == [(0, [b"0", b"1"])]
     (more,) = asks(effects)
     assert (more.bookie, more.first, more.count) == ("b1", 2, 3)
@@ -100,16 +100,16 @@ def test_a_damaged_entry_is_read_from_the_next_bookie():
 
 def test_another_entry_than_asked_for_is_damage():
     reading = machine(3, 3)
-    (ask,) = asks(reading.handle(r.Begin()))
-    effects = reading.handle(r.Answered(ask.ask, 0, [body(4)]))
+    (ask,) = asks(reading.handle(Begin()))
+    effects = reading.handle(Answered(ask.ask, 0, [body(4)]))
     assert delivered(effects) == []
     assert asks(effects)[0].bookie == "b1"
 
 
 def test_an_empty_ok_is_no_answer():
     reading = machine(0, 0)
-    (ask,) = asks(reading.handle(r.Begin()))
-    assert asks(reading.handle(r.Answered(ask.ask, 0, [])))[0].bookie == "b1"
+    (ask,) = asks(reading.handle(Begin()))
+    assert asks(reading.handle(Answered(ask.ask, 0, [])))[0].bookie == "b1"
 
 
 @pytest.mark.parametrize(
@@ -117,51 +117,51 @@ def test_an_empty_ok_is_no_answer():
 )
 def test_when_every_replica_failed_the_read_fails_by_precedence(codes, final):
     reading = machine(5, 5)
-    effects = reading.handle(r.Begin())
+    effects = reading.handle(Begin())
     for code in codes:
         (ask,) = asks(effects)
-        effects = reading.handle(r.Answered(ask.ask, code, []))
+        effects = reading.handle(Answered(ask.ask, code, []))
     (failed,) = effects
     assert failed.code == final
     assert "entry 5 of ledger 7" in failed.reason
     assert all(f"b{index}" in failed.reason for index in range(3))
-    assert reading.handle(r.Taken()) == []
+    assert reading.handle(Taken()) == []
 
 
 def test_an_error_moves_the_preference():
     reading = machine(0, 0)
-    (ask,) = asks(reading.handle(r.Begin()))
-    reading.handle(r.Answered(ask.ask, TIMED_OUT, []))
+    (ask,) = asks(reading.handle(Begin()))
+    reading.handle(Answered(ask.ask, TIMED_OUT, []))
     assert reading.prefer == 1
 
 
 def test_a_slow_bookie_gets_a_rival_and_the_first_good_answer_counts():
     reading = machine(0, 0)
-    (slow,) = asks(reading.handle(r.Begin()))
-    (rival,) = asks(reading.handle(r.Slow()))
+    (slow,) = asks(reading.handle(Begin()))
+    (rival,) = asks(reading.handle(Slow()))
     assert rival.bookie == "b1"
-    assert len(delivered(reading.handle(r.Answered(rival.ask, 0, [body(0)])))) == 1
-    assert reading.handle(r.Answered(slow.ask, 0, [body(0)])) == []
+    assert len(delivered(reading.handle(Answered(rival.ask, 0, [body(0)])))) == 1
+    assert reading.handle(Answered(slow.ask, 0, [body(0)])) == []
 
 
 def test_a_rivals_failure_is_not_the_end_while_another_is_asked():
     reading = machine(0, 0)
-    (slow,) = asks(reading.handle(r.Begin()))
-    (rival,) = asks(reading.handle(r.Slow()))
-    (third,) = asks(reading.handle(r.Answered(rival.ask, NO_ENTRY, [])))
-    assert reading.handle(r.Answered(third.ask, NO_ENTRY, [])) == []
-    assert len(delivered(reading.handle(r.Answered(slow.ask, 0, [body(0)])))) == 1
+    (slow,) = asks(reading.handle(Begin()))
+    (rival,) = asks(reading.handle(Slow()))
+    (third,) = asks(reading.handle(Answered(rival.ask, NO_ENTRY, [])))
+    assert reading.handle(Answered(third.ask, NO_ENTRY, [])) == []
+    assert len(delivered(reading.handle(Answered(slow.ask, 0, [body(0)])))) == 1
 
 
 def test_pieces_end_with_their_fragment():
     reading = machine(0, 9, fragments=[(0, 3, ("a", "b", "c")), (4, None, ("a", "b", "d"))], prefer=2, pieces=4)
-    assert [(ask.bookie, ask.first, ask.count) for ask in asks(reading.handle(r.Begin()))] == [("c", 0, 4), ("d", 4, 6)]
+    assert [(ask.bookie, ask.first, ask.count) for ask in asks(reading.handle(Begin()))] == [("c", 0, 4), ("d", 4, 6)]
 
 
 def test_stripes_are_asked_where_they_lie_together():
     """4/2/2: entries 0 and 1 lie on index 1, 2 and 3 on index 3."""
     reading = machine(0, 4, (4, 2, 2))
-    assert [(ask.bookie, ask.first, ask.count, ask.single) for ask in asks(reading.handle(r.Begin()))] == [
+    assert [(ask.bookie, ask.first, ask.count, ask.single) for ask in asks(reading.handle(Begin()))] == [
         ("b1", 0, 2, False),
         ("b3", 2, 2, False),
         ("b0", 4, 1, True),
@@ -170,35 +170,35 @@ def test_stripes_are_asked_where_they_lie_together():
 
 def test_a_stripe_that_fails_goes_on_entry_by_entry():
     reading = machine(0, 1, (4, 2, 2))
-    (ask,) = asks(reading.handle(r.Begin()))
-    effects = reading.handle(r.Answered(ask.ask, TIMED_OUT, []))
+    (ask,) = asks(reading.handle(Begin()))
+    effects = reading.handle(Answered(ask.ask, TIMED_OUT, []))
     assert [(ask.bookie, ask.first, ask.single) for ask in asks(effects)] == [("b0", 0, True), ("b2", 1, True)]
 
 
 def test_when_all_drop_a_batch_read_plain_reads_are_tried():
     """Spec 3.4: an old bookie closes the connection at a batch read."""
     reading = machine(0, 2)
-    effects = reading.handle(r.Begin())
+    effects = reading.handle(Begin())
     for _ in range(3):
         (ask,) = asks(effects)
-        effects = reading.handle(r.Answered(ask.ask, UNREACHABLE, []))
+        effects = reading.handle(Answered(ask.ask, UNREACHABLE, []))
     assert [(ask.first, ask.count, ask.single) for ask in asks(effects)] == [(0, 1, True), (1, 1, True), (2, 1, True)]
     assert not reading.batch
 
 
 def test_stop_asks_no_more():
     reading = machine(0, 999, entries_max=10)
-    (ask, _other) = asks(reading.handle(r.Begin()))
-    reading.handle(r.Stop())
-    assert reading.handle(r.Answered(ask.ask, 0, [body(entry) for entry in range(10)])) == []
+    (ask, _other) = asks(reading.handle(Begin()))
+    reading.handle(Stop())
+    assert reading.handle(Answered(ask.ask, 0, [body(entry) for entry in range(10)])) == []
 
 
 def test_large_entries_make_short_pieces():
     reading = machine(0, 999, bytes_max=100_000, entries_max=1000, pieces=1)
-    (ask,) = asks(reading.handle(r.Begin()))
+    (ask,) = asks(reading.handle(Begin()))
     assert ask.count == 97
-    reading.handle(r.Answered(ask.ask, 0, [body(entry, bytes(9964)) for entry in range(ask.count)]))
-    (ask,) = asks(reading.handle(r.Taken()))
+    reading.handle(Answered(ask.ask, 0, [body(entry, bytes(9964)) for entry in range(ask.count)]))
+    (ask,) = asks(reading.handle(Taken()))
     assert ask.count == 10
 
 
@@ -221,26 +221,26 @@ def test_random_reads_deliver_everything_once_and_in_order(shape, batch):
             bookies = [bookies for start, _end, bookies in fragments if start <= entry][-1]
             for index in random.sample(q.write_set(entry), random.randint(1, q.write)):
                 good.setdefault(bookies[index], set()).add(entry)
-        reading = r.RangeRead(
-            7, q, DIGEST, fragments, first, last, r.ReadLimits(entries_max=random.randint(1, 20), pieces=random.randint(1, 4), batch=batch), 0
+        reading = RangeRead(
+            7, q, DIGEST, fragments, first, last, ReadLimits(entries_max=random.randint(1, 20), pieces=random.randint(1, 4), batch=batch), 0
         )
         waiting, got, untaken = [], [], 0
-        effects = reading.handle(r.Begin())
+        effects = reading.handle(Begin())
         while True:
             waiting += asks(effects)
             for start, payloads in delivered(effects):
                 assert start == first + len(got)
                 got += payloads
                 untaken += 1
-            assert not any(isinstance(effect, r.Failed) for effect in effects), (shape, seed, effects)
-            if reading.state is not r.State.READING:
+            assert not any(isinstance(effect, Failed) for effect in effects), (shape, seed, effects)
+            if reading.state is not State.READING:
                 break
             if random.random() < 0.2:
-                effects = reading.handle(r.Slow())
+                effects = reading.handle(Slow())
                 continue
             if untaken and (not waiting or random.random() < 0.3):
                 untaken -= 1
-                effects = reading.handle(r.Taken())
+                effects = reading.handle(Taken())
                 continue
             ask = waiting.pop(random.randrange(len(waiting)))
             bodies = []
@@ -248,7 +248,7 @@ def test_random_reads_deliver_everything_once_and_in_order(shape, batch):
                 bodies.append(body(ask.first + len(bodies)))
             if bodies and random.random() < 0.2:
                 bodies = bodies[: random.randint(1, len(bodies))]
-            effects = reading.handle(r.Answered(ask.ask, 0 if bodies else random.choice([NO_ENTRY, TIMED_OUT]), bodies))
+            effects = reading.handle(Answered(ask.ask, 0 if bodies else random.choice([NO_ENTRY, TIMED_OUT]), bodies))
         assert got == [b"%d" % entry for entry in range(first, last + 1)], (shape, seed)
 
 
@@ -675,7 +675,7 @@ def test_a_bug_in_the_machine_fails_the_read_and_nothing_else(monkeypatch):
     reader = cluster.succeed(client.open_ledger(writer.id))
     reading: Outcome = cluster.outcome(reader.read(0, 49))
     with monkeypatch.context() as broken:
-        broken.setattr(r.RangeRead, "handle", lambda _self, _given: 1 // 0)
+        broken.setattr(RangeRead, "handle", lambda _self, _given: 1 // 0)
         cluster.spin(1)
     assert isinstance(reading.error, UnexpectedCondition)
     assert len(cluster.succeed(reader.read(0, 49))) == 50
@@ -968,8 +968,8 @@ def test_ids_that_no_frame_holds_are_refused_at_once():
 def test_what_entries_carry_is_seen_in_whatever_order_they_come():
     """A tail that reads on asks for several entries at once; the highest one counts though its answer is the first."""
     reading = machine(1, 100, fragments=[(0, None, ("b0", "b1", "b2"))], **asdict(READ_ON))
-    asked = asks(reading.handle(r.Begin()))
+    asked = asks(reading.handle(Begin()))
     assert [ask.first for ask in asked] == [1, 2, 3, 4]
     for ask in reversed(asked):
-        reading.handle(r.Answered(ask.ask, 0, [body(ask.first)]))
+        reading.handle(Answered(ask.ask, 0, [body(ask.first)]))
     assert reading.lac == 3

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from quire.client.core.append import messages as a
+from quire.client.core.append.messages import Alarm, BookiesSeen, KeepEnsemble, Limits, Rang, State
 from quire.client.placement.zone import ZoneAware
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerRecovery, NotEnoughBookies
@@ -26,29 +26,29 @@ def created(cluster, shape=(3, 3, 2), flags=(), **options):
 
 
 def patient(ms=1000, **options):
-    return Story(limits=a.Limits(quorum_ms_max=ms), **options)
+    return Story(limits=Limits(quorum_ms_max=ms), **options)
 
 
 def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
     story = patient()
     story.append(2)
     story.ack(0, 0, 1)
-    assert story.alarms[a.Alarm.QUORUM] == 500, "two looks in one time-out"
-    story.give(a.Rang(a.Alarm.QUORUM))
+    assert story.alarms[Alarm.QUORUM] == 500, "two looks in one time-out"
+    story.give(Rang(Alarm.QUORUM))
     assert not story.failed
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
     assert story.closes == [(-1, 0)]
-    assert a.Alarm.QUORUM not in story.alarms
+    assert Alarm.QUORUM not in story.alarms
 
 
 def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_are_silent():
-    story = Story(limits=a.Limits(quorum_ms_max=1000, delay_change=True))
+    story = Story(limits=Limits(quorum_ms_max=1000, delay_change=True))
     story.append(1)
     story.ack(0, 0)
     story.lose(1)
     for _ in range(2):
-        story.give(a.Rang(a.Alarm.QUORUM))
+        story.give(Rang(Alarm.QUORUM))
     _code, reason = story.machine.ended_by
     assert "(addEntryQuorumTimeoutSec): lost (BookieHandleNotAvailable, code -8); no answer from b2;" in reason
 
@@ -56,14 +56,14 @@ def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_
 def test_the_time_out_counts_from_each_entry_s_own_append():
     story = patient()
     story.append(1)
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     story.append(1)
     story.ack(0, 0, 1)
     story.ack(1, 0)
-    story.give(a.Rang(a.Alarm.QUORUM))
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     assert not story.failed, "the first is acknowledged, the second is young"
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
     assert story.closes == [(0, 10)]
 
@@ -74,10 +74,10 @@ def test_the_alarm_stops_when_nothing_waits_and_begins_anew():
     story.ack(0, 0)
     story.ack(1, 0)
     story.alarms.clear()
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     assert story.alarms == {}
     story.append(1)
-    assert story.alarms == {a.Alarm.QUORUM: 500}
+    assert story.alarms == {Alarm.QUORUM: 500}
 
 
 def test_an_advanced_entry_behind_a_gap_has_its_quorum():
@@ -87,11 +87,11 @@ def test_an_advanced_entry_behind_a_gap_has_its_quorum():
     story.ack(0, 1)
     story.ack(1, 1)
     for _ in range(5):
-        story.give(a.Rang(a.Alarm.QUORUM))
+        story.give(Rang(Alarm.QUORUM))
     assert not story.failed
     story.append(1, first=0)
     for _ in range(3):
-        story.give(a.Rang(a.Alarm.QUORUM))
+        story.give(Rang(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
 
 
@@ -113,7 +113,7 @@ def test_the_error_names_entry_and_bookies_and_the_ledger_is_closed():
 
 
 def test_the_change_after_the_last_allowed_one_ends_the_writer():
-    story = Story(limits=a.Limits(changes_max=1))
+    story = Story(limits=Limits(changes_max=1))
     story.append(1)
     story.lose(0)
     story.changed(i0="b3")
@@ -139,10 +139,10 @@ def test_no_change_allowed_at_all():
 
 def test_a_failure_found_while_appends_wait_for_the_window_may_end_the_writer():
     """The limit is met in the middle of sending: nothing more is sent, and nothing hangs."""
-    story = Story(limits=a.Limits(changes_max=0, window_entries_max=2, batch_entries_max=1, replica_backlog_bytes_max=15))
+    story = Story(limits=Limits(changes_max=0, window_entries_max=2, batch_entries_max=1, replica_backlog_bytes_max=15))
     story.append(4)
     for index in (0, 1):
-        if story.machine.state is a.State.OPEN:
+        if story.machine.state is State.OPEN:
             story.ack(index, 0, 1)
     assert story.failed in ([], [WRITE])
 
@@ -151,7 +151,7 @@ def test_a_failure_found_while_appends_wait_for_the_window_may_end_the_writer():
 
 
 def delayed(shape=(3, 3, 2), **more):
-    return Story(shape, limits=a.Limits(delay_change=True), **more)
+    return Story(shape, limits=Limits(delay_change=True), **more)
 
 
 def test_a_delayed_writer_goes_on_without_a_change():
@@ -203,9 +203,9 @@ def test_a_bookie_that_was_spared_is_tried_again_and_only_later():
     story = delayed()
     story.append(1)
     story.lose(0)
-    story.give(a.BookiesSeen(frozenset(("b0", "b1", "b2", "b9"))))
+    story.give(BookiesSeen(frozenset(("b0", "b1", "b2", "b9"))))
     assert len(story.opened) == 3, "it is known to be registered: no reason to try again at once"
-    story.give(a.Rang(a.Alarm.RETRY))
+    story.give(Rang(Alarm.RETRY))
     assert story.opened[-1][1:] == (0, "b0")
     assert not story.stores, "a spare is no reason for a change"
     story.ack(0, 0)
@@ -215,7 +215,7 @@ def test_a_bookie_that_was_spared_is_tried_again_and_only_later():
 
 def test_deferred_sync_bears_failures_only_when_changes_are_delayed():
     for delay, code in ((False, [WRITE]), (True, [])):
-        story = Story(limits=a.Limits(delay_change=delay), deferred_sync=True)
+        story = Story(limits=Limits(delay_change=delay), deferred_sync=True)
         story.append(1)
         story.lose(0)
         assert story.failed == code
@@ -270,14 +270,14 @@ def test_with_changes_disabled_a_recovery_fails_instead_of_waiting_for_ever():
 
 
 def test_disabled_changes_are_never_stored():
-    story = Story(limits=a.Limits(keep_ensemble=True))
+    story = Story(limits=Limits(keep_ensemble=True))
     story.append(1)
     for index in (0, 1, 2):
         story.lose(index)
     assert not story.stores
     assert not story.failed
-    story.give(a.BookiesSeen(frozenset()))
-    story.give(a.BookiesSeen(frozenset(("b0", "b1", "b7"))))
+    story.give(BookiesSeen(frozenset()))
+    story.give(BookiesSeen(frozenset(("b0", "b1", "b7"))))
     story.ack(0, 0)
     story.ack(1, 0)
     assert story.released == 0
@@ -495,22 +495,22 @@ def test_ensemble_changes_are_switched_off_and_on_at_run_time():
 @pytest.mark.parametrize("changes_max", [-1, 1])
 def test_changes_that_are_switched_off_while_one_is_under_way(changes_max):
     """It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer, whether or not it may change again."""
-    story = Story(shape=(3, 3, 3), limits=a.Limits(changes_max=changes_max))
+    story = Story(shape=(3, 3, 3), limits=Limits(changes_max=changes_max))
     story.append(1)
     story.lose(0)
     assert story.changing
     story.lose(1)
-    story.give(a.KeepEnsemble(True))
+    story.give(KeepEnsemble(True))
     story.changed(i0="b7", seen=("b2", "b7"))
-    assert story.machine.state is a.State.OPEN
+    assert story.machine.state is State.OPEN
     assert not story.changing
     assert story.machine.out == ("b1",)
     assert story.ended is None
     story.ack(0, 0)
     story.ack(2, 0)
     assert story.released == -1
-    story.give(a.BookiesSeen(frozenset(("b1", "b2", "b7"))))
-    story.give(a.Rang(a.Alarm.RETRY))
+    story.give(BookiesSeen(frozenset(("b1", "b2", "b7"))))
+    story.give(Rang(Alarm.RETRY))
     story.ack(1, 0)
     assert story.released == 0
 
@@ -521,14 +521,14 @@ def test_a_bookie_that_lapsed_before_changes_were_switched_off_keeps_its_place()
     for index in (0, 1):
         story.ack(index, 0)
     story.lose(2)
-    story.give(a.KeepEnsemble(True))
+    story.give(KeepEnsemble(True))
     story.append(1)
     assert not story.changing
     assert story.machine.out == ("b2",)
     for index in (0, 1):
         story.ack(index, 1)
     assert story.released == 1
-    story.give(a.BookiesSeen(frozenset(("b0", "b1", "b5"))))
+    story.give(BookiesSeen(frozenset(("b0", "b1", "b5"))))
     assert not story.changing
-    story.give(a.KeepEnsemble(False))
+    story.give(KeepEnsemble(False))
     assert story.changing, "a spare is there, and may be taken again"
