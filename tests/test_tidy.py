@@ -6,6 +6,7 @@ import configparser
 import pathlib
 import re
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
@@ -34,6 +35,13 @@ SLEEPERS = {
 }
 
 SOURCES = tidy.sources()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_dropped() -> Iterator[None]:
+    """After the last rule: the collector would go through them all in the tests that follow."""
+    yield
+    SOURCES.clear()
 
 
 def source(text: str, path: str = "client/connections/pool.py") -> Source:

@@ -68,7 +68,7 @@ def test_tail_follows_a_writer_in_the_same_loop(uri):
             seen: list[bytes] = []
 
             async def follow():
-                async for entry in reader.tail(timeout=20.0):
+                async for entry in reader.tail(timeout=60.0):
                     seen.append(entry.data)
 
             follower = asyncio.create_task(follow())

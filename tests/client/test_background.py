@@ -82,7 +82,7 @@ def test_a_story_can_be_cancelled_from_another_thread():
     ended: Future[Failure | None] = Future()
     running = thread().begin(lambda: never, ended.set_result)
     running.cancel()
-    outcome = ended.result(10)
+    outcome = ended.result(60)
     assert isinstance(outcome, Failure)
     assert never.called
 

@@ -116,17 +116,17 @@ def test_looking_does_not_disturb_and_tail_follows_to_the_close(bk):
         more = threading.Event()
 
         def follow() -> None:
-            for entry in reader.tail(timeout=20.0):
+            for entry in reader.tail(timeout=60.0):
                 seen.append(entry.data)
                 more.set()
 
         follower = threading.Thread(target=follow)
         follower.start()
-        assert more.wait(10)
+        assert more.wait(60)
         writer.append(b"c")
         writer.write_lac()
         writer.close()
-        follower.join(20)
+        follower.join(60)
         assert seen == [b"a", b"b", b"c"]
 
 
@@ -251,7 +251,7 @@ def test_a_bookie_that_dies_is_replaced_and_nothing_is_lost(tmp_path):
             cluster.kill(cluster.number_of(writer.metadata.last_fragment.bookies[1]))
             writer.append_many(payloads[2000:4000])
             futures = [writer.append_async(payload) for payload in payloads[4000:]]
-            assert [future.result(30) for future in futures] == list(range(4000, 6000))
+            assert [future.result(60) for future in futures] == list(range(4000, 6000))
             assert len(writer.metadata.fragments) == 2
         with bk.open_ledger(writer.id) as reader:
             assert [entry.data for entry in reader] == payloads
@@ -263,13 +263,13 @@ def test_metadata_is_watched_until_the_watch_is_closed(cluster):
     with connect(cluster.uri) as bk:
         writer = bk.create_ledger()
         with bk.watch_ledger(writer.id, news.put):
-            assert news.get(timeout=30).state is LedgerState.OPEN
+            assert news.get(timeout=60).state is LedgerState.OPEN
             writer.close()
-            assert news.get(timeout=30).state is LedgerState.CLOSED
+            assert news.get(timeout=60).state is LedgerState.CLOSED
             bk.delete_ledger(writer.id)
-            assert news.get(timeout=30) is None
+            assert news.get(timeout=60) is None
         with bk.create_ledger() as writer, bk.watch_ledger(writer.id, news.put):
-            assert news.get(timeout=30).state is LedgerState.OPEN
+            assert news.get(timeout=60).state is LedgerState.OPEN
         assert bk.is_closed(writer.id)
         assert news.empty()
 

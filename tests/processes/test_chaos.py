@@ -214,10 +214,10 @@ def round_of(cluster: LocalCluster, seed: int) -> Drama:
         for _ in range(drama.dice.randrange(1, 4)):
             run(lambda: drama.pause(0.1))
             strike(cluster, drama, drama.dice.choice(["kill", "stop", "cut", "cut"]))
-        entries = run(drama.recovered, timeout=90)
-        assert run(drama.recovered, timeout=90) == entries
-        run(drama.last_append, timeout=60)
-        run(drama.ask_bookies, timeout=60)
+        entries = run(drama.recovered)
+        assert run(drama.recovered) == entries
+        run(drama.last_append)
+        run(drama.ask_bookies)
         drama.judge(entries)
     except BaseException as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error

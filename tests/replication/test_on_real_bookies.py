@@ -45,7 +45,7 @@ def test_decommission_leaves_every_ledger_with_all_its_copies(tmp_path, protocol
                 assert [entry.data for entry in await reader.read(0, 2999)] == payloads
             await client.close()
 
-        run(story, timeout=60)
+        run(story)
 
 
 def test_a_check_sees_a_bookie_that_is_down_and_a_repair_ends_it(tmp_path):
@@ -69,4 +69,4 @@ def test_a_check_sees_a_bookie_that_is_down_and_a_repair_ends_it(tmp_path):
             assert (await check_ledger(client, writer.id)).complete
             await client.close()
 
-        run(story, timeout=60)
+        run(story)

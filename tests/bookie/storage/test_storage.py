@@ -103,7 +103,7 @@ def test_a_fence_that_is_not_durable_is_told_to_nobody(tmp_path: Any) -> None:
 
         def datasync(self, handle: int) -> None:
             self.begun.set()
-            assert self.go_on.wait(20)
+            assert self.go_on.wait(60)
             super().datasync(handle)
 
     async def story() -> None:

@@ -20,7 +20,7 @@ from tests.bookie.fakes.wires import KEY, adds, read
 
 # SPDX-License-Identifier: Apache-2.0
 
-WAIT_S = 30
+WAIT_S = 60
 RESIDENT_MAX = 80e6
 
 
