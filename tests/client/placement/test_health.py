@@ -31,6 +31,7 @@ def order(of, bookies):
 
 
 def test_while_all_are_well_nothing_is_ranked():
+    """Registered bookies without failures have no rank."""
     of, _clock = health()
     assert of.ranks("abc") == {}
     of.registered = lists("abc")
@@ -47,6 +48,7 @@ def test_classes_come_in_their_order():
 
 
 def test_the_older_failure_comes_first_and_failures_are_forgotten():
+    """Bookies that failed are ordered last, most recent failure at the end, until the memory ends."""
     of, clock = health(memory_ms=10_000)
     of.failed("b")
     clock.advance(1)
@@ -60,6 +62,7 @@ def test_the_older_failure_comes_first_and_failures_are_forgotten():
 
 
 def test_many_errors_in_an_interval_are_quarantine_for_a_while():
+    """Errors in one interval count together, and quarantine ends after its time."""
     of, clock = health(quarantine=True, errors=3, interval_ms=1000, quarantine_ms=5000)
     for _ in range(2):
         of.answered("a", ERROR)
@@ -76,6 +79,7 @@ def test_many_errors_in_an_interval_are_quarantine_for_a_while():
 
 
 def test_answers_that_are_no_fault_do_not_count_and_nothing_does_when_it_is_off():
+    """Codes for absence, fencing and unreachable bookies cause no quarantine."""
     for code, on in ((-13, True), (-7, True), (-8, True), (-101, True), (-104, True), (0, True), (ERROR, False)):
         of, _clock = health(quarantine=on, errors=1)
         of.answered("a", code)
@@ -83,6 +87,7 @@ def test_answers_that_are_no_fault_do_not_count_and_nothing_does_when_it_is_off(
 
 
 def test_a_ratio_spares_some():
+    """With ratio 0.5 about half of the bookies with errors are quarantined."""
     of, _clock = health(quarantine=True, errors=1, ratio=0.5)
     for number in range(200):
         of.answered(f"b{number}", ERROR)
@@ -111,6 +116,7 @@ def asked(cluster):
 
 
 def test_a_reader_prefers_replicas_near_it(tmp_path):
+    """Reads go to the replica with the reader's own place while it lives."""
     cluster = FakeCluster(3)
     path = tmp_path / "places"
     path.write_text("b0 /eu/r1\nb1 /us/r1\nb2 /eu/r2\n")
@@ -125,6 +131,7 @@ def test_a_reader_prefers_replicas_near_it(tmp_path):
 
 
 def test_a_near_replica_comes_behind_a_healthy_one_and_before_a_less_crowded_one(tmp_path):
+    """Failures weigh more than distance, distance more than load."""
     cluster = FakeCluster(3)
     path = tmp_path / "places"
     path.write_text("b0 /eu/r1\nb1 /us/r1\nb2 /eu/r2\n")
