@@ -79,7 +79,7 @@ def test_many_errors_in_an_interval_are_quarantine_for_a_while():
 
 
 def test_answers_that_are_no_fault_do_not_count_and_nothing_does_when_it_is_off():
-    """Codes for absence, fencing and unreachable bookies cause no quarantine."""
+    """Codes for absence, fencing, read-only and unreachable bookies cause no quarantine."""
     for code, on in ((-13, True), (-7, True), (-8, True), (-101, True), (-104, True), (0, True), (ERROR, False)):
         of, _clock = health(quarantine=on, errors=1)
         of.answered("a", code)
@@ -145,6 +145,7 @@ def test_a_near_replica_comes_behind_a_healthy_one_and_before_a_less_crowded_one
 
 
 def test_an_unregistered_replica_is_asked_last():
+    """While others answer, reads do not go to a bookie that left the list."""
     cluster = FakeCluster(3)
     _client, reader = readings(cluster)
     cluster.kill("b1")
@@ -155,6 +156,7 @@ def test_an_unregistered_replica_is_asked_last():
 
 
 def test_a_slow_replica_is_asked_last_by_other_readers_too():
+    """A bookie that needed a speculative read is avoided by every reader of the client."""
     cluster = FakeCluster(3)
     client, reader = readings(cluster, speculative_read_ms=100)
     cluster.slow["b0"] = 1.0
@@ -170,6 +172,7 @@ def test_a_slow_replica_is_asked_last_by_other_readers_too():
 
 
 def test_without_reordering_everybody_has_a_turn():
+    """With `reorder_reads` off all replicas are read, also unregistered ones."""
     cluster = FakeCluster(3)
     _client, reader = readings(cluster, reorder_reads=False)
     cluster.unregister("b1")
@@ -180,6 +183,7 @@ def test_without_reordering_everybody_has_a_turn():
 
 
 def test_a_bookie_with_many_errors_gets_no_new_ledgers():
+    """A quarantined bookie is in no new ensemble."""
     cluster = FakeCluster(4)
     client, reader = readings(cluster, quarantine=True, quarantine_errors=2)
     cluster.judge = lambda request: ERROR if request.op in ("read", "batch") and request.bookie == "b0" else "pass"
@@ -196,6 +200,7 @@ def test_a_bookie_with_many_errors_gets_no_new_ledgers():
 
 
 def test_free_disk_is_asked_for_once_in_an_interval():
+    """An answer is the bookie's weight until the interval ends; a bookie that gave none is asked again."""
     clock, free, questions = Clock(), {"a": 10, "b": None, "c": 30}, []
 
     def info(bookie):
