@@ -223,7 +223,7 @@ def test_every_known_server_key_is_accepted(tmp_path) -> None:  # type: ignore[n
 
 
 def test_the_command_line_is_strongest(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """It wins over the environment, which wins over the file."""
+    """It wins over the environment and the file."""
     path = tmp_path / "bookie.conf"
     path.write_text(MINIMUM + "bookiePort=1\n")
     found, _ = load(BookieOptions, str(path), {"BK_bookiePort": "2"}, [Property("bookiePort", "3", "--port")])

@@ -857,7 +857,7 @@ def test_once_there_is_news_nobody_else_is_polled(news):
 
 
 def test_a_crowded_bookie_is_asked_after_the_others():
-    """Bookies with many reads in flight come last; if all are crowded, none is put back."""
+    """Bookies with fewer reads in flight come first, in steps of `crowded_reads`."""
     cluster = FakeCluster()
     _writing, writer = written(cluster, 5)
     client = cluster.client(crowded_reads=8)
