@@ -16,6 +16,7 @@ def ask(reindex: FakeRebuild, method: str, local: bool = True) -> Answer:
 
 
 def test_it_begins_once_and_tells() -> None:
+    """PUT starts a rebuild, PUT during one gets 409, GET from any host reports its progress."""
     reindex = FakeRebuild()
     assert json.loads(ask(reindex, "GET").body)["running"] is False
     assert reindex.begun == 0
@@ -28,6 +29,7 @@ def test_it_begins_once_and_tells() -> None:
 
 
 def test_only_from_this_machine_and_only_these_methods() -> None:
+    """PUT from another host and other methods are refused; without an index to rebuild the path is 404."""
     reindex = FakeRebuild()
     assert ask(reindex, "PUT", local=False).status == 403
     assert ask(reindex, "DELETE").status == 405

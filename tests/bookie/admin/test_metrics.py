@@ -35,6 +35,7 @@ def test_every_number_has_its_name() -> None:
 
 
 def test_pressure_shows() -> None:
+    """Runs of adds that wait for room are gauges, with their number and bytes."""
     scene = Scene()
     scene.storage.room = 0
     scene.connect().send(adds(bytes(100)))
@@ -44,6 +45,7 @@ def test_pressure_shows() -> None:
 
 
 def test_numbers_of_a_slots_object() -> None:
+    """Counters are read from `__slots__`; an object without slots has none."""
     assert dict(numbers(FakeCounters())) == {"gc_ledgers_deleted": 0, "gc_rounds": 0, "journal_syncs": 0}
     assert list(numbers(object())) == []
 

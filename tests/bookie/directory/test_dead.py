@@ -196,6 +196,7 @@ def test_without_what_it_needs_a_bookie_does_not_start(dead: str, options: dict[
 
 
 def test_another_bookie_on_the_directory_is_no_dead_disk() -> None:
+    """A directory that is locked by another bookie ends the start instead of being left out."""
     disk = filled()
     disk.lock("/disk/ledgers1/current/quire.lock")
     with pytest.raises(StorageError, match="another bookie"):
@@ -221,6 +222,7 @@ def test_a_dead_directory_is_not_asked_for_entries() -> None:
 
 
 def test_no_row_of_a_dead_directory_is_said_to_be_missing() -> None:
+    """Every call on the rows of a failed directory raises `OSError`; none returns "not found"."""
     rows = DeadRows("injected")
     for call in (lambda: rows.get(b"k"), lambda: rows.floor(b"k"), lambda: rows.scan(b"a", b"b"), lambda: rows.write([]), rows.sync):
         with pytest.raises(OSError, match="injected"):

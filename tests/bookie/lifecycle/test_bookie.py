@@ -220,6 +220,7 @@ def test_a_long_poll_over_tcp(tmp_path: Path) -> None:
 
 
 def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: Path) -> None:
+    """While it runs the store lists its bookie and HTTP addresses; its cookie is written at the start."""
     async def story() -> None:
         store = await new_store()
         async with running(tmp_path, store) as bookie:
@@ -235,6 +236,7 @@ def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: 
 
 
 def test_a_lost_session_is_healed(tmp_path: Path) -> None:
+    """A bookie whose session expired registers again."""
     async def story() -> None:
         store = await new_store()
         assert isinstance(store, MemoryStore)

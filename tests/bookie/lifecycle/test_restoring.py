@@ -181,6 +181,7 @@ def test_lost_directories_put_their_ledgers_in_limbo(tmp_path: Path, lost: str, 
 
 
 def test_one_lost_directory_of_two_marks_its_own_ledgers(tmp_path: Path) -> None:
+    """Only the ledgers of the lost directory are in limbo after a start with restore."""
     two = {"ledger_directories": (str(tmp_path / "one"), str(tmp_path / "two"))}
     assert limbo_after(tmp_path, lambda path: wipe(path / "two"), restore=True, **two) == [1, 3]
 

@@ -38,6 +38,7 @@ def test_adds_without_room_are_parked_and_get_in_in_order() -> None:
 
 
 def test_an_add_never_overtakes_a_parked_one_of_its_connection() -> None:
+    """Adds of one connection reach the storage in order, also when room returns between them."""
     scene = Scene()
     scene.storage.room = 0
     client = scene.connect().send(adds(b"a"))
@@ -103,6 +104,7 @@ def test_an_answer_that_ends_its_connection_keeps_nobody_waiting(monkeypatch: py
 
 
 def test_an_explicit_lac_never_overtakes_a_parked_add_of_its_connection() -> None:
+    """An explicit LAC waits behind the adds of its connection that wait for room."""
     scene = Scene()
     scene.storage.room = 0
     client = scene.connect().send(adds3(1, b"a"))

@@ -152,6 +152,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
 
 
 def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_nobody_for_ever() -> None:
+    """The bookie turns read-only with the error as reason; acknowledged entries survive a crash."""
     bookie = Bookie(write_cache_bytes_max=2 << 20)
 
     def before(call: str, path: str) -> None:
@@ -316,6 +317,7 @@ def test_the_last_directory_is_not_given_up() -> None:
 
 
 def test_a_disk_that_was_found_dead_is_given_up_at_once() -> None:
+    """Its ledgers turn read-only, disk usage leaves it out, its failure is noted; the last one stays in use."""
     bookie = Bookie(ledgers=2)
     bookie.storage.add(run_of(1, 0, 5), "a")
     bookie.commit()

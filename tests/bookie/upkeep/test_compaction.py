@@ -211,6 +211,7 @@ def test_damaged_entries_keep_their_log() -> None:
 
 
 def test_a_missing_log_keeps_the_others_moving() -> None:
+    """Compaction moves all other logs, and reads of the missing one raise `FileNotFoundError`."""
     disk = Disk()
     directory = dead_and_alive(disk)
     run = next(iter(directory.index.runs(2, 0)))

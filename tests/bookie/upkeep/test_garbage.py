@@ -193,6 +193,7 @@ def test_doubtful_evidence_deletes_nothing(name: str, spoil: Callable[[Scene], N
 
 
 def test_a_bookie_without_ledgers_asks_nothing() -> None:
+    """A round without local ledgers makes no listing in the store."""
     scene = Scene([], 1, 2)
     scene.round()
     assert scene.store.listings == 0
@@ -231,6 +232,7 @@ def test_a_store_that_counts_deletions_is_not_listed_in_vain() -> None:
 
 
 def test_a_failed_round_does_not_count_as_a_listing() -> None:
+    """After a listing that failed the next round lists again, although the count of deletions has not changed."""
     scene = Scene([1, 2], 1)
     scene.store.count = 7
     page, scene.store.page = scene.store.page, raises
@@ -336,6 +338,7 @@ def test_how_far_a_forced_round_goes(options: dict[str, Any], used: float, wante
 
 
 def test_suspended_compaction() -> None:
+    """A forced round skips a suspended major compaction and still runs the minor one."""
     scene = Scene([1], 1)
     scene.garbage.major.suspended = True
     scene.garbage.force()
@@ -345,6 +348,7 @@ def test_suspended_compaction() -> None:
 
 
 def test_pressure_forces_a_round_where_it_may() -> None:
+    """A full disk starts a major pass only with `gc_when_no_space`."""
     for options, passes in (({}, []), ({"gc_when_no_space": True}, [0.8])):
         scene = Scene([1], 1, **options)
         scene.garbage.under_pressure()
@@ -371,6 +375,7 @@ def test_a_stop_ends_a_round_and_waits_for_it() -> None:
 
 
 def test_the_status_shows_directories() -> None:
+    """The status sums logs, bytes and living bytes of each directory; gauges sum them over all."""
     scene = Scene([1], 1)
     space = DirectorySpace("/ledgers")
     space.uses = {1: LogUse(1, 600, 150, 2), 2: LogUse(2, 300, 100, 2), 3: LogUse(3, 100, 0, 0)}

@@ -462,6 +462,7 @@ def test_a_new_index_that_can_not_be_written_disturbs_nobody() -> None:
 
 
 def test_a_flush_that_the_new_one_can_not_take_ends_the_run_only() -> None:
+    """A full disk under the new index ends the rebuild with its reason, and the flush itself succeeds."""
     workers = HeldWorkers()
     bookie = bookie_on(workers=workers)
 
@@ -697,6 +698,7 @@ def test_zeros_between_records_are_passed_over(zeros: int) -> None:
 
 
 def test_several_directories_one_after_the_other() -> None:
+    """A rebuild replaces the index of every directory, and all entries are read after the next start."""
     bookie = Bookie(ledgers=3, entry_log_bytes_max=LOG_BYTES, compaction_bytes_per_second=0)
     for ledger in range(9):
         store(bookie, ledger, 0, 10)

@@ -36,6 +36,7 @@ def check(bookie: Bookie) -> None:
 
 
 def test_the_emptiest_go_first_and_as_many_together_as_fit() -> None:
+    """Logs with the fewest living bytes are grouped first, up to the size and the moves of a pass."""
     victims = [LogUse(1, 1000, 700, 3), LogUse(2, 1000, 100, 3), LogUse(3, 1000, 300, 3), LogUse(4, 1000, 600, 3)]
     assert [[use.log for use in group] for group in groups(victims, 1000)] == [[2, 3, 4], [1]]
     assert [[use.log for use in group] for group in groups([LogUse(1, 10, 5, MOVES_MAX), LogUse(2, 10, 6, 1)], 1000)] == [[1], [2]]
@@ -43,6 +44,7 @@ def test_the_emptiest_go_first_and_as_many_together_as_fit() -> None:
 
 
 def test_a_pass_without_a_threshold_only_removes() -> None:
+    """With threshold 0 no log is rewritten; with one, bytes are moved and logs removed."""
     bookie = half_dead()
     names = bookie.disk.find(".log")
     reclaimed(bookie, 0)
@@ -141,6 +143,7 @@ def test_a_failed_sync_is_final() -> None:
 
 
 def test_damage_is_told_and_left_alone() -> None:
+    """A log with a damaged entry is named with its offset and kept; its other entries stay readable."""
     bookie = half_dead()
     bookie.now(bookie.storage.flush())
     bookie.disk.flip("/disk/ledgers0/current/0.log", bytes(bookie.disk.inodes["/disk/ledgers0/current/0.log"].data).find(body_of(2, 3)) + 30)

@@ -315,6 +315,7 @@ def test_far_ids_are_left_to_the_command(scene: Scene) -> None:
 
 
 def test_what_was_seen_is_written_in_time_and_at_the_end(scene: Scene) -> None:
+    """The number of ledgers seen is written periodically and again at the stop."""
     bookie = scene.bookie()
     scene.ledgers(2)
     scene.clock.advance(LOOK_S)
@@ -448,6 +449,7 @@ def test_a_note_that_cannot_be_read_ends_no_looks(scene: Scene) -> None:
 
 
 def test_a_look_that_fails_as_it_should_not_is_not_the_last(scene: Scene) -> None:
+    """After an unexpected error of the store the next look takes place and counts."""
     bookie = scene.bookie()
     scene.store.faults = lambda name, _: Fault(error=ValueError("odd")) if name == "progress" else None  # type: ignore[arg-type]
     scene.clock.advance(LOOK_S)

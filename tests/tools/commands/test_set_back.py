@@ -94,6 +94,7 @@ def put_back(cluster: LocalCluster, backup: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "sqlite online", "zookeeper"])
 def test_an_old_backup_costs_no_entry(tmp_path: Path, kind: str) -> None:
+    """Bookies of a store that was set back refuse garbage collection until an operator accepts."""
     with LocalCluster(tmp_path / "cluster", 2, "zookeeper" if kind == "zookeeper" else "sqlite", SMALL) as cluster:
         old = written(cluster.uri)
         stopped(cluster, lambda: save(cluster, tmp_path / "backup"))
