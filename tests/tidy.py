@@ -69,7 +69,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "aio": "core connections placement handles api background gathering",
     },
     "replication": rows("concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"),
-    "tools": rows("daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"),
+    "tools": rows("process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"),
 }
 
 # A library that only one file may import, and the folder in which that file lies.
