@@ -79,12 +79,12 @@ def module_name(path: str) -> str:
     return ("quire/" + path.removesuffix(".py").removesuffix("/__init__")).replace("/", ".")
 
 
-def imported_names(path: str, tree: ast.Module) -> frozenset[str]:
+def imported_names(path: str, nodes: Iterable[ast.AST]) -> frozenset[str]:
     """All that a file imports, also inside functions: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`."""
     here = module_name(path).split(".")
     base = here if path.endswith("__init__.py") else here[:-1]
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -108,14 +108,17 @@ def counted_class(path: str, node: ast.ClassDef) -> Class:
 def counted(path: str, text: str) -> File:
     """The counts of one file; `path` is relative to the root."""
     tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
     docstrings: set[int] = set()
     functions: list[Function] = []
     classes: list[Class] = []
     public, documented = 0, 0
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | Definition) and ast.get_docstring(node) is not None:
+    for node in nodes:
+        if not isinstance(node, ast.Module | Definition):
+            continue
+        if ast.get_docstring(node) is not None:
             docstrings.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-        if not isinstance(node, Definition):
+        if isinstance(node, ast.Module):
             continue
         if not node.name.startswith("_"):
             public += 1
@@ -138,7 +141,7 @@ def counted(path: str, text: str) -> File:
         documented,
         tuple(functions),
         tuple(classes),
-        imported_names(path, tree),
+        imported_names(path, nodes),
     )
 
 

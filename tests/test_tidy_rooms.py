@@ -3,6 +3,11 @@ The packages keep the rooms that they are divided into.  Each rule of `tidy_room
 and shown to catch a snippet that breaks it.  The tables below name what still breaks a rule; they may only shrink.
 """
 
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
 from bench import sizes
 from bench.sizes import File
 from tests import tidy, tidy_rooms
@@ -147,7 +152,21 @@ COVERED = {
 
 SOURCES = tidy.sources()
 PACKAGES = tidy.packages(SOURCES)
-FILES = [sizes.counted(file.path, file.text) for file in PACKAGES]
+
+
+@cache
+def counted() -> list[File]:
+    """The packages of this checkout, counted when the first rule needs it."""
+    return [sizes.counted(file.path, file.text) for file in PACKAGES]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_dropped() -> Iterator[None]:
+    """After the last rule: the collector would go through them all in the tests that follow."""
+    yield
+    SOURCES.clear()
+    PACKAGES.clear()
+    counted.cache_clear()
 
 
 def report(breaches: list[str]) -> str:
@@ -186,7 +205,7 @@ def test_a_room_that_may_import_a_later_one_is_found() -> None:
 
 def test_every_module_is_in_a_room() -> None:
     """A new module goes into a room; a new room needs its row, with what it may import."""
-    breaches = tidy_rooms.homeless(FILES)
+    breaches = tidy_rooms.homeless(counted())
     assert not breaches, report(breaches)
 
 
@@ -198,7 +217,7 @@ def test_a_module_in_no_room_is_found() -> None:
 
 def test_imports_follow_the_order_of_the_rooms() -> None:
     """A module imports its own room and those that its row names."""
-    breaches = tidy_rooms.beyond(tidy_rooms.wrong_rooms(FILES), EXCEPTIONS)
+    breaches = tidy_rooms.beyond(tidy_rooms.wrong_rooms(counted()), EXCEPTIONS)
     assert not breaches, report(breaches)
 
 
@@ -239,7 +258,7 @@ def test_a_module_that_its_room_does_not_list_is_found() -> None:
 
 def test_only_the_face_of_a_room_is_imported() -> None:
     """What is not marked as face may change without a look at other rooms."""
-    breaches = tidy_rooms.beyond(tidy_rooms.inner_imports(FILES, tidy_rooms.faces(PACKAGES)), INNER_IMPORTS)
+    breaches = tidy_rooms.beyond(tidy_rooms.inner_imports(counted(), tidy_rooms.faces(PACKAGES)), INNER_IMPORTS)
     assert not breaches, report(breaches)
 
 
@@ -266,7 +285,7 @@ def test_an_import_of_an_inner_module_is_found() -> None:
 
 def test_no_level_is_crowded() -> None:
     """A folder shows at most thirteen modules and sub-packages, so that its listing can be read."""
-    breaches = tidy_rooms.crowded(FILES)
+    breaches = tidy_rooms.crowded(counted())
     assert not breaches, report(breaches)
 
 
@@ -280,7 +299,7 @@ def test_a_crowded_level_is_found() -> None:
 
 def test_modules_import_few_of_ours() -> None:
     """Nine of ten import at most eight; the number of today may only become lower."""
-    today = tidy_rooms.fan_out_p90(FILES)
+    today = tidy_rooms.fan_out_p90(counted())
     assert today <= max(FAN_OUT_P90, tidy_rooms.FAN_OUT_P90_MAX)
     assert today >= FAN_OUT_P90 or FAN_OUT_P90 <= tidy_rooms.FAN_OUT_P90_MAX, f"FAN_OUT_P90 can be {today} now"
 
