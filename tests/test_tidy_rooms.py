@@ -49,7 +49,6 @@ COVERED = {
     "protocol/v3/operations.py": ("tests/protocol/v3/test_v3.py", "through the face of the room"),
     "protocol/v3/replies.py": ("tests/protocol/v3/test_v3.py", "through the face of the room"),
     "protocol/v3/requests.py": ("tests/protocol/v3/test_v3.py", "through the face of the room"),
-    "metadata/address.py": ("tests/metadata/test_uri.py", "addresses are the text of a store"),
     "metadata/formats/schema.py": (
         "tests/metadata/formats/test_ledger_codec.py",
         "through the codec that packs with it",
@@ -111,8 +110,6 @@ COVERED = {
         "through the machine that has replicas",
     ),
     "client/core/append/sending.py": ("tests/client/core/append/test_machine.py", "through the machine that sends"),
-    "client/core/coverage.py": ("tests/client/handles/test_reader.py", "through reads of the last confirmed entry"),
-    "client/core/read.py": ("tests/client/handles/test_reader.py", "through the reader that drives it"),
     "client/handles/add_driver.py": ("tests/client/handles/test_writer.py", "through the writer that drives with it"),
     "client/handles/confirming.py": (
         "tests/client/handles/test_writer.py",
@@ -127,15 +124,6 @@ COVERED = {
     "client/handles/writer_metadata.py": (
         "tests/client/handles/test_writer.py",
         "through the writer that changes its ensemble",
-    ),
-    "client/placement/from_options.py": (
-        "tests/client/placement/test_rack.py",
-        "options make the policies that are tested",
-    ),
-    "client/placement/region.py": ("tests/client/placement/test_rack.py", "regions beside racks: one set of tables"),
-    "client/placement/weights.py": (
-        "tests/client/placement/test_health.py",
-        "weights beside health: one clock for both",
     ),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/commands/cookie.py": ("tests/tools/commands/test_bookie.py", "needs a bookie that has a cookie"),
