@@ -99,7 +99,13 @@ COVERED = {
         "tests/client/core/append/test_machine.py",
         "values only: inputs and effects of the machine",
     ),
+    "client/core/append/quorum_timeout.py": (
+        "tests/client/whole/test_modes.py",
+        "beside the other ways to treat a slow bookie",
+    ),
     "client/core/append/sending.py": ("tests/client/core/append/test_machine.py", "through the machine that sends"),
+    "client/core/coverage.py": ("tests/client/handles/test_reader.py", "through reads of the last confirmed entry"),
+    "client/core/read.py": ("tests/client/handles/test_reader.py", "beside the reader that drives it"),
     "client/handles/add_driver.py": ("tests/client/handles/test_writer.py", "through the writer that drives with it"),
     "client/handles/confirming.py": (
         "tests/client/handles/test_writer.py",
@@ -115,6 +121,12 @@ COVERED = {
         "tests/client/handles/test_writer.py",
         "through the writer that changes its ensemble",
     ),
+    "client/placement/from_options.py": (
+        "tests/client/placement/test_rack.py",
+        "options make the policies that are tested",
+    ),
+    "client/placement/region.py": ("tests/client/placement/test_rack.py", "regions beside racks: one set of tables"),
+    "client/placement/weights.py": ("tests/client/placement/test_rack.py", "weights beside the policies that use them"),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/commands/cookie.py": ("tests/tools/commands/test_bookie.py", "needs a bookie that has a cookie"),
     "tools/commands/inspect.py": ("tests/tools/commands/test_directories.py", "needs directories of a stopped bookie"),

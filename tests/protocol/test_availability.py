@@ -46,7 +46,7 @@ def test_every_captured_list_both_ways() -> None:
 
 
 def test_the_example_of_the_spec() -> None:
-    """Known bytes and their runs convert to each other."""
+    """The specification's bytes and runs convert to each other."""
     assert availability.encode([(0, 3), (5, 1), (8, 2)]).hex() == SPEC
     assert availability.decode(bytes.fromhex(SPEC)) == [(0, 3), (5, 1), (8, 2)]
 

@@ -20,7 +20,7 @@ def batch(payloads: list[bytes], first: int = 0, lac: int = -1, length: int = 0,
 
 
 def test_the_add_of_the_spec() -> None:
-    """A batch of one entry packs to the known frame, with flags and offsets."""
+    """A batch of one entry packs to the specification's frame, with flags and offsets."""
     assert batch([b"hello"]).frames() == frame_v2("ADD")
     assert batch([b"hello"], recovery=True, priority=100).frames() == frame_v2("recovery ADD")
     assert batch([b"abc"], first=1, lac=0, length=5).bodies() == [SECOND]

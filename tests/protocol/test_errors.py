@@ -51,7 +51,7 @@ def test_the_table_has_every_status() -> None:
 
 
 def test_every_code_of_the_spec_has_its_class() -> None:
-    """Each of BookKeeper's codes maps to the exception of its name."""
+    """Codes map to the exceptions that the specification names."""
     assert {code: cls.__name__ for code, cls in errors.BY_CODE.items()} == CODES
 
 

@@ -9,7 +9,7 @@ from quire.protocol import packets
 
 
 def test_the_words_of_the_spec() -> None:
-    """Version, operation and flags form the known header words."""
+    """Version, operation and flags form the header words of the specification."""
     assert packets.header_word(2, packets.ADD) == 0x02010000
     assert packets.header_word(2, packets.ADD, packets.RECOVERY_ADD | packets.HIGH_PRIORITY) == 0x02010006
     assert packets.header_word(2, packets.READ, packets.FENCE) == 0x02020001

@@ -106,7 +106,7 @@ def test_the_whole_capture_as_one_stream() -> None:
 
 
 def test_the_values_of_the_spec() -> None:
-    """Known frames are read as these requests and replies."""
+    """The specification's frames are read as these requests and replies."""
     assert one_request(samples.v2("fence READ")) == Read(1, -1, True, KEY)
     assert one_request(samples.v2("BATCH")) == BatchRead(1, 0, 7, 10, 5_242_880)
     assert one_request(samples.v2("AUTH")) == Auth("AuthDisabledPlugin", b"")

@@ -83,7 +83,7 @@ def test_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_specs_text_both_ways() -> None:
-    """A cookie is encoded to and decoded from exactly these bytes."""
+    """A cookie is encoded to and decoded from exactly the bytes of the specification."""
     assert SPEC_COOKIE.encode() == SPEC_TEXT
     assert Cookie.decode(SPEC_TEXT, "f") == SPEC_COOKIE
 

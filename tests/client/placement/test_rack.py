@@ -1,12 +1,18 @@
-"""Rack-aware placement: where copies lie, what a replacement keeps, what is refused."""
+"""Rack-aware and region-aware placement: where copies lie, what a replacement keeps, what is refused; weights; policies by name."""
 
+from collections import Counter
+from importlib.metadata import EntryPoint, EntryPoints
 from random import Random
 
 import pytest
 
+from quire.client.placement import from_options
 from quire.client.placement.policy import RandomPlacement, Wish
 from quire.client.placement.rack import RackAware, spans, windows
+from quire.client.placement.region import RegionAware
 from quire.client.placement.topology import DEFAULT_RACK
+from quire.client.placement.weights import capped
+from quire.conf.client import ClientOptions
 from quire.protocol.errors import NotEnoughBookies
 
 
@@ -20,8 +26,15 @@ def rack_aware(places, seed=1, **options):
     return RackAware(Random(seed), lambda bookie: places.get(bookie, DEFAULT_RACK), **options)
 
 
+def region_aware(places, seed=1, **options):
+    return RegionAware(Random(seed), lambda bookie: places.get(bookie, DEFAULT_RACK), **options)
+
+
 def racks(places, ensemble):
     return [places[bookie] for bookie in ensemble]
+
+
+# Racks.
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -111,3 +124,153 @@ def test_a_window_not_yet_full_counts_its_empty_places():
     assert not spans(["a", "b", None], 2, place_of, 2)
     assert spans(["a", "b", None], 2, place_of, 2, at=2), "only the windows of that index"
     assert rack_aware({}).adheres(["a"], 1)
+
+
+# Regions.
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_ensemble_is_spread_over_regions_ours_first(seed):
+    """Each write set has all three regions, and the first bookie is in the client's region."""
+    places, bookies = cluster(eu__r1=3, us__r1=3, ap__r1=3)
+    ensemble = region_aware(places, seed, local="/us/r1").new_ensemble(bookies, 6, wish=Wish(3, 2))
+    regions = [places[bookie].split("/")[1] for bookie in ensemble]
+    assert regions[0] == "us"
+    assert Counter(regions) == {"eu": 2, "us": 2, "ap": 2}
+    assert all(len({regions[index] for index in window}) == 3 for window in windows(6, 3))
+
+
+def test_inside_a_region_racks_differ():
+    """Bookies of one region are taken from different racks."""
+    places, bookies = cluster(eu__r1=2, eu__r2=2, us__r1=2, us__r2=2)
+    for seed in range(10):
+        ensemble = region_aware(places, seed, enforce=False).new_ensemble(bookies, 4, wish=Wish(3, 2))
+        assert len(set(racks(places, ensemble))) == 4
+
+
+def test_a_short_region_gives_less():
+    """A region with one bookie gives one, and the rest comes from the other."""
+    places, bookies = cluster(eu__r1=1, us__r1=5)
+    ensemble = region_aware(places, enforce=False).new_ensemble(bookies, 4, wish=Wish(2, 1))
+    assert Counter(bookie.split("__")[0] for bookie in ensemble) == {"us": 3, "eu": 1}
+
+
+def test_an_ack_quorum_inside_one_region_is_refused():
+    """3/3/2 over two regions: one of them would hold two copies."""
+    places, bookies = cluster(eu__r1=3, us__r1=3)
+    with pytest.raises(NotEnoughBookies, match="reppMinimumRegionsForDurability"):
+        region_aware(places).new_ensemble(bookies, 3, wish=Wish(3, 2))
+    assert region_aware(places).new_ensemble(bookies, 3, wish=Wish(3, 3))
+    assert region_aware(places, enforce=False).new_ensemble(bookies, 3, wish=Wish(3, 2))
+
+
+def test_only_the_regions_that_are_allowed():
+    """Bookies of other regions are not used, and the error counts the allowed ones."""
+    places, bookies = cluster(eu__r1=3, us__r1=3, ap__r1=3)
+    policy = region_aware(places, regions=["eu", "ap"], enforce=False)
+    assert {bookie[:2] for bookie in policy.new_ensemble(bookies, 4, wish=Wish(2, 1))} == {"eu", "ap"}
+    with pytest.raises(NotEnoughBookies, match="6 are in the regions"):
+        policy.new_ensemble(bookies, 7, wish=Wish(2, 1))
+
+
+def test_a_replacement_stays_in_its_region_else_keeps_the_quorum_spread():
+    """The region of the lost bookie is preferred, then any that keeps the spread."""
+    places, bookies = cluster(eu__r1=2, us__r1=2, ap__r1=1, sa__r1=1)
+    ensemble = ["eu__r1-0:3181", "us__r1-0:3181", "ap__r1-0:3181"]
+    policy = region_aware(places)
+    assert policy.replacement(bookies, ensemble, index=1, wish=Wish(3, 2)) == "us__r1-1:3181"
+    assert policy.replacement(bookies, ensemble, index=2, wish=Wish(3, 2)) == "sa__r1-0:3181"
+    with pytest.raises(NotEnoughBookies, match="regions"):
+        policy.replacement(bookies, ensemble, ["sa__r1-0:3181"], index=2, wish=Wish(3, 2))
+    assert region_aware(places, enforce=False).replacement(bookies, ensemble, ["sa__r1-0:3181"], index=2, wish=Wish(3, 2))
+
+
+# Weights.
+
+
+def test_weights_are_capped_at_a_multiple_of_the_median():
+    """A multiple of 0 sets no limit."""
+    assert capped([10, 20, 1000], 3) == [10.0, 20.0, 60.0]
+    assert capped([10, 20, 1000], 0) == [10.0, 20.0, 1000.0]
+
+
+def test_who_told_nothing_has_the_smallest_weight():
+    """An unknown weight becomes the smallest known one, or 1."""
+    assert capped([0, 20, 10], 3) == [10.0, 20.0, 10.0]
+    assert capped([0, 0], 3) == [1.0, 1.0]
+
+
+def test_more_free_disk_means_more_ledgers():
+    """A bookie with a larger weight is chosen more often, and each bookie at most once an ensemble."""
+    weights = {"a": 1.0, "b": 1.0, "c": 8.0}
+    policy = RandomPlacement(Random(5), lambda bookies: [weights[bookie] for bookie in bookies])
+    first = Counter(policy.new_ensemble(["a", "b", "c"], 2)[0] for _ in range(1000))
+    assert first["c"] > 600
+    assert all(len(set(policy.new_ensemble(["a", "b", "c"], 3))) == 3 for _ in range(50))
+    spares = Counter(policy.replacement(["a", "b", "c"], ["a"]) for _ in range(1000))
+    assert spares["c"] > 700
+
+
+# By name.
+
+
+def named(name, **options):
+    return from_options.policy(Random(1), ClientOptions(placement=name, **options), lambda _bookie: DEFAULT_RACK, lambda _bookies: None)
+
+
+def test_policies_by_name_and_by_bookkeeper_s_class():
+    """Short names and Apache BookKeeper's class names give the same policies."""
+    assert isinstance(named("random"), RandomPlacement)
+    assert isinstance(named("org.apache.bookkeeper.client.RackawareEnsemblePlacementPolicy"), RackAware)
+    assert isinstance(named("region-aware", regions="eu;us"), RegionAware)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "apart"),
+    [
+        ("rack-aware", {}, ["/eu/r2", "/us/r1"]),
+        ("rack-aware", {"racks_min": 1}, ["/eu/r1", "/eu/r2", "/us/r1"]),
+        ("region-aware", {}, ["/us/r1"]),
+        ("region-aware", {"regions_min": 1}, ["/eu/r1", "/eu/r2", "/us/r1"]),
+        ("zone-aware", {}, ["/us/r1"]),
+        ("zone-aware", {"zones_min": 1}, ["/eu/r1", "/eu/r2", "/us/r1"]),
+    ],
+)
+def test_copies_lie_apart_as_the_policy_means_it(name, options, apart):
+    """Beside a copy in /eu/r1: racks are whole places, regions and zones their first part; and the least number is the policy's own."""
+    found = from_options.domains(ClientOptions(placement=name, enforce_domains=True, **options), lambda bookie: bookie)
+    assert found is not None
+    assert [place for place in ("/eu/r1", "/eu/r2", "/us/r1") if found.suffice(["/eu/r1", place], 3)] == apart
+    assert found.suffice(["/eu/r1"], 1), "a single copy can't lie apart"
+
+
+def test_copies_may_lie_anywhere_at_random_and_unless_it_is_asked_for():
+    """There are no failure domains with random placement, or if not enforced."""
+    for name, on in (("random", True), ("rack-aware", False), ("zone-aware", False)):
+        assert from_options.domains(ClientOptions(placement=name, enforce_domains=on), lambda bookie: bookie) is None
+
+
+def test_zones_are_strict_unless_the_options_say_otherwise():
+    """Zone-aware placement refuses uneven shapes, and takes them with `enforce_zones` off."""
+    with pytest.raises(ValueError, match="strict zone-aware"):
+        named("org.apache.bookkeeper.client.ZoneawareEnsemblePlacementPolicy").new_ensemble(["a", "b", "c"], 3, (), Wish(2, 2))
+    assert len(named("zone-aware", enforce_zones=False).new_ensemble(["a", "b", "c"], 3, (), Wish(2, 2))) == 3
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones():
+    """The error lists the names of all policies."""
+    with pytest.raises(ValueError, match="random, rack-aware, region-aware, zone-aware"):
+        named("clever")
+
+
+def first_ones(random, options, place_of, weigh):
+    """A policy of somebody else's."""
+    return ("first", options.placement)
+
+
+def test_a_policy_may_come_by_entry_point(monkeypatch):
+    """An installed entry point of the policy's name is loaded and called."""
+    point = EntryPoint("mine", f"{__name__}:first_ones", from_options.GROUP)
+    monkeypatch.setattr(from_options, "entry_points", lambda **wanted: EntryPoints([point]).select(**wanted))
+    monkeypatch.setattr(EntryPoint, "load", lambda _point: first_ones)
+    assert named("mine") == ("first", "mine")

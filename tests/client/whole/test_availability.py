@@ -73,7 +73,7 @@ def bounds(shape, can):
 
 @pytest.mark.parametrize("shape", WORKED, ids=name)
 def test_the_worked_values_of_the_specification(shape):
-    """The model gives the known numbers of failures that each operation survives."""
+    """The model gives the specification's numbers of failures that each operation survives."""
     append, full, few, fence, recover = WORKED[shape]
     assert bounds(shape, can_append) == append
     assert bounds(shape, can_read) == full
