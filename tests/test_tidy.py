@@ -401,12 +401,14 @@ def dead_links(page: pathlib.Path, text: str) -> list[str]:
 
 
 def test_links_of_the_manual_lead_somewhere() -> None:
+    """Each relative link of a Markdown page names a file of the checkout."""
     pages = [path for path in tracked() if path.endswith(".md")]
     assert len(pages) > 5
     assert not [link for path in pages for link in dead_links(ROOT / path, (ROOT / path).read_text(encoding="utf-8"))]
 
 
 def test_a_dead_link_is_found() -> None:
+    """Links with an anchor and links to other hosts pass."""
     assert dead_links(ROOT / "README.md", "[a](docs/nowhere.md) [b](docs/glossary.md#x) [c](https://example.org)") == ["README.md: docs/nowhere.md"]
 
 

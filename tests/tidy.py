@@ -26,6 +26,52 @@ ARROWS: dict[str, frozenset[str]] = {
 }
 PACKAGES = tuple(ARROWS)
 
+
+def rows(*rooms: str) -> dict[str, str]:
+    """Rooms in rows, lowest first: each may import all rooms of the rows before its own."""
+    found: dict[str, str] = {}
+    for row in rooms:
+        below = " ".join(found)
+        found |= dict.fromkeys(row.split(), below)
+    return found
+
+
+# Inside each package: its rooms (modules and sub-packages) in order, lowest first, and what each may import of the others.
+# A package's own `__init__.py` is in no room and may import any.
+ROOMS: dict[str, dict[str, str]] = {
+    "protocol": rows("errors", "availability digest frames messages packets schema", "batch", "v2 v3", "wire"),
+    "conf": rows("addresses known_keys options", "bookie client properties", "samples"),
+    "metadata": rows("address clock ledger worker", "store", "formats memory", "sqlite zk", "uri"),
+    "bookie": {
+        "files": "",
+        "layout": "files",
+        "journal": "files layout",
+        "logs": "files layout",
+        "server": "files layout",
+        "index": "files layout logs",
+        "apache": "files layout logs index",
+        "directory": "files layout logs index apache",
+        "storage": "files layout journal index apache directory",
+        "offline": "files layout journal logs index apache directory",
+        "upkeep": "files layout logs index directory storage",
+        "admin": "files layout server upkeep",
+        "lifecycle": "files layout journal server index directory storage upkeep admin",
+    },
+    "client": {
+        "core": "",
+        "connections": "core",
+        "placement": "core connections",
+        "handles": "core connections placement",
+        "api": "core connections placement handles",
+        "background": "connections",
+        "gathering": "background",
+        "blocking": "core connections placement handles api background gathering",
+        "aio": "core connections placement handles api background gathering",
+    },
+    "replication": rows("concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"),
+    "tools": rows("daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"),
+}
+
 # A library that only one file may import, and the folder in which that file lies.
 SINGLE_IMPORTERS = {"kazoo": "metadata", "sqlite3": "metadata", "rocksdict": "bookie", "pyspark": "pipeline"}
 

@@ -49,6 +49,7 @@ def test_decommission_leaves_every_ledger_with_all_its_copies(tmp_path, protocol
 
 
 def test_a_check_sees_a_bookie_that_is_down_and_a_repair_ends_it(tmp_path):
+    """Processes: check, dry run, repair of 5,000 entries, and a check that finds nothing."""
     with RealCluster(tmp_path, 4) as cluster:
 
         async def story() -> None:

@@ -77,6 +77,7 @@ def payload(entry: int) -> bytes:
 
 
 def test_wrong_command_lines(one: Cluster) -> None:
+    """Missing and contradicting options are usage errors, and an unknown bookie names the next command."""
     assert "--online ID" in one.quire("bookie", "rebuild-index", status=2)
     assert "--ledgers is for a stopped bookie" in one.quire("bookie", "rebuild-index", "--online", "one", "--ledgers", status=2)
     assert "`quire bookie list`" in one.quire("bookie", "rebuild-index", "--online", "nobody:1", status=1)

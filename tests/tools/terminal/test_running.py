@@ -33,6 +33,7 @@ def started(program: str) -> "subprocess.Popen[str]":
 
 
 def test_a_command_measures_by_a_clock_that_is_never_set() -> None:
+    """The reactor of a command uses the monotonic clock."""
     program = """
         import time
         from quire.tools.terminal.running import run
