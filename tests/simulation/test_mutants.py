@@ -7,16 +7,13 @@ from tests.simulation.mutants import MUTANTS, Edit, Mutant, hunted
 from tests.simulation.plan import PROFILES
 
 QUICK = (
-    "a recovery stores its ensembles early",
     "a stale edit of the metadata is written all the same",
     "nothing is sent again to a replacement",
-    "a taken id is looked for among the confirmed ones only",
     "replica indexes are computed in 32 bits",
     "a fence is not written to the journal",
     "adds are acknowledged before the sync",
     "a checkpoint does not sync what it stored",
     "a bookie in limbo says no",
-    "what a listing lacks is deleted without reading it again",
     "the metadata names a bookie before its copies are complete",
     "compaction does not sync the new log",
     "a superfluous copy goes with its fence",

@@ -443,7 +443,7 @@ def test_a_stop_ends_what_a_round_of_garbage_collection_waits_for(tmp_path: Path
         bookie.garbage.force()
         while not upkeep.space.passes:
             await deferLater(reactor, 0.001, lambda: None)
-        await bookie.stop().addTimeout(2, reactor)
+        await bookie.stop().addTimeout(60, reactor)
         assert storage.closed
         await store.close()
 
