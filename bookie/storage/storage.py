@@ -49,7 +49,7 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
-from quire.bookie.journal.writer import Group, Journal
+from quire.bookie.journal.writer import Group, Journal, JournalOptions
 from quire.bookie.lifecycle import restoring
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import SPARE_BYTES, Checkpoints
@@ -300,15 +300,15 @@ class Storage:
             self._files,
             current(path),
             self._reactor,
-            replay.segments,
-            replay.spares,
-            replay.place,
-            segment_bytes=options.journal_segment_bytes,
-            group_bytes_max=options.journal_group_bytes_max,
-            queue_bytes_max=options.journal_queue_bytes_max,
-            backlog_bytes_max=options.journal_backlog_bytes_max,
-            group_wait=options.journal_group_wait_ms_max / 1000,
-            sync=options.journal_sync_data,
+            replay,
+            JournalOptions(
+                segment_bytes=options.journal_segment_bytes,
+                group_bytes_max=options.journal_group_bytes_max,
+                queue_bytes_max=options.journal_queue_bytes_max,
+                backlog_bytes_max=options.journal_backlog_bytes_max,
+                group_wait_seconds=options.journal_group_wait_ms_max / 1000,
+                sync=options.journal_sync_data,
+            ),
             threaded=self._workers.threaded,
             spawn=self._workers.spawn,
         )

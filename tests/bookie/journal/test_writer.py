@@ -18,7 +18,8 @@ from quire.bookie.files import Buffer, Files
 from quire.bookie.journal import format as form
 from quire.bookie.journal.format import START, Place
 from quire.bookie.journal.replay import Replay
-from quire.bookie.journal.writer import FILL_SYNC_BYTES, FIRST_SEGMENT_BYTES, SEAL_SECONDS, SPARES_MAX, Group, Journal, Segment, fill
+from quire.bookie.journal.segments import FILL_SYNC_BYTES, FIRST_SEGMENT_BYTES, SPARES_MAX, fill
+from quire.bookie.journal.writer import SEAL_SECONDS, Group, Journal, JournalOptions
 from quire.bookie.storage.workers import PoolWorkers
 from tests.bookie.fakes.disk import Disk, body_of, frame_of
 from tests.reactor import reactor, run
@@ -27,15 +28,27 @@ DIRECTORY = "/disk/journal/current"
 MIB = 1 << 20
 
 
+def options_of(**changes: Any) -> JournalOptions:
+    """Small sizes, and what the test changes."""
+    return JournalOptions(**{"segment_bytes": MIB, "group_bytes_max": MIB, "queue_bytes_max": 64 * MIB, **changes})
+
+
 class Story:
     """A journal on a simulated disk."""
 
-    def __init__(self, disk: Disk | None = None, place: Place = START, segments: list[Segment] | None = None, **changes: Any) -> None:
+    def __init__(self, disk: Disk | None = None, replay: Replay | None = None, **changes: Any) -> None:
         self.disk = disk or Disk()
         self.clock = Clock()
-        options: dict[str, Any] = {"segment_bytes": MIB, "group_bytes_max": 4 * MIB, "queue_bytes_max": 64 * MIB, **changes}
         self.spawned: list[Callable[[], None]] = []
-        self.journal = Journal(self.disk, DIRECTORY, self.clock, segments or [], [], place, threaded=False, spawn=self.spawned.append, **options)
+        self.journal = Journal(
+            self.disk,
+            DIRECTORY,
+            self.clock,
+            replay or Replay(self.disk, DIRECTORY, None),
+            options_of(**{"group_bytes_max": 4 * MIB, **changes}),
+            threaded=False,
+            spawn=self.spawned.append,
+        )
         self.groups: list[list[object]] = []
         self.failures: list[str] = []
         self.journal.durable = lambda group: self.groups.append(group.tokens)
@@ -337,7 +350,7 @@ def test_a_name_that_was_not_synced_is_synced_by_the_next_start() -> None:
     disk.process_ended()
     replay = Replay(disk, DIRECTORY, None)
     assert list(replay.groups()) == []
-    story = Story(disk, replay.place, replay.segments)
+    story = Story(disk, replay)
     story.append(100, "a")
     story.commit()
     assert story.groups == [["a"]]
@@ -460,7 +473,8 @@ def test_a_thread_waits_for_room_and_goes_on(tmp_path: Path) -> None:
 
     async def story() -> None:
         full[0] = False
-        journal = Journal(Filling(), str(tmp_path), reactor, [], [], Place(1, 0), segment_bytes=MIB, group_bytes_max=MIB, queue_bytes_max=8 * MIB)
+        files, directory = Filling(), str(tmp_path)
+        journal = Journal(files, directory, reactor, Replay(files, directory, None), options_of(queue_bytes_max=8 * MIB))
         groups: list[list[object]] = []
         came: list[Deferred[None]] = [Deferred() for _ in range(4)]
 
@@ -577,7 +591,8 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         files, directory = Files(), str(tmp_path)
         workers = PoolWorkers(reactor)
-        journal = Journal(files, directory, reactor, [], [], START, segment_bytes=MIB, group_bytes_max=MIB, queue_bytes_max=64 * MIB, spawn=workers.spawn)
+        replay = Replay(files, directory, None)
+        journal = Journal(files, directory, reactor, replay, options_of(), spawn=workers.spawn)
         failures: list[object] = []
         ended: Deferred[None] = Deferred()
         groups = 0
@@ -619,7 +634,7 @@ def test_the_thread_keeps_the_order_and_rests(tmp_path: Path) -> None:
 
     async def story() -> None:
         directory = str(tmp_path)
-        journal = Journal(Files(), directory, reactor, [], [], START, segment_bytes=MIB, group_bytes_max=MIB, queue_bytes_max=64 * MIB)
+        journal = Journal(Files(), directory, reactor, Replay(Files(), directory, None), options_of())
         tokens: list[object] = []
         done: Deferred[None] = Deferred()
         ended: Deferred[None] = Deferred()
@@ -691,18 +706,7 @@ def test_a_spare_is_never_torn_under_its_old_name() -> None:
     replay = Replay(disk, DIRECTORY, None)
     list(replay.groups())
     assert replay.spares == [old]
-    journal = Journal(
-        disk,
-        DIRECTORY,
-        Clock(),
-        replay.segments,
-        replay.spares,
-        replay.place,
-        segment_bytes=MIB,
-        group_bytes_max=MIB,
-        queue_bytes_max=MIB,
-        threaded=False,
-    )
+    journal = Journal(disk, DIRECTORY, Clock(), replay, options_of(queue_bytes_max=MIB), threaded=False)
     journal.start()
     journal.append((bytes(MIB - 1024),), MIB - 1024, "b")
     journal.step()
@@ -715,8 +719,7 @@ def test_a_spare_is_never_torn_under_its_old_name() -> None:
 
 def filled_on(disk: Disk, replay: Replay) -> Journal:
     """A journal that went on from there through several segments, so that whatever was a spare is used."""
-    options: dict[str, Any] = {"segment_bytes": MIB, "group_bytes_max": MIB, "queue_bytes_max": 64 * MIB, "threaded": False}
-    journal = Journal(disk, DIRECTORY, Clock(), replay.segments, replay.spares, replay.place, **options)
+    journal = Journal(disk, DIRECTORY, Clock(), replay, options_of(), threaded=False)
     journal.start()
     for number in range(12):
         journal.append((bytes(MIB // 3),), MIB // 3, number)
