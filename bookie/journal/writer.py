@@ -22,12 +22,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, Files, StorageError
 from quire.bookie.journal.format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP, Place, group_header, padded
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import NoRoom, Segment, Segments
+from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,14 +37,6 @@ SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs 
 RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
 SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole segments only
 ZEROS = bytes(ALIGNMENT)
-
-
-class Reactor(Protocol):
-    """What is used of Twisted's reactor; `Clock` has all but the last."""
-
-    def seconds(self) -> float: ...
-    def callLater(self, delay: float, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
-    def callFromThread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None: ...
 
 
 class Group:
