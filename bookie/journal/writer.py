@@ -5,9 +5,9 @@ Knows: the order of groups, the queue between the reactor and the journal thread
 Does not know: how segments are made and freed (`segments.py`); ledgers: a queued item is bytes of blocks, a token that
 comes back, and perhaps a call after the sync.
 
-Two threads meet here: the reactor calls `append`, `force`, `end`, the journal thread runs `_run`.  They share the queue,
-under one lock.  With `threaded` false nothing runs by itself: each append asks the clock for one `step`, which does the
-same work (tests, simulation).
+Two threads meet here: the reactor calls `append`, `force`, `end`, the journal thread runs `_run`.  They share the
+queue, under one lock.  With `threaded` false nothing runs by itself: each append asks the clock for one `step`, which
+does the same work (tests, simulation).
 
 Safety:
 * a group is handed back only after the sync that covers it; with `sync` off, after the write, except a forced one;
@@ -22,7 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, Files, StorageError
 from quire.bookie.journal.format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP, Place, group_header, padded
@@ -48,7 +48,7 @@ class Group:
         self.blocks: list[bytes] = []
         self.bytes = 0
         self.tokens: list[object] = []
-        self.when_synced: list[Callable[[], None]] = []  # whoever must hear of it by themselves, and not by a token
+        self.when_synced: list[Callable[[], None]] = []  # called when the group is durable
         self.sync = False
         self.end = False
 
@@ -65,6 +65,22 @@ class JournalOptions:
     sync: bool = True
 
 
+class JournalEvents(Protocol):
+    """What a journal reports, on the reactor thread."""
+
+    def group_durable(self, group: Group) -> None:
+        """In the order of the groups; with sync off a group is reported after its write."""
+        ...
+
+    def journal_failed(self, reason: str) -> None:
+        """Once, and for ever: no further group becomes durable."""
+        ...
+
+    def crowding_changed(self) -> None:
+        """`crowded` has another value, or another try to make a segment found the disk still full."""
+        ...
+
+
 class Journal:
     """One journal directory (`<dir>/current`), open for appending where its replay ended."""
 
@@ -75,6 +91,7 @@ class Journal:
         reactor: Reactor,
         replay: Replay,
         options: JournalOptions,
+        events: JournalEvents,
         *,
         threaded: bool = True,
         spawn: Callable[[Callable[[], None]], None] | None = None,
@@ -91,18 +108,14 @@ class Journal:
         self.groups = self.seals = self.syncs = self.bytes_written = 0
         self.failure: str | None = None
         self.crowded: str | None = None  # the disk is full: what is left is the current segment
-        # The reactor side, set by the owner before `start`.
-        self.crowding: Callable[[], None] = lambda: None  # `crowded` has changed, or was found to be as before
-        self.durable: Callable[[Group], None] = lambda group: None
-        self.failed: Callable[[str], None] = lambda reason: None
         self._files = files
+        self._events = events
         self._reactor = reactor
-        self._segments = Segments(
-            files, directory, place.position, replay.segments, replay.spares, options.segment_bytes
-        )
+        segments = Segments(files, directory, place.position, replay.segments, replay.spares, options.segment_bytes)
+        self._segments = segments
         self._group_bytes_max = options.group_bytes_max
         self._queue_bytes_max = options.queue_bytes_max
-        self._backlog_bytes_max = max(options.backlog_bytes_max, SEGMENTS_MIN * self._segments.size_max)
+        self._backlog_bytes_max = max(options.backlog_bytes_max, SEGMENTS_MIN * segments.size_max)
         self._group_wait = options.group_wait_seconds
         self._sync = options.sync
         self._threaded = threaded
@@ -114,12 +127,9 @@ class Journal:
         self._waiting = False  # the journal thread sleeps on _wake
         self._wake = threading.Lock()
         self._wake.acquire()
-        self._stopped = False
-        self._ending = False
+        self._stopped = self._ending = self._stepping = False
         self._room = threading.Event()  # set at the end, so that nobody waits for room then
-        self._stepping = False
-        self._unsealed = False
-        self._unsynced = False
+        self._unsealed = self._unsynced = False
         self._synced_at = 0.0
         self._tries = 0  # to have a next segment, that were not begun
         self._asked_for_next = False
@@ -147,10 +157,9 @@ class Journal:
     @property
     def brimful(self) -> bool:
         """Not even what recovers ledgers should be appended."""
-        part = self._queue_bytes_max // RESERVE_PART
-        return self.queued_bytes >= self._queue_bytes_max + part or self._backlog_reaches(
-            self._backlog_bytes_max + self._backlog_bytes_max // RESERVE_PART
-        )
+        queue, backlog = self._queue_bytes_max, self._backlog_bytes_max
+        queue_is_full = self.queued_bytes >= queue + queue // RESERVE_PART
+        return queue_is_full or self._backlog_reaches(backlog + backlog // RESERVE_PART)
 
     @property
     def relaxed(self) -> bool:
@@ -173,11 +182,7 @@ class Journal:
                 ) from error
 
     def append(
-        self,
-        blocks: Sequence[bytes],
-        size: int,
-        token: object | None = None,
-        when_synced: Callable[[], None] | None = None,
+        self, blocks: Sequence[bytes], size: int, token: object = None, when_synced: Callable[[], None] | None = None
     ) -> None:
         """
         Queues blocks of together `size` bytes; `token` (if not None) comes back with its group, in order.
@@ -278,11 +283,10 @@ class Journal:
         with self._lock:
             if self._full:
                 return self._full.popleft()
-            group = self._open
-            if group.blocks or group.tokens:
-                self._open = Group()
-                return group
-            return None
+            if not (self._open.blocks or self._open.tokens):
+                return None
+            group, self._open = self._open, Group()
+            return group
 
     def _run(self) -> None:
         """The journal thread."""
@@ -334,10 +338,10 @@ class Journal:
     def _fail(self, error: Exception) -> None:
         where = f"group {self.place.sequence} at position {self.place.position}"
         self.failure = f"journal {self.directory}: {type(error).__name__}: {error} ({where})"
-        self._hop(self.failed, self.failure)
+        self._hop(self._events.journal_failed, self.failure)
 
     def _wait_for_room(self, group: Group, reason: str | None) -> None:
-        """Nothing of the group was written; it is tried again.  `reason`: why other writes are refused, None: not yet."""
+        """No byte of it was written; it is tried again.  `reason`: why other writes are refused; None: not yet."""
         if group.blocks or group.tokens:
             with self._lock:
                 self._full.appendleft(group)
@@ -348,7 +352,7 @@ class Journal:
         else:
             self._ask_step(AGAIN_SECONDS)
 
-    def _hop(self, function: Callable[..., None], *args: Any) -> None:
+    def _hop(self, function: Callable[..., None], *args: object) -> None:
         if self._threaded:
             self._reactor.callFromThread(function, *args)
         else:
@@ -369,10 +373,8 @@ class Journal:
             self.place = Place(place.sequence + 1, place.position + space)
             self.bytes_written += space
             self._unsynced = True
-            if seal:
-                self.seals += 1
-            else:
-                self.groups += 1
+            self.seals += seal
+            self.groups += not seal
         if self._unsynced and (self._sync or seal or group.sync or self._sync_is_due()):
             files.datasync(segments.handle)
             self.syncs += 1
@@ -395,7 +397,7 @@ class Journal:
     def _hand_back(self, group: Group) -> None:
         """On the reactor thread."""
         self.queued_bytes -= group.bytes
-        self.durable(group)
+        self._events.group_durable(group)
 
     # Segments
 
@@ -408,24 +410,21 @@ class Journal:
             self._unsynced = False
         segments.roll(space)
         self.place = self.synced = Place(self.place.sequence, segments.current.start)  # all before it is synced
-        self._asked_for_next = False
-        self._tries = 0
+        self._asked_for_next, self._tries = False, 0
         self._set_crowded(None)
 
     def _prepare(self) -> None:
         """Has the next segment ready before it is needed (storage pool)."""
-        crowded = None
         try:
-            if not self._segments.prepare():
-                return
+            if self._segments.prepare():
+                self._set_crowded(None)
         except NoRoom as error:
-            crowded = str(error)
-        self._set_crowded(crowded)
+            self._set_crowded(str(error))
 
     def _set_crowded(self, reason: str | None) -> None:
         if reason is not None or self.crowded is not None:
             self.crowded = reason
-            self._hop(self.crowding)
+            self._hop(self._events.crowding_changed)
 
     def make_room(self) -> None:
         """Tries again to have the next segment, where that failed for want of room (reactor)."""

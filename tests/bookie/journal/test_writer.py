@@ -33,12 +33,40 @@ def options_of(**changes: Any) -> JournalOptions:
     return JournalOptions(**{"segment_bytes": MIB, "group_bytes_max": MIB, "queue_bytes_max": 64 * MIB, **changes})
 
 
+class Listener:
+    """Keeps what a journal reports; `durable` is called with each group, `failed` with the reason."""
+
+    def __init__(
+        self,
+        durable: Callable[[Group], object] = lambda group: None,
+        failed: Callable[[str], object] = lambda reason: None,
+    ) -> None:
+        self.groups: list[Group] = []
+        self.failures: list[str] = []
+        self.durable = durable
+        self.failed = failed
+        self.crowdings = 0
+
+    def group_durable(self, group: Group) -> None:
+        self.groups.append(group)
+        self.durable(group)
+
+    def journal_failed(self, reason: str) -> None:
+        self.failures.append(reason)
+        self.failed(reason)
+
+    def crowding_changed(self) -> None:
+        self.crowdings += 1
+
+
 class Story:
     """A journal on a simulated disk."""
 
     def __init__(self, disk: Disk | None = None, replay: Replay | None = None, **changes: Any) -> None:
         self.disk = disk or Disk()
         self.clock = Clock()
+        self.listener = Listener()
+        self.failures = self.listener.failures
         self.spawned: list[Callable[[], None]] = []
         self.journal = Journal(
             self.disk,
@@ -46,14 +74,16 @@ class Story:
             self.clock,
             replay or Replay(self.disk, DIRECTORY, None),
             options_of(**{"group_bytes_max": 4 * MIB, **changes}),
+            self.listener,
             threaded=False,
             spawn=self.spawned.append,
         )
-        self.groups: list[list[object]] = []
-        self.failures: list[str] = []
-        self.journal.durable = lambda group: self.groups.append(group.tokens)
-        self.journal.failed = self.failures.append
         self.journal.start()
+
+    @property
+    def groups(self) -> list[list[object]]:
+        """The tokens of each group that was handed back."""
+        return [group.tokens for group in self.listener.groups]
 
     def append(self, size: int, token: object = None) -> None:
         block = form.BLOCK.pack(form.BODIES, 0, 1, size - form.BLOCK.size) + bytes(size - form.BLOCK.size)
@@ -172,13 +202,11 @@ def test_an_idle_journal_seals_once() -> None:
 def test_the_end_is_a_group_of_its_own_kind_and_needs_no_seal() -> None:
     """A clean stop: a synced block of kind END, told by the group, then silence."""
     story = Story()
-    ends: list[bool] = []
-    story.journal.durable = lambda group: ends.append(group.end)
     story.append(100, "a")
     story.commit()
     story.journal.end()
     story.commit()
-    assert ends == [False, True]
+    assert [group.end for group in story.listener.groups] == [False, True]
     data = story.data()
     assert list(form.blocks(data, 512, 24 + 17)) == [(form.END, 0, 0, 512 + 24 + 17, 512 + 24 + 17)]
     story.clock.advance(1)
@@ -374,6 +402,7 @@ def on_a_full_disk() -> Story:
     story.commit()
     assert story.failures == []
     assert "no room for the next segment" in str(story.journal.crowded)
+    assert story.listener.crowdings == 1
     return story
 
 
@@ -474,7 +503,6 @@ def test_a_thread_waits_for_room_and_goes_on(tmp_path: Path) -> None:
     async def story() -> None:
         full[0] = False
         files, directory = Filling(), str(tmp_path)
-        journal = Journal(files, directory, reactor, Replay(files, directory, None), options_of(queue_bytes_max=8 * MIB))
         groups: list[list[object]] = []
         came: list[Deferred[None]] = [Deferred() for _ in range(4)]
 
@@ -483,7 +511,8 @@ def test_a_thread_waits_for_room_and_goes_on(tmp_path: Path) -> None:
                 came[len(groups)].callback(None)
                 groups.append(group.tokens)
 
-        journal.durable = durable
+        replay, options = Replay(files, directory, None), options_of(queue_bytes_max=8 * MIB)
+        journal = Journal(files, directory, reactor, replay, options, Listener(durable))
         journal.start()
         full[0] = True
         block = form.BLOCK.pack(form.BODIES, 0, 1, 700_000) + bytes(700_000)
@@ -544,13 +573,12 @@ def test_sync_off_syncs_when_asked_on_rolls_and_when_idle() -> None:
 def test_who_must_hear_of_a_sync_comes_with_their_group() -> None:
     """Who set a fence is named by the group that made it durable, which is synced also with sync off."""
     story = Story()
-    told: list[Any] = []
-    story.journal.durable = lambda group: told.extend(group.when_synced)
-    fenced = told.clear
+    called: list[str] = []
+    fenced = called.clear
     story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, None, fenced)
-    assert told == []
+    assert story.listener.groups == []
     story.commit()
-    assert told == [fenced]
+    assert [group.when_synced for group in story.listener.groups] == [[fenced]]
 
 
 @given(st.lists(st.binary(min_size=16, max_size=60), min_size=1, max_size=40), st.binary(max_size=30))
@@ -591,8 +619,6 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         files, directory = Files(), str(tmp_path)
         workers = PoolWorkers(reactor)
-        replay = Replay(files, directory, None)
-        journal = Journal(files, directory, reactor, replay, options_of(), spawn=workers.spawn)
         failures: list[object] = []
         ended: Deferred[None] = Deferred()
         groups = 0
@@ -605,8 +631,9 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
             if group.end:
                 ended.callback(None)
 
-        journal.durable = durable
-        journal.failed = ended.errback
+        listener = Listener(durable, lambda reason: ended.errback(RuntimeError(reason)))
+        replay = Replay(files, directory, None)
+        journal = Journal(files, directory, reactor, replay, options_of(), listener, spawn=workers.spawn)
         journal.start()
         block = form.BLOCK.pack(form.BODIES, 0, 1, MIB // 3) + bytes(MIB // 3)
         for _ in range(100):
@@ -634,7 +661,6 @@ def test_the_thread_keeps_the_order_and_rests(tmp_path: Path) -> None:
 
     async def story() -> None:
         directory = str(tmp_path)
-        journal = Journal(Files(), directory, reactor, Replay(Files(), directory, None), options_of())
         tokens: list[object] = []
         done: Deferred[None] = Deferred()
         ended: Deferred[None] = Deferred()
@@ -646,8 +672,8 @@ def test_the_thread_keeps_the_order_and_rests(tmp_path: Path) -> None:
             if group.end:
                 ended.callback(None)
 
-        journal.durable = durable
-        journal.failed = done.errback
+        listener = Listener(durable, lambda reason: done.errback(RuntimeError(reason)))
+        journal = Journal(Files(), directory, reactor, Replay(Files(), directory, None), options_of(), listener)
         journal.start()
         block = form.BLOCK.pack(form.BODIES, 0, 1, 483) + bytes(483)
         for number in range(5000):
@@ -706,7 +732,7 @@ def test_a_spare_is_never_torn_under_its_old_name() -> None:
     replay = Replay(disk, DIRECTORY, None)
     list(replay.groups())
     assert replay.spares == [old]
-    journal = Journal(disk, DIRECTORY, Clock(), replay, options_of(queue_bytes_max=MIB), threaded=False)
+    journal = Journal(disk, DIRECTORY, Clock(), replay, options_of(queue_bytes_max=MIB), Listener(), threaded=False)
     journal.start()
     journal.append((bytes(MIB - 1024),), MIB - 1024, "b")
     journal.step()
@@ -719,7 +745,7 @@ def test_a_spare_is_never_torn_under_its_old_name() -> None:
 
 def filled_on(disk: Disk, replay: Replay) -> Journal:
     """A journal that went on from there through several segments, so that whatever was a spare is used."""
-    journal = Journal(disk, DIRECTORY, Clock(), replay, options_of(), threaded=False)
+    journal = Journal(disk, DIRECTORY, Clock(), replay, options_of(), Listener(), threaded=False)
     journal.start()
     for number in range(12):
         journal.append((bytes(MIB // 3),), MIB // 3, number)
