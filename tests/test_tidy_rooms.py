@@ -57,7 +57,6 @@ COVERED = {
     ),
     "bookie/index/new_index.py": ("tests/bookie/upkeep/test_rebuild.py", "through the rebuild that fills it"),
     "bookie/index/slots.py": ("tests/bookie/offline/test_rebuild.py", "through the rebuild that changes slots"),
-    "bookie/journal/format.py": ("tests/bookie/journal/test_replay.py", "what is written is replayed"),
     "bookie/logs/walk.py": ("tests/bookie/upkeep/test_rebuild.py", "through the rebuild that walks logs"),
     "bookie/server/contract.py": (
         "tests/bookie/server/test_service.py",
