@@ -21,7 +21,7 @@ from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import Place, segment_name
 from quire.bookie.journal.mark import read_mark
-from quire.bookie.journal.writer import FIRST_SEGMENT_BYTES, empty_segment
+from quire.bookie.journal.segments import FIRST_SEGMENT_BYTES, empty_segment
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore, at_once

@@ -48,7 +48,7 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
-from quire.bookie.journal.writer import Group, Journal
+from quire.bookie.journal.writer import Group, Journal, JournalOptions
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
@@ -257,21 +257,19 @@ class Storage:
             self.files,
             current(path),
             self._reactor,
-            replay.segments,
-            replay.spares,
-            replay.place,
-            segment_bytes=options.journal_segment_bytes,
-            group_bytes_max=options.journal_group_bytes_max,
-            queue_bytes_max=options.journal_queue_bytes_max,
-            backlog_bytes_max=options.journal_backlog_bytes_max,
-            group_wait=options.journal_group_wait_ms_max / 1000,
-            sync=options.journal_sync_data,
+            replay,
+            JournalOptions(
+                segment_bytes=options.journal_segment_bytes,
+                group_bytes_max=options.journal_group_bytes_max,
+                queue_bytes_max=options.journal_queue_bytes_max,
+                backlog_bytes_max=options.journal_backlog_bytes_max,
+                group_wait_seconds=options.journal_group_wait_ms_max / 1000,
+                sync=options.journal_sync_data,
+            ),
+            self,
             threaded=self.workers.threaded,
             spawn=self.workers.spawn,
         )
-        journal.durable = self._on_group
-        journal.failed = self._on_journal_failed
-        journal.crowding = self._on_crowding
         self._journals.append(journal)
 
     # Writing
@@ -553,7 +551,7 @@ class Storage:
         if self.fault is None:
             self._durable(tokens)
 
-    def _on_group(self, group: Group) -> None:
+    def group_durable(self, group: Group) -> None:
         if self.fault is not None:
             return
         for hear in group.when_synced:
@@ -587,7 +585,7 @@ class Storage:
             self._parked = False
             self._events.relieved()
 
-    def _on_journal_failed(self, reason: str) -> None:
+    def journal_failed(self, reason: str) -> None:
         if self.fault is None:
             self.fault = reason
             log.critical("storage: {reason}; nothing is acknowledged any more", reason=reason)
@@ -622,7 +620,7 @@ class Storage:
         counters.flushed_bytes, counters.flushed_entries = done.bytes_written, done.entries
         self._blocked = done.failure or done.blocked
         for journal in self._journals:
-            journal.make_room()  # segments may have been given back; `_on_crowding` sees whether that helped
+            journal.make_room()  # segments may have been given back; `crowding_changed` sees whether that helped
         if self._blocked is not None or not any(journal.crowded for journal in self._journals):
             self._judge_read_only()
         if self._cache.full and self._blocked is None and not self._closing:
@@ -630,7 +628,7 @@ class Storage:
         if self._parked and not self._closing:
             self._relieve()
 
-    def _on_crowding(self) -> None:
+    def crowding_changed(self) -> None:
         """A journal's disk is full, or is not any more.  What a checkpoint can give back is asked for before anybody is refused."""
         if self._blocked is None and not self._closing and any(journal.crowded and len(journal.segments) > 1 for journal in self._journals):
             self._checkpoint_soon()

@@ -158,7 +158,7 @@ MUTANTS = (
             "journal.append((), 0, token, state.fence_synced)")),
     mutant("a fenced ledger takes plain adds", "B2, S11", "recovery", (f"{STORAGE}.add", "if state.fenced:", "if False:")),
     mutant("adds are acknowledged before the sync", "B3", "power",
-           (f"{JOURNAL}._commit", "files.datasync(self._handle)", "seal and files.datasync(self._handle)")),
+           (f"{JOURNAL}._commit", "files.datasync(segments.handle)", "seal and files.datasync(segments.handle)")),
     mutant("a checkpoint does not sync what it stored", "architecture 3", "power",
            (f"{CHECKPOINT}._store", "self._directories.attempt(directory, directory.sync)", "pass")),
     mutant("a bookie that lost its disk serves", "architecture 3, cookies", "limbo",
