@@ -8,7 +8,8 @@ from twisted.internet.task import Clock
 from quire.bookie.admin.metrics import BookieCollector, Metrics, numbers
 from quire.bookie.lifecycle.registration import Listed, Registration
 from quire.bookie.server.parking import REQUEST_BYTES
-from quire.metadata.memory.store import MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from tests.bookie.fakes.storage import FakeCounters
 from tests.bookie.fakes.wires import KEY, Scene, adds, read
 

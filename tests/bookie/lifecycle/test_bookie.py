@@ -561,7 +561,7 @@ def test_a_journal_fault_ends_the_bookie(tmp_path: Path) -> None:
 
 def test_a_registration_that_fails_ends_the_bookie(tmp_path: Path) -> None:
     """A bookie that can't say that it is read-only does not go on."""
-    from quire.metadata.memory.store import Fault
+    from quire.metadata.memory.cluster import Fault
     from quire.protocol.errors import MetaStore
 
     async def story() -> None:

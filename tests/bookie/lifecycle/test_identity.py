@@ -13,7 +13,8 @@ from quire.bookie.files import Files
 from quire.bookie.lifecycle import identity
 from quire.bookie.lifecycle.identity import Cookie, IdentityError, check, check_id, derive_id, own_host
 from quire.conf.bookie import BookieOptions
-from quire.metadata.memory.store import MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import NEW, MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0

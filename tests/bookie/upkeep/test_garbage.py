@@ -15,7 +15,8 @@ from quire.bookie.storage.counters import Counters
 from quire.bookie.upkeep.compaction import LogUse
 from quire.bookie.upkeep.garbage import LISTING_S, PAGE, Garbage
 from quire.bookie.upkeep.space import DirectorySpace
-from quire.metadata.memory.store import MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import Cluster, Progress, Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.bookie.fakes.disk import options_of

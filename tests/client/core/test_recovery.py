@@ -8,7 +8,7 @@ from quire.client.core import recovery as r
 from quire.client.core.append.machine import IllegalInput
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.digest import HEADER, Digest, DigestType
 from quire.protocol.errors import LedgerRecovery, MetaStore, Timeout, UnauthorizedAccess
 from tests.client.fakes.cluster import FENCED, NO_ENTRY, TIMED_OUT, FakeCluster

@@ -10,7 +10,7 @@ from quire.client.core import read as r
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import Quorums
 from quire.client.handles.reader import READ_ON
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
     BookieHandleNotAvailable,
