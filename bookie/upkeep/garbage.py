@@ -25,7 +25,7 @@ from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.lifecycle.store_guard import StoreGuard
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer, pause
@@ -57,7 +57,7 @@ class Reclaiming(Protocol):
 class Collected(Protocol):
     """What garbage collection needs of a storage."""
 
-    counters: Counters
+    counters: StorageCounters
 
     @property
     def space(self) -> Reclaiming: ...

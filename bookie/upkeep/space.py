@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import Files, StorageError
 from quire.bookie.storage.checkpoint import Checkpoints
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import Ledgers
 from quire.bookie.storage.workers import Workers
 from quire.bookie.upkeep.compaction import MOVES_MAX, Compaction, LogUse, Slice, log_uses, remove_logs, unneeded
@@ -63,7 +63,7 @@ class Space:
         workers: Workers,
         checkpoints: Checkpoints,
         ledgers: Ledgers,
-        counters: Counters,
+        counters: StorageCounters,
         clock: Clock,
         *,
         log_bytes_max: int,

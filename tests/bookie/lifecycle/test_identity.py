@@ -120,6 +120,17 @@ def test_quoting() -> None:
     assert b'journalDir: "/\\303\\251"' in octal.encode()
 
 
+def test_a_cookie_is_written_as_java_writes_it_and_read_as_older_versions_wrote_it() -> None:
+    """Java names the apostrophe and bytes 7, 8, 11 and 12; older versions of quire left the one as it is and wrote the others in octal."""
+    odd = Cookie("h:1", "/it's\a\b\v\f", "1\t/l")
+    assert b'journalDir: "/it\\\'s\\a\\b\\v\\f"\n' in odd.encode()
+    assert Cookie.decode(odd.encode(), "f") == odd
+    older = b'5\nbookieHost: "h:1"\njournalDir: "/it\'s\\007\\010\\013\\014"\nledgerDirs: "1\\t/l"\n'
+    assert Cookie.decode(older, "f") == odd
+    with pytest.raises(IdentityError, match="/d/VERSION can't be read"):
+        Cookie.decode(b'5\nbookieHost: "\\q" journalDir: "/j" ledgerDirs: "1\\t/l"\n', "/d/VERSION")
+
+
 # --- the check at start
 
 

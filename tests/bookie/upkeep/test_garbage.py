@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.lifecycle.store_guard import StoreGuard
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.upkeep.compaction import LogUse
 from quire.bookie.upkeep.garbage import LISTING_S, PAGE, Garbage
 from quire.bookie.upkeep.space import DirectorySpace
@@ -78,7 +78,7 @@ class Scene:
         self.store = Store(*ledgers)
         self.storage = FakeStorage()
         self.storage.kept = {ledger: FakeLedger(b"") for ledger in local}
-        self.storage.counters = Counters()  # type: ignore[assignment]  # the real ones
+        self.storage.counters = StorageCounters()  # type: ignore[assignment]  # the real ones
         self.guard = StoreGuard(self.clock, self.disk, tuple, self.storage, self.store, "here", "ours")
         self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.store, self.guard)  # type: ignore[arg-type]  # a fake
         self.garbage.start()
