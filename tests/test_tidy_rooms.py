@@ -308,9 +308,7 @@ def test_a_file_or_class_that_is_too_long_is_found() -> None:
     lines = "class A:\n" + "    x = 1\n" * 350 + "\n" * 100
     found = tidy_rooms.too_long(sources({"client/a.py": lines, "client/b.py": "x = 1\n" * 450}))
     assert set(found) == {"client/a.py", "client/a.py A"}
-    assert not tidy_rooms.too_long(
-        sources({"client/a.py": '"""\nA.\n\nLong: table and steps belong together.\n"""\n' + lines})
-    )
+    assert not tidy_rooms.too_long(sources({"client/a.py": '"""\nA.\n\nLong: table and steps belong together.\n"""\n' + lines}))
     assert tidy_rooms.too_long(sources({"client/a.py": '"""\nA.\n\nLong: yes.\n"""\n' + lines}))
 
 

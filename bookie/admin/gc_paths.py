@@ -15,7 +15,7 @@ Knows: paths.  Does not know: what a round does.
 import json
 from typing import Any
 
-from quire.bookie.admin.http import JSON, Answer, Asked
+from quire.bookie.admin.http import Answer, Asked, document
 from quire.bookie.upkeep.garbage import Garbage
 
 # SPDX-License-Identifier: Apache-2.0
@@ -92,7 +92,3 @@ def flags(body: bytes, names: tuple[str, str], otherwise: bool) -> tuple[bool, b
 def text(value: bool) -> str:
     """A truth value as BookKeeper writes it here."""
     return "true" if value else "false"
-
-
-def document(value: object) -> Answer:
-    return Answer(200, json.dumps(value).encode() + b"\n", JSON)

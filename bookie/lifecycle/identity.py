@@ -21,7 +21,9 @@ from quire.bookie.directory import notes
 from quire.bookie.files import Files, is_dead
 from quire.conf.addresses import interface_address, own_address, own_name
 from quire.conf.bookie import BookieOptions
+from quire.metadata.formats.java_text import quote, unquote
 from quire.metadata.store import NEW, CookieNotFound, MetadataStore, Versioned
+from quire.protocol.errors import MetadataSerialization
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -32,10 +34,8 @@ LAYOUT_VERSION = 5
 LAYOUT_VERSION_MIN = 3
 ID_GRAMMAR = re.compile(r"[a-zA-Z0-9:-_.\-]+")  # spec metadata-layout.md 5.3; ":-_" is a range there, as it is here
 RESERVED_IDS = ("readonly", ".", "..")
-FIELD = re.compile(r'\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"\s*')
+FIELD = re.compile(r'\s*(\w+)\s*:\s*("(?:[^"\\]|\\.)*")\s*')
 FIELD_NAMES = {"bookieHost": "bookie", "journalDir": "journals", "ledgerDirs": "ledgers", "instanceId": "instance_id", "indexDirs": "indexes"}
-QUOTED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\t"): "\\t", ord("\r"): "\\r"}
-UNQUOTED = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
 ANY_ADDRESS = ("0.0.0.0", "::")
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -90,21 +90,6 @@ def derive_id(options: BookieOptions, host: str, port: int) -> str:
 # --- cookies
 
 
-def quoted(text: str) -> str:
-    """Protobuf's text form of a string: what is not ASCII is its UTF-8 in octal, as Java writes it."""
-    return '"' + "".join(QUOTED.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in text.encode()) + '"'
-
-
-def unquoted(text: str) -> str:
-    """Protobuf's text escapes undone: letters, and octal numbers, which are bytes of UTF-8."""
-
-    def one(match: re.Match[bytes]) -> bytes:
-        escape = match[1]
-        return bytes((int(escape, 8) & 0xFF,)) if escape[:1].isdigit() else UNQUOTED.get(escape, escape)
-
-    return re.sub(rb"\\([0-7]{1,3}|.)", one, text.encode(), flags=re.DOTALL).decode("utf-8", "replace")
-
-
 @dataclass(frozen=True, slots=True)
 class Cookie:
     """`journals` is comma-joined; `ledgers` and `indexes` are count, then TAB and directory for each, in the order of the configuration."""
@@ -123,11 +108,11 @@ class Cookie:
 
     def encode(self) -> bytes:
         """Layout version 5."""
-        lines = [str(LAYOUT_VERSION), f"bookieHost: {quoted(self.bookie)}", f"journalDir: {quoted(self.journals)}", f"ledgerDirs: {quoted(self.ledgers)}"]
+        lines = [str(LAYOUT_VERSION), f"bookieHost: {quote(self.bookie)}", f"journalDir: {quote(self.journals)}", f"ledgerDirs: {quote(self.ledgers)}"]
         if self.instance_id is not None:
-            lines.append(f"instanceId: {quoted(self.instance_id)}")
+            lines.append(f"instanceId: {quote(self.instance_id)}")
         if self.indexes is not None:
-            lines.append(f"indexDirs: {quoted(self.indexes)}")
+            lines.append(f"indexDirs: {quote(self.indexes)}")
         return "".join(line + "\n" for line in lines).encode()
 
     @classmethod
@@ -152,7 +137,10 @@ class Cookie:
             if match is None:
                 raise IdentityError(f"{where} can't be read near {rest[at : at + 40]!r}")
             if match[1] in FIELD_NAMES:
-                values[FIELD_NAMES[match[1]]] = unquoted(match[2])
+                try:
+                    values[FIELD_NAMES[match[1]]] = unquote(match[2]).decode("utf-8", "replace")
+                except MetadataSerialization as error:
+                    raise IdentityError(f"{where} can't be read: {error}") from None
             at = match.end()
         missing = [name for name, field in FIELD_NAMES.items() if field in ("bookie", "journals", "ledgers") and field not in values]
         if missing:

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest
-from quire.bookie.server.counters import Tally
+from quire.bookie.server.counters import ServiceCounters
 from quire.bookie.server.long_poll import LongPolls
 from quire.bookie.server.parking import REQUEST_BYTES, Parking
 from quire.bookie.server.reads import Reads
@@ -72,7 +72,7 @@ class Service:
         """`bookie`: the id that is told to whoever asks."""
         self.storage = storage
         self._bookie = bookie
-        self.tally = Tally()
+        self.tally = ServiceCounters()
         self.read_only = False
         self.high_priority_writes = True  # whether a read-only bookie has room for what ledger recovery writes
         self.reads = Reads(options, storage, self.tally)

@@ -25,7 +25,7 @@ from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, Files, NotBegun
 from quire.bookie.journal.format import Place
 from quire.bookie.journal.mark import MARK, encode_mark
 from quire.bookie.journal.writer import Journal
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import Half, WriteCache, release
@@ -65,7 +65,7 @@ class Checkpoints:
         cache: WriteCache,
         ledgers: Ledgers,
         directories: Directories,
-        counters: Counters,
+        counters: StorageCounters,
         clock: Clock,
         ended: Callable[[], None],
     ) -> None:

@@ -25,7 +25,7 @@ from quire.bookie.journal.format import (
     split_frames,
 )
 from quire.bookie.storage.checkpoint import Checkpoints
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.deleted import DeletedLedgers
 from quire.bookie.storage.ledgers import LAC_AT, Ledgers, LedgerState
 from quire.bookie.storage.lookup import Lookup
@@ -47,7 +47,7 @@ class Contents:
     """All of it belongs to the reactor thread, or to a start."""
 
     def __init__(
-        self, cache: WriteCache, ledgers: Ledgers, deleted: DeletedLedgers, checkpoints: Checkpoints, lookup: Lookup, counters: Counters, clock: Clock
+        self, cache: WriteCache, ledgers: Ledgers, deleted: DeletedLedgers, checkpoints: Checkpoints, lookup: Lookup, counters: StorageCounters, clock: Clock
     ) -> None:
         self._cache = cache
         self._ledgers = ledgers

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import BATCH_ENTRY, BATCH_START
 from quire.bookie.files import StorageError, status_of
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.read_ahead import CatchUp
 from quire.bookie.storage.workers import Workers
@@ -52,7 +52,7 @@ class Lookup:
         cache: WriteCache,
         directories: Directories,
         workers: Workers,
-        counters: Counters,
+        counters: StorageCounters,
         catch_up: CatchUp,
         *,
         ahead_bytes_max: int,

@@ -52,7 +52,7 @@ from quire.bookie.journal.writer import Group, Journal, JournalOptions
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.deleted import DeletedLedgers
 from quire.bookie.storage.events import NoListener, StorageEvents
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
@@ -91,7 +91,7 @@ class Storage:
         self.read_only: str | None = None  # why plain adds are refused: a ledger directory or a journal can't take more
         self._blocked: str | None = None  # why recovery adds are refused as well: what is taken can't be flushed
         self.fault: str | None = None  # why this storage is dead
-        self.counters = Counters()
+        self.counters = StorageCounters()
         self.options = options
         self._reactor = reactor
         self.files = files if files is not None else Files()

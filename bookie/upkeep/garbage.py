@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
@@ -57,7 +57,7 @@ class Reclaiming(Protocol):
 class Collected(Protocol):
     """What garbage collection needs of a storage."""
 
-    counters: Counters
+    counters: StorageCounters
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """The ids of the ledgers that were stored some time ago, ascending; newer ones may be missing."""

@@ -342,6 +342,14 @@ class ZooKeeperSession:
         except SessionOver as over:
             raise NoNode(str(over)) from None
 
+    async def holds(self, path: str, data: bytes, version: int) -> bool:
+        """Whether a znode has these bytes at this version: after a retried write, whether an earlier try was the one that took effect."""
+        try:
+            found, stat = await self.get(path)
+        except NoNode:
+            return False
+        return stat.version == version and found == data
+
     def sync(self, path: str) -> "Deferred[None]":
         """What was written before this is seen by reads after it, whichever server answers."""
         return self._call(path, lambda client: client.sync_async(path))

@@ -9,7 +9,8 @@ import quire.client.handles.writer as writing
 from quire.client import api
 from quire.client.core.append.machine import AppendMachine
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import (
     ClientClosed,

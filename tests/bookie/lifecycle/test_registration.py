@@ -5,7 +5,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.lifecycle.registration import Listed, Registration
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import BookieRegistered, ServiceInfo
 from quire.protocol.errors import MetaStore
 

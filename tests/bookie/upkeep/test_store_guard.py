@@ -13,7 +13,8 @@ from twisted.logger import globalLogPublisher
 from quire.bookie.files import Files, StorageError
 from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
 from quire.protocol.errors import MetaStore
 from tests.bookie.fakes.disk import options_of

@@ -22,7 +22,7 @@ from quire.client.core.recovery import (
     StoreFailed,
 )
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.digest import HEADER, Digest, DigestType
 from quire.protocol.errors import LedgerRecovery, MetaStore, Timeout, UnauthorizedAccess
 from tests.client.fakes.cluster import FENCED, NO_ENTRY, TIMED_OUT, FakeCluster

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from tests.client.fakes.cluster import FakeCluster
 
 SHAPES = [(3, 3, 2), (3, 3, 3), (3, 2, 2), (4, 3, 2), (5, 3, 2), (2, 2, 1)]
