@@ -79,6 +79,11 @@ def mark_name(journal: int, journals: int) -> str:
     return LAST_MARK if journals == 1 else f"{LAST_MARK}.{journal}"
 
 
+def pack_mark(mark: ApacheMark) -> bytes:
+    """The contents of a mark's file."""
+    return MARK.pack(*mark)
+
+
 def read_last_mark(files: Files, directory: str, name: str) -> ApacheMark | None:
     """The mark in one ledger directory; None when it is missing or has not 16 bytes, as Apache has it."""
     data = files.read_file(os.path.join(directory, name))

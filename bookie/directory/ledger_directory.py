@@ -24,13 +24,12 @@ from quire.bookie.index.new_index import NewIndex
 from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run_index import Run, RunIndex, encode_run
 from quire.bookie.index.sequences import Sequences
+from quire.bookie.layout import LEDGERS, ROCKSDB_FILE, current
 from quire.bookie.logs.entry_logs import IDS, OPEN_LOGS_MAX, SIZE, EntryLogs, log_name
 from quire.bookie.storage.write_cache import RUN_ENTRIES_MAX, Half
 
 # SPDX-License-Identifier: Apache-2.0
 
-LEDGERS = "ledgers"  # Apache's table
-CURRENT_FILE = "CURRENT"  # every RocksDB has it
 BATCH_START, BATCH_ENTRY = 36, 4  # how a batch read's size is counted (spec wire-protocol.md 2.4)
 LAC_END = 24  # an entry body that is shorter carries no LAC
 
@@ -41,11 +40,6 @@ class SyncFailed(StorageError):
 
 class EntryDamaged(StorageError):
     """An entry is indexed, but its bytes can't be read or are not those that were written."""
-
-
-def current(directory: str) -> str:
-    """Where the data of a configured directory lies."""
-    return os.path.join(directory, "current")
 
 
 def records_of(bodies: Sequence[bytes]) -> tuple[bytes, Sequence[int]]:
@@ -92,7 +86,7 @@ class LedgerDirectory:
         self.logs = EntryLogs(files, self.path, log_bytes_max, logs_open_max)
         runs, ledgers = slots.index_path(files, self.index_path), os.path.join(self.index_path, LEDGERS)
         for path in (runs, ledgers) if marked else ():
-            if not files.exists(os.path.join(path, CURRENT_FILE)):
+            if not files.exists(os.path.join(path, ROCKSDB_FILE)):
                 raise StorageError(
                     f"{path} is gone, yet {self.path} has a mark: entries, keys and fences would seem never to have been here; "
                     "put it back, or run `quire bookie rebuild-index --conf FILE`"

@@ -8,16 +8,14 @@ start the ledgers of such a directory are put in limbo, whether the directory is
 Knows: that file.  Does not know: why a directory is given up.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.layout import LOST, current
 
 # SPDX-License-Identifier: Apache-2.0
-
-LOST = "quire.lost"
 
 
 def note(files: Files, living: Iterable[str], lost: Sequence[str]) -> None:
@@ -52,4 +50,4 @@ def forget(files: Files, directories: Iterable[str]) -> None:
 
 
 def _path(directory: str) -> str:
-    return os.path.join(directory, "current", LOST)
+    return current(directory, LOST)

@@ -21,11 +21,11 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import NamedTuple
 
 from quire.bookie.directory import notes
-from quire.bookie.directory.ledger_directory import current
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import Place, segment_name
 from quire.bookie.journal.writer import FIRST_SEGMENT_BYTES, empty_segment
+from quire.bookie.layout import DIRTY, LIMBO, RESTORING, current, pairs, share_of
 from quire.bookie.storage.checkpoint import read_mark
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
@@ -35,10 +35,7 @@ from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMet
 
 # SPDX-License-Identifier: Apache-2.0
 
-RESTORING = "quire.restoring"
-LIMBO = "quire.limbo"
-DIRTY = "DIRTY"  # Apache's name, an empty file there
-SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in it
+SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in DIRTY
 COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was looked at yet; some wait for their writer or for a peer
 LEDGERS_PER_PAGE = 1000
 READS_AT_ONCE = 50  # of metadata
@@ -55,13 +52,12 @@ class Lost(NamedTuple):
     @classmethod
     def of(cls, options: BookieOptions, directories: Sequence[str]) -> "Lost":
         """Ledger directories whose index directory is lost count, too."""
-        indexes = options.index_directories or options.ledger_directories
         return cls(
             frozenset(number for number, path in enumerate(options.journal_directories) if path in directories),
             frozenset(
                 number
-                for number, (path, index) in enumerate(zip(options.ledger_directories, indexes, strict=True))
-                if path in directories or index in directories
+                for number, pair in enumerate(pairs(options))
+                if pair.ledger_directory in directories or pair.index_directory in directories
             ),
             len(options.journal_directories),
             len(options.ledger_directories),
@@ -73,7 +69,7 @@ class Lost(NamedTuple):
         return cls.of(options, (*options.journal_directories, *options.ledger_directories))
 
     def concerns(self, ledger: int) -> bool:
-        return ledger % self.ledger_count in self.ledgers or ledger % self.journal_count in self.journals
+        return share_of(ledger, self.ledger_count) in self.ledgers or share_of(ledger, self.journal_count) in self.journals
 
 
 async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterator[dict[int, LedgerRow]]:
@@ -119,7 +115,7 @@ def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> N
     """Notes the directories as being restored; a lost journal begins where the marks of the ledger directories say.  `OSError`, `StorageError`."""
     for directory in directories:
         files.make_directories(current(directory))
-        files.replace(os.path.join(current(directory), RESTORING), b"")
+        files.replace(current(directory, RESTORING), b"")
     living = [directory for directory in options.ledger_directories if directory not in directories]
     behind = notes.noted(files, living)  # theirs are older, and a start does not ask them
     marks = [read_mark(files, current(directory)) for directory in living if directory not in behind]
@@ -139,7 +135,7 @@ def _empty_journal(files: Files, directory: str, place: Place) -> None:
 def end(files: Files, directories: Sequence[str]) -> None:
     """The directories have their cookies."""
     for directory in directories:
-        files.unlink(os.path.join(current(directory), RESTORING))
+        files.unlink(current(directory, RESTORING))
 
 
 def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
@@ -151,7 +147,7 @@ def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collectio
     for directory in options.ledger_directories:
         if directory in behind:
             continue
-        note = files.read_file(os.path.join(current(directory), DIRTY))
+        note = files.read_file(current(directory, DIRTY))
         if note is not None:
             words = note.split()
             synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
@@ -163,7 +159,7 @@ def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collectio
 def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
     """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly."""
     for directory in options.ledger_directories:
-        path = os.path.join(current(directory), DIRTY)
+        path = current(directory, DIRTY)
         if boot is not None:
             files.replace(path, b" ".join((*boot.split(), SYNCED if options.journal_sync_data else UNSYNCED)) + b"\n")
         else:
@@ -173,7 +169,7 @@ def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> No
 def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> None:
     """Says in every ledger directory whether ledgers are in limbo (None: none is)."""
     for directory in options.ledger_directories:
-        path = os.path.join(current(directory), LIMBO)
+        path = current(directory, LIMBO)
         if state is not None:
             files.replace(path, state)
         else:
@@ -182,7 +178,7 @@ def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> Non
 
 def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:
     """COPYING, WAITING, or None: no ledger is in limbo."""
-    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(os.path.join(current(directory), LIMBO))) is not None]
+    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(current(directory, LIMBO))) is not None]
     if not in_limbo:
         return None
     return WAITING if set(in_limbo) == {WAITING} else COPYING

@@ -43,6 +43,7 @@ from quire.bookie.journal.format import (
     split_frames,
     whole,
 )
+from quire.bookie.layout import LOCATIONS, ROCKSDB_FILE
 from quire.bookie.logs.entry_logs import HEADER, log_id, read_map
 from quire.bookie.logs.walk import LogWalk
 
@@ -156,7 +157,7 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
     if name.endswith(IDX_SUFFIX):
         yield from _idx(files, path)
         return
-    if not files.exists(os.path.join(path, "CURRENT")):
+    if not files.exists(os.path.join(path, ROCKSDB_FILE)):
         raise StorageError(f"{path} is no index: give one of the directories runs, ledgers, locations, or an {IDX_SUFFIX} file")
     rows = open_read_only(path)
     low, high = (b"", BEHIND_ALL) if ledger is None else (TABLE_KEY.pack(ledger), TABLE_KEY.pack(ledger + 1))
@@ -177,7 +178,7 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
                     "has_key": any(row.key),
                     "explicit_lac": int.from_bytes(lac[8:16], "big", signed=True) if lac is not None and len(lac) >= 16 else None,
                 }
-            elif name.startswith("locations"):
+            elif name.startswith(LOCATIONS):
                 of, entry = IDS.unpack(key)
                 place = int.from_bytes(value, "big")
                 yield {"kind": "location", "ledger": of, "entry": entry, "log": f"{place >> 32:x}", "offset": (place & 0xFFFFFFFF) - 4}

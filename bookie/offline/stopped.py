@@ -9,26 +9,16 @@ Safety: it holds the lock of every directory until `close`, so no bookie of ours
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import BODIES, END, FRAMES, Place, blocks
 from quire.bookie.journal.replay import Replay
+from quire.bookie.layout import LOCK, current, pairs
 from quire.bookie.storage.checkpoint import lowest, read_mark
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
-
-CURRENT = "current"
-LOCK = "quire.lock"
-
-
-class Pair(NamedTuple):
-    """`<dir>/current` of a ledger directory (entry logs) and of its index directory (RocksDB, .idx files)."""
-
-    logs: str
-    rows: str
 
 
 class Stopped:
@@ -36,14 +26,8 @@ class Stopped:
         """Raises `StorageError` when a bookie runs there or a directory is missing."""
         self.files = files
         self.options = options
-        indexes = options.index_directories or options.ledger_directories
-        if len(indexes) != len(options.ledger_directories):
-            raise StorageError(f"{len(options.ledger_directories)} ledger directories need as many index directories, not {len(indexes)}")
-        self.indexes = indexes
-        self.journals = [os.path.join(directory, CURRENT) for directory in options.journal_directories]
-        self.pairs = [
-            Pair(os.path.join(ledgers, CURRENT), os.path.join(index, CURRENT)) for ledgers, index in zip(options.ledger_directories, indexes, strict=True)
-        ]
+        self.journals = list(map(current, options.journal_directories))
+        self.pairs = pairs(options)
         self._locks: list[int] = []
         try:
             for directory in dict.fromkeys((*self.journals, *(pair.logs for pair in self.pairs))):
@@ -68,8 +52,8 @@ class Stopped:
     def marks(self) -> Sequence[Place | None]:
         """For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a damaged note of given-up directories."""
         behind = notes.noted(self.files, self.options.ledger_directories)
-        pairs = [pair for path, pair in zip(self.options.ledger_directories, self.pairs, strict=True) if path not in behind]
-        return lowest([(pair.logs, read_mark(self.files, pair.logs)) for pair in pairs], len(self.journals)) or [None] * len(self.journals)
+        current_ones = [pair.logs for pair in self.pairs if pair.ledger_directory not in behind]
+        return lowest([(path, read_mark(self.files, path)) for path in current_ones], len(self.journals)) or [None] * len(self.journals)
 
     def journaled(self) -> set[int]:
         """The ledgers that a replay of our journals will come to.  Raises `StorageError` on damage."""

@@ -34,6 +34,7 @@ from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, DESCRIPTORS, FULL, Files, NotBegun, StorageError
 from quire.bookie.journal.format import START, Place
 from quire.bookie.journal.writer import Journal
+from quire.bookie.layout import MARK
 from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import Half, WriteCache, release
@@ -42,7 +43,6 @@ from quire.metadata.store import pause
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
-MARK = "quire.mark"
 MARK_MAGIC = b"QMRK"
 MARK_HEAD = struct.Struct(">4sII")
 SPARE_BYTES = 16 << 20  # of a disk that a flush leaves free, for what the index writes when it likes

@@ -28,7 +28,7 @@ from twisted.logger import Logger
 
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
-from quire.bookie.directory.ledger_directory import LAC_END, LedgerDirectory, current
+from quire.bookie.directory.ledger_directory import LAC_END, LedgerDirectory
 from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.rows import OpenRows, RocksRows
@@ -49,6 +49,7 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import Group, Journal
+from quire.bookie.layout import current, share_of
 from quire.bookie.lifecycle import restoring
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import SPARE_BYTES, Checkpoints, lowest, read_mark
@@ -215,7 +216,7 @@ class Storage:
         self._checkpoints.tell_given_up()
 
     def _load_row(self, ledger: int) -> LedgerRow | None:
-        number = ledger % len(self._directories)
+        number = share_of(ledger, len(self._directories))
         if number not in self._lost:
             return self._directories[number].table.get(ledger)
         try:
@@ -226,7 +227,7 @@ class Storage:
 
     def _is_lost(self, ledger: int) -> bool:
         """Whether the ledger's directory was given up."""
-        return ledger % len(self._directories) in self._lost
+        return share_of(ledger, len(self._directories)) in self._lost
 
     def _on_given_up(self, number: int, directory: LedgerDirectory) -> None:
         self._lost.add(number)
@@ -237,7 +238,7 @@ class Storage:
         count = len(self._directories)
         self._ledgers.load_anew()
         for ledger, state in self._ledgers.states.items():
-            if ledger % count == number:
+            if share_of(ledger, count) == number:
                 state.limbo = True
 
     @property

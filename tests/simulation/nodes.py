@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 
-from quire.bookie.directory.ledger_directory import current
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
+from quire.bookie.layout import current
 from quire.bookie.lifecycle import identity, restoring
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.lifecycle.store_guard import StoreGuard

@@ -11,7 +11,8 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.lifecycle.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
+from quire.bookie.layout import STORE
+from quire.bookie.lifecycle.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, Seen, StoreGuard, bytes_of, note_of, read_seen
 from quire.bookie.upkeep.garbage import Garbage
 from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
