@@ -10,7 +10,7 @@ directory of a ledger directory is the ledger directory itself unless another on
         <id>.txn                    Apache's journal, before it is taken over (`apache/journal`)
     <ledger directory>/current/
         VERSION, quire.place, quire.lock
-        <id>.log, lastId            entry logs (`logs/entry_logs`)
+        <id>.log, lastId            entry logs (`logs/format`)
         quire.mark                  where the next replay begins (`storage/checkpoint`)
         quire.lost                  ledger directories that failed (`directory/notes`)
         quire.limbo                 some ledgers are in limbo (`lifecycle/restoring`)
@@ -21,12 +21,12 @@ directory of a ledger directory is the ledger directory itself unless another on
         lastMark                    Apache's mark, or the guard against it (`apache/journal`)
     <index directory>/current/
         VERSION, quire.place
-        runs/ or runs.2/            our index, RocksDB (`index/run_index`)
+        runs/ or runs.2/            our index, RocksDB (`index/run`)
         quire.index                 which of the two it is (`index/slots`)
         ledgers/                    ledger table, RocksDB (`index/ledger_table`)
         quire.rows                  numbers of the last writes in both (`index/sequences`)
         locations/                  Apache's index, RocksDB (`apache/index`)
-        <byte>/<byte>/<ledger>.idx  Apache's index, a file for each ledger (`apache/index`)
+        <byte>/<byte>/<ledger>.idx  Apache's index, a file for each ledger (`apache/idx_files`)
         quire.apache                which index of Apache's is in use (`apache/takeover`)
 
 Knows: names, and which directories belong together.  Does not know: what is in the files, or

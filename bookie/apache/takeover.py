@@ -16,23 +16,19 @@ which is written when Apache's index has all of them; an index of Apache's that 
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Protocol
 
-from quire.bookie.apache.index import Locations, Pages, idx_ledgers
-from quire.bookie.apache.joined_index import JoinedIndex
+from quire.bookie.apache.idx_files import Pages, idx_ledgers
+from quire.bookie.apache.joined_index import JoinedIndex, has_idx, has_locations, kind_of
 from quire.bookie.apache.journal import GUARD, ApacheJournal, ApacheMark, Block, journal_ids, mark_name, pack_mark, read_last_mark
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
 from quire.bookie.layout import APACHE_KIND, EXPORT, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE, Pair, current
-from quire.bookie.logs.entry_logs import EntryLogs, log_id
+from quire.bookie.logs.format import log_id
 
 # SPDX-License-Identifier: Apache-2.0
-
-IDX = "idx files"
 ROWS_AT_ONCE = 1000
 
 
@@ -44,36 +40,6 @@ class Opened(Protocol):
 
     @property
     def table(self) -> LedgerTable: ...
-
-
-def has_locations(files: Files, index: str) -> bool:
-    """Whether DbLedgerStorage's index lies in `index` (`<dir>/current`)."""
-    return files.exists(os.path.join(index, LOCATIONS, ROCKSDB_FILE))
-
-
-def has_idx(files: Files, index: str) -> bool:
-    """Whether SortedLedgerStorage's or InterleavedLedgerStorage's does."""
-    return next(idx_ledgers(files, index), None) is not None
-
-
-def kind_of(locations: bool, idx: bool) -> str:
-    """Which of Apache's indexes is asked; an empty text for none."""
-    return LOCATIONS if locations else IDX if idx else ""
-
-
-def open_index(files: Files, open_rows: OpenRows, index: str, logs: EntryLogs, table: LedgerTable) -> RunIndex:
-    """Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then nothing is open."""
-    rows = open_rows(index_path(files, index))
-    try:
-        if has_locations(files, index):
-            return JoinedIndex(rows, Locations(open_rows(os.path.join(index, LOCATIONS)), logs.read), logs)
-        if has_idx(files, index):
-            return JoinedIndex(rows, Pages(files, index, logs.read, table.get), logs)
-        return RunIndex(rows)
-    except (StorageError, OSError):
-        with suppress(OSError):
-            rows.close()
-        raise
 
 
 class Moving:

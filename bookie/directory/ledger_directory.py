@@ -16,17 +16,19 @@ from contextlib import ExitStack, suppress
 
 from crc32c import crc32c
 
-from quire.bookie.apache.takeover import open_index
+from quire.bookie.apache.joined_index import open_index
 from quire.bookie.files import FULL, Files, NotBegun, StorageError
 from quire.bookie.index import slots
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.new_index import NewIndex
 from quire.bookie.index.rows import OpenRows
-from quire.bookie.index.run_index import Run, RunIndex, encode_run
+from quire.bookie.index.run import RUN_ENTRIES_MAX, Run, encode_run
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.layout import LEDGERS, ROCKSDB_FILE, current
-from quire.bookie.logs.entry_logs import IDS, OPEN_LOGS_MAX, SIZE, EntryLogs, log_name
-from quire.bookie.storage.write_cache import RUN_ENTRIES_MAX, Half
+from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX, EntryLogs
+from quire.bookie.logs.format import IDS, SIZE, log_name
+from quire.bookie.storage.write_cache import Half
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -111,7 +111,7 @@ OpenStorage = Callable[[BookieOptions, Any, Files], OpenableStorage]
 
 def open_storage(options: BookieOptions, reactor: Any, files: Files, descriptors: "Descriptors | None" = None) -> OpenableStorage:
     """The real storage."""
-    from quire.bookie.index.rows import RocksRows
+    from quire.bookie.index.rocks import RocksRows
     from quire.bookie.storage.storage import Storage
 
     if descriptors is None:

@@ -14,12 +14,16 @@ from contextlib import ExitStack
 from itertools import chain
 from typing import NamedTuple
 
-from quire.bookie.apache.index import ApacheIndex, Locations, Pages, location
-from quire.bookie.apache.takeover import Moving, has_idx, has_locations
+from quire.bookie.apache.idx_files import Pages
+from quire.bookie.apache.index import ApacheIndex, Locations, location
+from quire.bookie.apache.joined_index import has_idx, has_locations
+from quire.bookie.apache.takeover import Moving
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rows import OpenRows, RocksRows
-from quire.bookie.index.run_index import Run, RunIndex
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.run import Run
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
 from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, Pair
 from quire.bookie.offline.stopped import Stopped

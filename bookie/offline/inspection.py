@@ -11,7 +11,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from quire.bookie.apache.index import IDX_SUFFIX, Pages
+from quire.bookie.apache.idx_files import IDX_SUFFIX, Pages
 from quire.bookie.apache.journal import EXPLICIT_LAC as APACHE_LAC
 from quire.bookie.apache.journal import FENCE as APACHE_FENCE
 from quire.bookie.apache.journal import IDS, JournalFile
@@ -20,8 +20,8 @@ from quire.bookie.apache.journal import SUFFIX as APACHE_SUFFIX
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import KEY as TABLE_KEY
 from quire.bookie.index.ledger_table import decode
-from quire.bookie.index.rows import open_read_only
-from quire.bookie.index.run_index import Run
+from quire.bookie.index.rocks import open_read_only
+from quire.bookie.index.run import BEHIND_ALL, Run
 from quire.bookie.journal.format import (
     BODIES,
     DELETED,
@@ -44,7 +44,7 @@ from quire.bookie.journal.format import (
     whole,
 )
 from quire.bookie.layout import LOCATIONS, ROCKSDB_FILE
-from quire.bookie.logs.entry_logs import HEADER, log_id, read_map
+from quire.bookie.logs.format import HEADER, log_id, read_map
 from quire.bookie.logs.walk import LogWalk
 
 # SPDX-License-Identifier: Apache-2.0
@@ -62,7 +62,6 @@ KINDS = {
 }
 APACHE_KINDS = {APACHE_KEY: "key", APACHE_FENCE: "fence", APACHE_LAC: "explicit-lac"}
 BODY_BYTES_MAX = 64 << 20
-BEHIND_ALL = b"\xff" * 17
 
 Row = dict[str, Any]
 

@@ -17,17 +17,20 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from quire.bookie.apache.takeover import has_idx, has_locations, kind_of
+from quire.bookie.apache.joined_index import has_idx, has_locations, kind_of
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rows import OpenRows, RocksRows
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.runs_of_log import LogRuns
 from quire.bookie.index.sequences import Sequences, forget
 from quire.bookie.layout import APACHE_KIND, LEDGERS, ROCKSDB_FILE, RUNS, SECOND_RUNS, SLOT, Pair, share_of
 from quire.bookie.lifecycle.restoring import COPYING, note_limbo
-from quire.bookie.logs.entry_logs import EntryLogs, log_name, read_map
-from quire.bookie.logs.walk import LogRuns, LogWalk
+from quire.bookie.logs.entry_logs import EntryLogs
+from quire.bookie.logs.format import log_name, read_map
+from quire.bookie.logs.walk import LogWalk
 from quire.bookie.offline.stopped import Stopped
 
 # SPDX-License-Identifier: Apache-2.0

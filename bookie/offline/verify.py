@@ -15,24 +15,27 @@ from functools import partial
 
 from crc32c import crc32c
 
-from quire.bookie.apache.index import ApacheIndex, Locations, Pages, idx_ledgers
-from quire.bookie.apache.takeover import Moving, has_idx, has_locations
+from quire.bookie.apache.idx_files import Pages, idx_ledgers
+from quire.bookie.apache.index import ApacheIndex, Locations
+from quire.bookie.apache.joined_index import has_idx, has_locations
+from quire.bookie.apache.takeover import Moving
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rows import OpenRows, Rows, open_read_only
-from quire.bookie.index.run_index import Run, RunIndex, run_bytes
+from quire.bookie.index.rocks import open_read_only
+from quire.bookie.index.rows import OpenRows, Rows
+from quire.bookie.index.run import BEHIND_ALL, Run, run_bytes
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.index.slots import index_path
 from quire.bookie.journal.format import BODIES, FRAMES, blocks, split_bodies, split_frames
 from quire.bookie.journal.replay import Replay
 from quire.bookie.layout import COOKIE, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE, SECOND_RUNS, Pair
-from quire.bookie.logs.entry_logs import HEADER, IDS, MAGIC, SIZE, log_id, log_name, read_map
+from quire.bookie.logs.format import HEADER, IDS, MAGIC, SIZE, log_id, log_name, read_map
 from quire.bookie.offline.stopped import Stopped
 
 # SPDX-License-Identifier: Apache-2.0
 
 PROBLEMS_MAX = 1000
-BEHIND_ALL = b"\xff" * 17
 APACHE_ENTRIES = 256
 OPEN_LOGS_MAX = 32
 

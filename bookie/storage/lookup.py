@@ -16,12 +16,13 @@ from twisted.logger import Logger
 
 from quire.bookie.directory.ledger_directory import BATCH_ENTRY, BATCH_START, LedgerDirectory
 from quire.bookie.files import StorageError
+from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 from quire.bookie.server.contract import status_of
 from quire.bookie.storage.counters import Counters
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.read_ahead import CatchUp
 from quire.bookie.storage.workers import Workers
-from quire.bookie.storage.write_cache import RUN_BYTES_MAX, RUN_ENTRIES_MAX, ReadAhead, WriteCache
+from quire.bookie.storage.write_cache import ReadAhead, WriteCache
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY
 

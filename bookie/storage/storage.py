@@ -31,7 +31,8 @@ from quire.bookie.directory import notes
 from quire.bookie.directory.ledger_directory import LAC_END, LedgerDirectory
 from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import OpenRows, RocksRows
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import OpenRows
 from quire.bookie.journal.format import (
     BLOCK,
     BODIES,

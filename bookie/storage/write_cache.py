@@ -15,10 +15,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
+from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
+
 # SPDX-License-Identifier: Apache-2.0
 
-RUN_ENTRIES_MAX = 256
-RUN_BYTES_MAX = 1 << 20
 ENTRY_OVERHEAD = 48  # bytes that one entry takes in memory beside its own: object header, list slot
 LEDGER_OVERHEAD = 2000  # the same for a ledger's first run, its state, and what a flush of it takes; so very many ledgers are flushed in smaller lots
 WINDOWS_PER_LEDGER = 4

@@ -20,8 +20,11 @@ from crc32c import crc32c
 
 from quire.bookie.directory.ledger_directory import EntryDamaged, LedgerDirectory
 from quire.bookie.files import NotBegun, StorageError
-from quire.bookie.index.run_index import MOVES_AT_ONCE, NO_USE, Move, Run, run_bytes
-from quire.bookie.logs.entry_logs import HEADER_BYTES, IDS, SIZE, WRITE_BYTES, EntryLogs, log_name, read_map, scan
+from quire.bookie.index.run import NO_USE, Move, Run, run_bytes
+from quire.bookie.index.run_index import MOVES_AT_ONCE
+from quire.bookie.logs.entry_logs import WRITE_BYTES, EntryLogs
+from quire.bookie.logs.format import HEADER_BYTES, IDS, SIZE, log_name, read_map
+from quire.bookie.logs.walk import scan
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -19,7 +19,7 @@ from quire.bookie.layout import current
 from quire.bookie.lifecycle import identity, restoring
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.lifecycle.store_guard import StoreGuard
-from quire.bookie.logs.entry_logs import log_name
+from quire.bookie.logs.format import log_name
 from quire.bookie.server.contract import Own
 from quire.bookie.server.copies import Copies
 from quire.bookie.server.listener import Listener

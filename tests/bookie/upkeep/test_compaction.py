@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from quire.bookie.directory.ledger_directory import EntryDamaged, LedgerDirectory, SyncFailed
 from quire.bookie.files import StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.logs.entry_logs import read_map
+from quire.bookie.logs.format import read_map
 from quire.bookie.storage.write_cache import WriteCache
 from quire.bookie.upkeep.compaction import Compaction, blockwise, checked_records, log_uses, remove_logs, unneeded
 from quire.protocol.errors import Status

@@ -11,10 +11,12 @@ from twisted.internet.defer import Deferred
 
 from quire.bookie.directory.ledger_directory import records_of
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rows import DictRows, open_read_only
-from quire.bookie.index.run_index import KEY, RunIndex
+from quire.bookie.index.rocks import open_read_only
+from quire.bookie.index.rows import DictRows
+from quire.bookie.index.run import KEY
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
-from quire.bookie.logs.entry_logs import HEADER_BYTES, log_name
+from quire.bookie.logs.format import HEADER_BYTES, log_name
 from quire.bookie.logs.walk import BLOCK_BYTES, LogWalk
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.offline.verify import verify
