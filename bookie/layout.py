@@ -11,7 +11,7 @@ directory of a ledger directory is the ledger directory itself unless another on
     <ledger directory>/current/
         VERSION, quire.place, quire.lock
         <id>.log, lastId            entry logs (`logs/format`)
-        quire.mark                  where the next replay begins (`storage/checkpoint`)
+        quire.mark                  where the next replay begins (`journal/mark`)
         quire.lost                  ledger directories that failed (`directory/notes`)
         quire.limbo                 some ledgers are in limbo (`lifecycle/restoring`)
         quire.restoring             the directory is being restored (`lifecycle/restoring`)

@@ -24,9 +24,9 @@ from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import Place, segment_name
+from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.writer import FIRST_SEGMENT_BYTES, empty_segment
 from quire.bookie.layout import DIRTY, LIMBO, RESTORING, current, pairs, share_of
-from quire.bookie.storage.checkpoint import read_mark
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore, at_once
