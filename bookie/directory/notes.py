@@ -1,21 +1,30 @@
 """
-Ledger directories that failed while others went on: written down where the others are, before the journal forgets what was meant for them.
+Notes in ledger directories: which of them failed, whether ledgers are in limbo, whether a bookie runs on them.
 
-File `quire.lost` in the `current/` of every living ledger directory: the paths of the directories that were given up, a line each, and a last line with
-the CRC32C of those before it in hex.  At the next
-start the ledgers of such a directory are put in limbo, whether the directory is back as it was or an empty one took its place (`restoring`).
+All are in `current/` of the ledger directories:
 
-Knows: that file.  Does not know: why a directory is given up.
+* `quire.lost`, in every directory that works, before the journal forgets what was meant for one that failed: the paths of the failed ones, a line
+  each, and a last line with the CRC32C of those before it in hex.  At the next start the ledgers of such a directory are put in limbo, whether the
+  directory is back as it was or an empty one took its place.
+* `quire.limbo`, in every directory while any ledger is in limbo: the word "copying" until every ledger was copied once, then "waiting".
+* `DIRTY`, in every directory while a bookie runs on it, as Apache's (an empty file there): the id of the machine's boot, and whether the journal
+  is synced.  If it is not, the note survives a killed process, but not the machine: then all ledgers are in limbo after the start.
+
+Knows: those files.  Does not know: why a directory fails, which ledgers are in limbo.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.layout import LOST, current
+from quire.bookie.layout import DIRTY, LIMBO, LOST, current
+from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
+
+SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in DIRTY
+COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was looked at yet; some wait for their writer or for a peer
 
 
 def note(files: Files, living: Iterable[str], lost: Sequence[str]) -> None:
@@ -51,3 +60,50 @@ def forget(files: Files, directories: Iterable[str]) -> None:
 
 def _path(directory: str) -> str:
     return current(directory, LOST)
+
+
+
+def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
+    """
+    Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since.  What it was
+    told to do counts, not what this one is; a note that does not tell, as Apache's, is taken to be of a run like this one.
+    `behind`: ledger directories whose notes are of an earlier run, for they were given up in it or before it.
+    """
+    for directory in options.ledger_directories:
+        if directory in behind:
+            continue
+        note = files.read_file(current(directory, DIRTY))
+        if note is not None:
+            words = note.split()
+            synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
+            if not synced and (words[:-1] != boot.split() or not boot):
+                return True
+    return False
+
+
+def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
+    """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly."""
+    for directory in options.ledger_directories:
+        path = current(directory, DIRTY)
+        if boot is not None:
+            files.replace(path, b" ".join((*boot.split(), SYNCED if options.journal_sync_data else UNSYNCED)) + b"\n")
+        else:
+            files.unlink(path)
+
+
+def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> None:
+    """Says in every ledger directory whether ledgers are in limbo (None: none is)."""
+    for directory in options.ledger_directories:
+        path = current(directory, LIMBO)
+        if state is not None:
+            files.replace(path, state)
+        else:
+            files.unlink(path)
+
+
+def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:
+    """COPYING, WAITING, or None: no ledger is in limbo."""
+    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(current(directory, LIMBO))) is not None]
+    if not in_limbo:
+        return None
+    return WAITING if set(in_limbo) == {WAITING} else COPYING

@@ -42,6 +42,8 @@ from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
 if TYPE_CHECKING:
     from quire.bookie.lifecycle.descriptors import Descriptors
 
+from quire.bookie.directory import notes
+
 # SPDX-License-Identifier: Apache-2.0
 
 SAY_WAITING_S = 1.0  # a registration that takes longer is told of
@@ -223,11 +225,11 @@ class Bookie:
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
         self._closers.append(lambda: Deferred.fromCoroutine(storage.stop_upkeep()))  # first, for a round of garbage collection waits for it
         storage.start(dead)
-        if storage.replay_found_limbo and restoring.noted_limbo(self._files, self._living) is None:  # before a checkpoint takes it out of the journal
-            restoring.note_limbo(self._files, self._living, restoring.COPYING)
+        if storage.replay_found_limbo and notes.noted_limbo(self._files, self._living) is None:  # before a checkpoint takes it out of the journal
+            notes.note_limbo(self._files, self._living, notes.COPYING)
         await self.guard.start()
         boot = self._files.boot_id()
-        if restoring.unclean(self._files, self._living, boot, storage.behind):  # first, for then it is not what is on the lost disks alone
+        if notes.unclean(self._files, self._living, boot, storage.behind):  # first, for then it is not what is on the lost disks alone
             self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
             await self._mark(storage, restoring.Lost.all_of(options))
         elif lost or storage.behind:
@@ -241,13 +243,13 @@ class Bookie:
             self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
         else:
             self.copies.whole()
-        restoring.note_running(self._files, self._living, boot)
+        notes.note_running(self._files, self._living, boot)
         self._running_noted = True
 
     async def _mark(self, storage: OpenableStorage, lost: restoring.Lost) -> None:
         """Puts in limbo what the bookie may have lost, durably.  Not by a store that does not know all of it."""
         self._check_knows_all()
-        restoring.note_limbo(self._files, self._living, restoring.COPYING)
+        notes.note_limbo(self._files, self._living, notes.COPYING)
         marked = 0
         async for rows in restoring.suspects(self._store, self.id, lost):
             await storage.mark_limbo(rows)
@@ -267,7 +269,7 @@ class Bookie:
         living = self._living
         await storage.close()
         if self._running_noted and self._failure is None:
-            restoring.note_running(self._files, living, None)
+            notes.note_running(self._files, living, None)
 
     @property
     def _living(self) -> BookieOptions:
@@ -280,7 +282,7 @@ class Bookie:
         options = self.options
         if options.force_read_only:
             self._reasons[FORCED] = "forceReadOnlyBookie is set"
-        if restoring.noted_limbo(self._files, self._living) == restoring.COPYING:
+        if notes.noted_limbo(self._files, self._living) == notes.COPYING:
             self._reasons[RESTORING] = "what it may have lost is being copied from other bookies"
         self._look_at_disks()
         self.registration = Registration(self._store, self.id, self._fail)
@@ -364,7 +366,7 @@ class Bookie:
     @property
     def incomplete(self) -> bool:
         """Whether some ledgers are in limbo, so that somebody should copy what they lack, by `copies`."""
-        return restoring.noted_limbo(self._files, self._living) is not None
+        return notes.noted_limbo(self._files, self._living) is not None
 
     @property
     def restoring(self) -> bool:
@@ -375,8 +377,8 @@ class Bookie:
         """Ledgers may lack something here that was here before."""
         assert self._storage is not None
         self.copies.add(rows)  # at once: neither may `copied` say in between that none is left, nor may the limbo of one end
-        if restoring.noted_limbo(self._files, self._living) != restoring.COPYING:
-            restoring.note_limbo(self._files, self._living, restoring.COPYING)
+        if notes.noted_limbo(self._files, self._living) != notes.COPYING:
+            notes.note_limbo(self._files, self._living, notes.COPYING)
         await self._storage.mark_limbo(rows)
         self.log.warn("{bookie}: {count} ledgers may lack entries here now", bookie=self.id, count=len(rows))
 
@@ -387,7 +389,7 @@ class Bookie:
 
     def copied(self) -> None:
         """Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.  `OSError`."""
-        restoring.note_limbo(self._files, self._living, restoring.WAITING if self.copies.limbo() else None)
+        notes.note_limbo(self._files, self._living, notes.WAITING if self.copies.limbo() else None)
         self._set_read_only(RESTORING, None)
 
     # -- read-only

@@ -5,19 +5,17 @@ Order (reliability.md 1, row 8): the lost directories are noted as being restore
 gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their cookies, and only then a port opens.  What is in
 limbo is copied from other bookies afterwards (`copies`, and `replication/refilling.py` beside it).
 
-Files in `current/`: `quire.restoring` in a lost directory from the beginning until it has its cookie, so that a restore that was interrupted
-begins again; `quire.limbo` in every ledger directory while any ledger is in limbo, with the word COPYING until every one was copied once.
-`DIRTY` in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the machine's boot, and whether the journal is
-synced.  One that is not outlives a killed process, but not the machine: then all ledgers are in limbo after the start.
+File `quire.restoring` in `current/` of a lost directory from the beginning until it has its cookie, so that a restore that was interrupted
+begins again.
 
-Knows: that order and those files.  Does not know: how copies are made, how a storage keeps limbo.
+Knows: that order and that file.  Does not know: how copies are made, how a storage keeps limbo.
 
 Safety: the ledgers are asked for after the bookie lost its disks and before it serves, so every entry that it ever acknowledged belongs to a ledger
 that was seen here.
 """
 
 import os
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from quire.bookie.directory import notes
@@ -26,7 +24,7 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import Place, segment_name
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.writer import FIRST_SEGMENT_BYTES, empty_segment
-from quire.bookie.layout import DIRTY, LIMBO, RESTORING, current, pairs, share_of
+from quire.bookie.layout import RESTORING, current, pairs, share_of
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore, at_once
@@ -35,8 +33,6 @@ from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMet
 
 # SPDX-License-Identifier: Apache-2.0
 
-SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in DIRTY
-COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was looked at yet; some wait for their writer or for a peer
 LEDGERS_PER_PAGE = 1000
 READS_AT_ONCE = 50  # of metadata
 
@@ -136,49 +132,3 @@ def end(files: Files, directories: Sequence[str]) -> None:
     """The directories have their cookies."""
     for directory in directories:
         files.unlink(current(directory, RESTORING))
-
-
-def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
-    """
-    Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since.  What it was
-    told to do counts, not what this one is; a note that does not tell, as Apache's, is taken to be of a run like this one.
-    `behind`: ledger directories whose notes are of an earlier run, for they were given up in it or before it.
-    """
-    for directory in options.ledger_directories:
-        if directory in behind:
-            continue
-        note = files.read_file(current(directory, DIRTY))
-        if note is not None:
-            words = note.split()
-            synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
-            if not synced and (words[:-1] != boot.split() or not boot):
-                return True
-    return False
-
-
-def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
-    """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly."""
-    for directory in options.ledger_directories:
-        path = current(directory, DIRTY)
-        if boot is not None:
-            files.replace(path, b" ".join((*boot.split(), SYNCED if options.journal_sync_data else UNSYNCED)) + b"\n")
-        else:
-            files.unlink(path)
-
-
-def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> None:
-    """Says in every ledger directory whether ledgers are in limbo (None: none is)."""
-    for directory in options.ledger_directories:
-        path = current(directory, LIMBO)
-        if state is not None:
-            files.replace(path, state)
-        else:
-            files.unlink(path)
-
-
-def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:
-    """COPYING, WAITING, or None: no ledger is in limbo."""
-    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(current(directory, LIMBO))) is not None]
-    if not in_limbo:
-        return None
-    return WAITING if set(in_limbo) == {WAITING} else COPYING

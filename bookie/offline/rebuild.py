@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from quire.bookie.apache.joined_index import has_idx, has_locations, kind_of
 from quire.bookie.directory import notes
+from quire.bookie.directory.notes import COPYING, note_limbo
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.rocks import RocksRows
@@ -27,7 +28,6 @@ from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.runs_of_log import LogRuns
 from quire.bookie.index.sequences import Sequences, forget
 from quire.bookie.layout import APACHE_KIND, LEDGERS, ROCKSDB_FILE, RUNS, SECOND_RUNS, SLOT, Pair, share_of
-from quire.bookie.lifecycle.restoring import COPYING, note_limbo
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import log_name, read_map
 from quire.bookie.logs.walk import LogWalk

@@ -52,7 +52,6 @@ from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import Group, Journal
 from quire.bookie.layout import current, share_of
-from quire.bookie.lifecycle import restoring
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import SPARE_BYTES, Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
@@ -273,7 +272,7 @@ class Storage:
             for cut in moving.cuts:
                 log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=cut)
             if self.limbo_ledgers():
-                restoring.note_limbo(self._files, self._options, restoring.COPYING)  # as Apache's integrity check left them
+                notes.note_limbo(self._files, self._options, notes.COPYING)  # as Apache's integrity check left them
             self._checkpoints.make_now()
 
     def _open_journal(self, path: str, mark: Place | None, stored: Sequence[Place | None]) -> None:

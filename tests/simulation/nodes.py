@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 
+from quire.bookie.directory import notes
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
 from quire.bookie.layout import current
@@ -310,13 +311,13 @@ class SimBookie:
             identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.lost_directories))
             restoring.end(self.disk, [path for path in lost if path not in storage.lost_directories])
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
-        if not lost and restoring.unclean(self.disk, options, self.disk.boot_id()):
+        if not lost and notes.unclean(self.disk, options, self.disk.boot_id()):
             await self._doubt(storage, restoring.Lost.all_of(options))
             self.doubtful = True
             world.truth.seen["bookie without sync doubts itself"] += 1
         if self.lives > 1 and not self.amnesia:
             self._look_back(storage, failed)
-        restoring.note_running(self.disk, options, self.disk.boot_id())
+        notes.note_running(self.disk, options, self.disk.boot_id())
         listener = Listener(process, options, self.service)
         listener.startFactory()
         world.network.listeners[self.host, PORT] = (process, lambda: listener.buildProtocol(None))

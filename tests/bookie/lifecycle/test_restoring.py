@@ -177,7 +177,7 @@ def test_lost_directories_put_their_ledgers_in_limbo(tmp_path: Path, lost: str, 
     assert limbo_after(tmp_path, lambda path: wipe(path / lost), restore=True) == expected
     assert len(list(tmp_path.rglob("VERSION"))) == 2
     assert not list(tmp_path.rglob("quire.restoring"))
-    assert [note.read_bytes() for note in tmp_path.rglob("quire.limbo")] == [restoring.WAITING]
+    assert [note.read_bytes() for note in tmp_path.rglob("quire.limbo")] == [notes.WAITING]
 
 
 def test_one_lost_directory_of_two_marks_its_own_ledgers(tmp_path: Path) -> None:
