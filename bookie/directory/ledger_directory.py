@@ -29,11 +29,11 @@ from quire.bookie.layout import LEDGERS, ROCKSDB_FILE, current
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX, EntryLogs
 from quire.bookie.logs.format import IDS, SIZE, log_name
 from quire.bookie.storage.write_cache import Half
+from quire.protocol.digest import LAC_END, last_add_confirmed
 
 # SPDX-License-Identifier: Apache-2.0
 
 BATCH_START, BATCH_ENTRY = 36, 4  # how a batch read's size is counted (spec wire-protocol.md 2.4)
-LAC_END = 24  # an entry body that is shorter carries no LAC
 
 
 class SyncFailed(StorageError):
@@ -333,7 +333,7 @@ class LedgerDirectory:
         body = self.read(ledger, last)
         if body is None or len(body) < LAC_END:
             return last, -1
-        return last, int.from_bytes(body[16:24], "big", signed=True)
+        return last, last_add_confirmed(body)
 
     def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
         """(first, count) of what is indexed, ascending; of an index that Apache left some of it perhaps twice."""

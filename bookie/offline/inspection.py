@@ -46,6 +46,7 @@ from quire.bookie.journal.format import (
 from quire.bookie.layout import LOCATIONS, ROCKSDB_FILE
 from quire.bookie.logs.format import HEADER, log_id, read_map
 from quire.bookie.logs.walk import LogWalk
+from quire.protocol.digest import LAC_HEADER, entry_id, explicit_lac
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -97,7 +98,7 @@ def journal(files: Files, path: str) -> Iterator[Row]:
             row: Row = {**common, "kind": KINDS.get(kind, f"unknown {kind}"), "ledger": ledger, "bytes": end - begin}
             if kind in (FRAMES, BODIES):
                 bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
-                row |= {"first": int.from_bytes(bodies[0][8:16], "big", signed=True) if bodies else None, "count": count}
+                row |= {"first": entry_id(bodies[0]) if bodies else None, "count": count}
             yield row
         if empty:
             yield {**common, "kind": "seal"}
@@ -175,7 +176,7 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
                     "fenced": row.fenced,
                     "limbo": row.limbo,
                     "has_key": any(row.key),
-                    "explicit_lac": int.from_bytes(lac[8:16], "big", signed=True) if lac is not None and len(lac) >= 16 else None,
+                    "explicit_lac": explicit_lac(lac) if lac is not None and len(lac) >= LAC_HEADER.size else None,
                 }
             elif name.startswith(LOCATIONS):
                 of, entry = IDS.unpack(key)

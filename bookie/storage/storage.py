@@ -28,7 +28,7 @@ from twisted.logger import Logger
 
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
-from quire.bookie.directory.ledger_directory import LAC_END, LedgerDirectory
+from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.rocks import RocksRows
@@ -67,6 +67,7 @@ from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.bookie.upkeep.rebuild import Reindex
 from quire.bookie.upkeep.space import Space
 from quire.conf.bookie import BookieOptions
+from quire.protocol.digest import LAC_END, LAC_HEADER
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
@@ -462,7 +463,7 @@ class Storage:
             return Status.EIO
         if self._is_lost(ledger):
             return Status.EREADONLY
-        if len(body) < 16:
+        if len(body) < LAC_HEADER.size:
             return Status.EBADREQ
         if self._is_gone(ledger):
             return Status.ENOLEDGER
