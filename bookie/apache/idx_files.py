@@ -17,10 +17,10 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from quire.bookie.apache.index import LOCATION, ApacheIndex, ReadLog
+from quire.bookie.apache.index import LOCATION, ApacheIndex
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.logs.format import SIZE
+from quire.bookie.logs.format import SIZE, ReadLog
 
 # SPDX-License-Identifier: Apache-2.0
 

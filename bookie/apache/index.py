@@ -12,21 +12,19 @@ Safety: what is indexed and can't be read there is an error, never absent.
 import itertools
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from crc32c import crc32c
 
 from quire.bookie.files import StorageError
 from quire.bookie.index.rows import BATCH_BYTES_MAX, Row, Rows
 from quire.bookie.index.run import ENTRY_MAX, RUN_BYTES_MAX, RUN_ENTRIES_MAX, Run, encode_run
-from quire.bookie.logs.format import IDS, SIZE, log_name
+from quire.bookie.logs.format import IDS, SIZE, ReadLog, log_name
 
 # SPDX-License-Identifier: Apache-2.0
 
 ENTRY = struct.Struct(">qq")
 LOCATION = struct.Struct(">q")
-
-ReadLog = Callable[[int, int, int], bytes]  # (log, offset, count)
 
 
 def location(log: int, record: int) -> int:

@@ -24,7 +24,8 @@ from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
 from quire.bookie.layout import LOCATIONS, ROCKSDB_FILE
 from quire.bookie.logs.entry_logs import EntryLogs
-from quire.bookie.logs.format import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, ZEROS_AT_ONCE, past_zeros, read_map
+from quire.bookie.logs.format import HEADER_BYTES
+from quire.bookie.logs.walk import ledgers_in
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -116,7 +117,10 @@ class JoinedIndex(RunIndex):
         if ledgers is None:
             if log not in self._logs.finished():
                 return False  # ours, and being written
-            ledgers = self._ledgers_of[log] = frozenset(ledgers_in(self._logs, log, pause))
+            ledgers = ledgers_in(self._logs, log, pause)
+            if ledgers is None:
+                return True
+            self._ledgers_of[log] = ledgers
         for ledger in ledgers:
             at = self.apache.following(ledger, 0)
             while at is not None:
@@ -144,27 +148,6 @@ class JoinedIndex(RunIndex):
     def close(self) -> None:
         with closing(self.apache):
             super().close()
-
-
-def ledgers_in(logs: EntryLogs, log: int, pause: Callable[[], None] = lambda: None) -> set[int]:
-    """The ledgers with records in a log, from its map, else from its records."""
-    mapped = read_map(lambda offset, count: logs.read(log, offset, count))
-    if mapped is not None:
-        return set(mapped)
-    found: set[int] = set()
-    at = HEADER_BYTES
-    while len(head := logs.read(log, at, SIZE.size + IDS.size)) == SIZE.size + IDS.size:
-        pause()
-        size = SIZE.unpack_from(head)[0]
-        if size <= 0:
-            at += past_zeros(logs.read(log, at, ZEROS_AT_ONCE)) if size == 0 else 1
-            continue
-        ledger = IDS.unpack_from(head, SIZE.size)[0]
-        if ledger != MAP_LEDGER:
-            found.add(ledger)
-        at += SIZE.size + size
-    return found
-
 
 
 def has_locations(files: Files, index: str) -> bool:

@@ -40,6 +40,7 @@ SUFFIX = ".log"
 LAST_ID = "lastId"
 ZEROS_AT_ONCE = 4096  # as Apache pads at most; after a power loss they may be many
 UNFINISHED = ".compacting"
+ReadLog = Callable[[int, int, int], bytes]  # (log, offset, count)
 
 
 def log_name(log: int) -> str:

@@ -1,36 +1,55 @@
 """
 An entry log read from its start to its end.
 
-Knows: where a record can begin.  Does not know: which ledgers are wanted, runs.
-Safety: reading stops where no record begins, and says so; it never guesses the next place.
+Knows: where a record can begin, and how a log ends that was cut off.  Does not know: which ledgers are wanted, runs.
+Safety: reading stops where no record begins, and `problem` says so; it never guesses where the next one is.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
-from quire.bookie.logs.format import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, ZEROS_AT_ONCE, past_zeros
+from quire.bookie.logs.entry_logs import EntryLogs
+from quire.bookie.logs.format import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, ZEROS_AT_ONCE, log_name, past_zeros, read_map
 
 # SPDX-License-Identifier: Apache-2.0
 
 BLOCK_BYTES = 1 << 20
+HEADS_BLOCK_BYTES = ZEROS_AT_ONCE  # read at once where only ids are wanted
+UNLIMITED = 1 << 62
 
 
 class LogWalk:
-    """The records of one log.  `end` is behind what was read, and after `records` is exhausted `problem` says why it ended too early, if it did."""
+    """
+    The records of one log.  `end` is behind what was read.  After `heads` or `records` is exhausted, `problem` says why it ended too early, if it did,
+    and `cut` whether only the last record is incomplete, as after a power loss: nothing follows it.
+    """
 
-    def __init__(self, read: Callable[[int, int], bytes], size: int, path: str, body_bytes_max: int) -> None:
+    def __init__(
+        self,
+        read: Callable[[int, int], bytes],
+        size: int,
+        path: str,
+        body_bytes_max: int,
+        pause: Callable[[], None] = lambda: None,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        """`pause` is called between any two steps."""
         self.end = HEADER_BYTES
         self.problem: str | None = None
+        self.cut = False
+        self.path = path
         self._read = read
         self._size = size
-        self.path = path
         self._body_bytes_max = body_bytes_max
+        self._pause = pause
+        self._block_bytes = block_bytes
         self._block = b""
         self._at = 0
 
     def _bytes(self, offset: int, count: int) -> bytes:
         start = offset - self._at
         if start < 0 or start + count > len(self._block):
-            self._block = self._read(offset, max(count, BLOCK_BYTES))
+            self._block = self._read(offset, max(count, self._block_bytes))
             self._at, start = offset, 0
         return self._block[start : start + count]
 
@@ -38,10 +57,14 @@ class LogWalk:
         """How many bytes behind `at`, where a size of 0 was just read, the next size is that may be another one."""
         return past_zeros(self._block[at - self._at : at - self._at + ZEROS_AT_ONCE])
 
-    def records(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """(ledger, entry, offset of the record, body).  Zeros are passed over, as Apache does.  Raises `OSError`."""
+    def heads(self) -> Iterator[tuple[int, int, int, int]]:
+        """
+        (ledger, entry, offset of the record, size of the body), without reading bodies; the last record may be cut off.  Zeros are passed over, as
+        Apache does.  Raises `OSError`.
+        """
         at = HEADER_BYTES
         while at + SIZE.size <= self._size:
+            self._pause()
             (size,) = SIZE.unpack(self._bytes(at, SIZE.size))
             if size == 0:
                 at += self._zeros(at)
@@ -51,39 +74,30 @@ class LogWalk:
             ledger, entry = IDS.unpack(head) if len(head) == IDS.size else (-2, -2)
             if size < IDS.size or ledger < MAP_LEDGER or (ledger != MAP_LEDGER and (entry < 0 or size > self._body_bytes_max)):
                 self.problem = f"{self.path} at offset {at}: no record of an entry begins here, and {self._size - at} bytes follow"
-                break
+                self.cut = len(head) < IDS.size
+                return
             if ledger != MAP_LEDGER:
-                body = self._bytes(at + SIZE.size, size)
-                if len(body) < size:
-                    self.problem = f"{self.path} at offset {at}: the record of entry {entry} of ledger {ledger} is cut off"
-                    break
-                yield ledger, entry, at, body
+                yield ledger, entry, at, size
             at += SIZE.size + size
             self.end = min(at, self._size)
 
-
-def scan(read: Callable[[int, int], bytes], frame_bytes_max: int, pause: Callable[[], None] = lambda: None) -> Iterator[tuple[int, int, int, bytes]]:
-    """
-    (ledger, entry, offset of the record, body) of every entry of a log, from its start up to the first record that is cut off or
-    larger than any frame.  Records of ledger -1 (maps, fillers) are passed over, and zeros, as Apache does.  `pause` is called between any two steps.
-    """
-    at = HEADER_BYTES
-    while True:
-        head = read(at, SIZE.size + IDS.size)
-        if len(head) < SIZE.size + IDS.size:
-            return
-        (size,) = SIZE.unpack_from(head)
-        if size <= 0:
-            at += past_zeros(read(at, ZEROS_AT_ONCE)) if size == 0 else 1
-            pause()
-            continue
-        ledger, entry = IDS.unpack_from(head, SIZE.size)
-        if ledger != MAP_LEDGER:
-            if size > frame_bytes_max:
-                return
-            body = read(at + SIZE.size, size)
+    def records(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """(ledger, entry, offset of the record, body) of every whole record.  As `heads`."""
+        for ledger, entry, at, size in self.heads():
+            body = self._bytes(at + SIZE.size, size)
             if len(body) < size:
+                self.problem = f"{self.path} at offset {at}: the record of entry {entry} of ledger {ledger} is cut off"
+                self.cut = True
                 return
             yield ledger, entry, at, body
-        at += SIZE.size + size
-        pause()
+
+
+def ledgers_in(logs: EntryLogs, log: int, pause: Callable[[], None] = lambda: None) -> frozenset[int] | None:
+    """The ledgers with records in a log, from its map, else from its records; None when it can't be read to its end."""
+    read = partial(logs.read, log)
+    mapped = read_map(read)
+    if mapped is not None:
+        return frozenset(mapped)
+    walk = LogWalk(read, logs.size(log), log_name(log), UNLIMITED, pause, HEADS_BLOCK_BYTES)
+    found = frozenset(ledger for ledger, _entry, _at, _size in walk.heads())
+    return found if walk.problem is None or walk.cut else None

@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from crc32c import crc32c
-
 from quire.bookie.apache.idx_files import Pages, idx_ledgers
 from quire.bookie.apache.index import ApacheIndex, Locations
 from quire.bookie.apache.joined_index import has_idx, has_locations
 from quire.bookie.apache.takeover import Moving
+from quire.bookie.directory.records import damaged, damages
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import open_read_only
@@ -243,14 +242,10 @@ def _run(run: Run, logs: LogFiles, report: Report) -> Iterator[str]:
     except OSError as failure:
         yield f"{logs.path(run.log)}: {failure.strerror or failure}; entries {run.first} to {run.last} of ledger {run.ledger} are in it"
         return
-    at = 0
-    for entry, size, check in zip(range(run.first, run.last + 1), run.sizes(), run.sums(), strict=True):
-        body = data[at + SIZE.size : at + SIZE.size + size]
-        report.entries += 1
-        report.entry_bytes += size
-        if len(body) != size or data[at : at + SIZE.size] != SIZE.pack(size) or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
-            yield f"{logs.path(run.log)} at offset {run.offset + at}: entry {entry} of ledger {run.ledger} is cut off or differs from its checksum"
-        at += SIZE.size + size
+    report.entries += run.count
+    report.entry_bytes += sum(run.sizes())
+    for entry, offset in damages(run, data):
+        yield str(damaged(logs.directory, run, entry, offset))
 
 
 def _apache(apache: ApacheIndex, own: RunIndex | None, logs: LogFiles, ledger: int, report: Report) -> None:

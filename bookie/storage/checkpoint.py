@@ -340,7 +340,7 @@ class Checkpoints:
     def _write(self, directory: LedgerDirectory, ledgers: list[int], gone: list[int], half: Half) -> None:
         directory.index.delete_all(gone, self._workers.pause)  # before the half, which may hold a new ledger with the same id
         try:
-            self.bytes_written += directory.flush(ledgers, half)
+            self.bytes_written += directory.flush(half.runs_of(ledgers))
         except (StorageError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None and error.filename is None:
                 error.filename = directory.path  # a write knows its handle only

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie.directory.ledger_directory import BATCH_ENTRY, BATCH_START, LedgerDirectory
+from quire.bookie.directory.ledger_directory import LedgerDirectory
+from quire.bookie.directory.records import BATCH_ENTRY, BATCH_START
 from quire.bookie.files import StorageError
 from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 from quire.bookie.server.contract import status_of

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from quire.bookie.apache.joined_index import JoinedIndex, ledgers_in, open_index
+from quire.bookie.apache.joined_index import JoinedIndex, open_index
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import RocksRows
@@ -12,6 +12,7 @@ from quire.bookie.index.rows import DictRows
 from quire.bookie.index.run import encode_run
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.entry_logs import EntryLogs
+from quire.bookie.logs.walk import ledgers_in
 from tests.bookie.fakes.apache_files import unpack
 
 

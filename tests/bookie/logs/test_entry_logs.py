@@ -13,7 +13,7 @@ from quire.bookie.files import Files
 from quire.bookie.logs import entry_logs
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import HEADER_BYTES, log_id, read_map
-from quire.bookie.logs.walk import scan
+from quire.bookie.logs.walk import LogWalk
 from quire.protocol.digest import Digest, DigestType, last_add_confirmed
 from tests.bookie.fakes.disk import Disk, reader, records
 
@@ -74,7 +74,8 @@ def test_a_rotated_log_ends_with_its_ledgers_map() -> None:
     assert read_map(reader(data)) == wanted
     size, ledger, entry, rows = struct.unpack_from(">iqqi", data, map_at)
     assert (ledger, entry, rows, size) == (-1, -2, 10_000, 20 + 160_000)
-    assert [(ledger, entry) for ledger, entry, _at, _body in scan(reader(data), FRAME_MAX)] == [(ledger, entry) for ledger, entry, _at in found]
+    walk = LogWalk(reader(data), len(data), "0.log", FRAME_MAX)
+    assert [head[:2] for head in walk.heads()] == [(ledger, entry) for ledger, entry, _at in found]
     assert bytes(disk.inodes[f"{DIRECTORY}/lastId"].data) == b"1\n"
     for doubt in (map_at + 4, map_at + 20, 8, 16):
         broken = bytearray(data)
@@ -206,7 +207,7 @@ def test_logs_of_apache_bookkeeper_are_read(kind: str) -> None:
     (name,) = [name for name in found if name.endswith("0.log")]
     assert log_id(Path(name).name) == 0
     entries: dict[int, dict[int, bytes]] = {}
-    for ledger, entry, _at, body in scan(reader(found[name]), FRAME_MAX):
+    for ledger, entry, _at, body in LogWalk(reader(found[name]), len(found[name]), name, FRAME_MAX).records():
         entries.setdefault(ledger, {})[entry] = body
     lines = (VECTORS / "lines.txt").read_bytes().decode("iso8859-1").splitlines()
     rows = [json.loads(line) for line in (VECTORS / f"{kind}_disks.jsonl").read_text().splitlines()]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.bookie.directory.ledger_directory import records_of
+from quire.bookie.directory.records import records_of
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.rocks import open_read_only
 from quire.bookie.index.rows import DictRows
