@@ -1,16 +1,16 @@
 """
-Notes in ledger directories: which of them failed, whether ledgers are in limbo, whether a bookie runs on them.
+The small files of a ledger directory in which a bookie notes what a later start must know.
 
-All are in `current/` of the ledger directories:
+`quire.lost`: ledger directories that failed while others went on, written in the others before the journal forgets what was meant for them: the
+paths of the failed directories, a line each, and a last line with the CRC32C of those before it in hex.  At the next start the ledgers of such a
+directory are put in limbo, whether the directory is back as it was or an empty one took its place (`lifecycle.restoring`).
 
-* `quire.lost`, in every directory that works, before the journal forgets what was meant for one that failed: the paths of the failed ones, a line
-  each, and a last line with the CRC32C of those before it in hex.  At the next start the ledgers of such a directory are put in limbo, whether the
-  directory is back as it was or an empty one took its place.
-* `quire.limbo`, in every directory while any ledger is in limbo: the word "copying" until every ledger was copied once, then "waiting".
-* `DIRTY`, in every directory while a bookie runs on it, as Apache's (an empty file there): the id of the machine's boot, and whether the journal
-  is synced.  If it is not, the note survives a killed process, but not the machine: then all ledgers are in limbo after the start.
+`quire.restoring`: in a lost directory until it has its cookie, so that an interrupted restore begins again.
+`quire.limbo`: in every ledger directory while any ledger is in limbo, with the word COPYING until each was copied once.
+`DIRTY`: in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the machine's boot, and whether the journal is
+synced.  One that is not outlives a killed process, but not the machine: then all ledgers are in limbo after the start.
 
-Knows: those files.  Does not know: why a directory fails, which ledgers are in limbo.
+Knows: these files.  Does not know: why a directory fails, how a storage keeps limbo.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,56 +18,68 @@ from collections.abc import Collection, Iterable, Sequence
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.layout import DIRTY, LIMBO, LOST, current
+from quire.bookie.layout import DIRTY, LIMBO, LOST, RESTORING, current
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
-SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in DIRTY
-COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was looked at yet; some wait for their writer or for a peer
+SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in DIRTY, which is an empty file of Apache's
+COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was compared yet; some wait for their writer or for a peer
 
 
-def note(files: Files, living: Iterable[str], lost: Sequence[str]) -> None:
-    """`living`, `lost`: paths as they are configured.  Durable on return; `OSError`."""
-    text = "".join(f"{path}\n" for path in lost).encode("utf-8", "surrogateescape")
+def note_failed(files: Files, living: Iterable[str], failed: Sequence[str]) -> None:
+    """`living`, `failed`: paths as they are configured.  Durable on return; `OSError`."""
+    text = "".join(f"{path}\n" for path in failed).encode("utf-8", "surrogateescape")
     text += b"%08x\n" % crc32c(text)
     for directory in living:
-        files.replace(_path(directory), text)
+        files.replace(current(directory, LOST), text)
 
 
-def noted(files: Files, directories: Sequence[str]) -> list[str]:
-    """Those of the configured ledger directories that were given up.  `StorageError` that names a damaged file, `OSError`."""
-    found = set().union(*(named(files, directory) for directory in directories))
+def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
+    """Those of the configured ledger directories that have failed.  `StorageError` that names a damaged file, `OSError`."""
+    found = set().union(*(named_failed(files, directory) for directory in directories))
     return [directory for directory in directories if directory in found]
 
 
-def named(files: Files, directory: str) -> set[str]:
+def named_failed(files: Files, directory: str) -> set[str]:
     """Those that the note in one directory names."""
-    text = files.read_file(_path(directory))
+    path = current(directory, LOST)
+    text = files.read_file(path)
     if text is None:
         return set()
     lines, check = text[:-9], text[-9:]
     if check != b"%08x\n" % crc32c(lines):
-        raise StorageError(f"{_path(directory)} at offset {len(lines)}: damaged (its checksum is wrong)")
+        raise StorageError(f"{path} at offset {len(lines)}: damaged (its checksum is wrong)")
     return set(lines.decode("utf-8", "surrogateescape").splitlines())
 
 
-def forget(files: Files, directories: Iterable[str]) -> None:
+def forget_failed(files: Files, directories: Iterable[str]) -> None:
     """Their ledgers are in limbo now, durably."""
     for directory in directories:
-        files.unlink(_path(directory))
+        files.unlink(current(directory, LOST))
 
 
-def _path(directory: str) -> str:
-    return current(directory, LOST)
+def note_restoring(files: Files, directory: str) -> None:
+    """The directory was lost, and is being restored."""
+    files.make_directories(current(directory))
+    files.replace(current(directory, RESTORING), b"")
 
+
+def is_restoring(files: Files, directory: str) -> bool:
+    return files.exists(current(directory, RESTORING))
+
+
+def forget_restoring(files: Files, directories: Iterable[str]) -> None:
+    """The directories have their cookies."""
+    for directory in directories:
+        files.unlink(current(directory, RESTORING))
 
 
 def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
     """
     Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since.  What it was
-    told to do counts, not what this one is; a note that does not tell, as Apache's, is taken to be of a run like this one.
-    `behind`: ledger directories whose notes are of an earlier run, for they were given up in it or before it.
+    configured to do counts, not what this one is; a note that does not say, as Apache's, is taken to be of a run like this one.
+    `behind`: ledger directories whose notes are of an earlier run, for they failed in it or before it.
     """
     for directory in options.ledger_directories:
         if directory in behind:

@@ -5,10 +5,7 @@ Order (reliability.md 1, row 8): the lost directories are noted as being restore
 gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their cookies, and only then a port opens.  What is in
 limbo is copied from other bookies afterwards (`copies`, and `replication/refilling.py` beside it).
 
-File `quire.restoring` in `current/` of a lost directory from the beginning until it has its cookie, so that a restore that was interrupted
-begins again.
-
-Knows: that order and that file.  Does not know: how copies are made, how a storage keeps limbo.
+Knows: that order.  Does not know: how copies are made, how a storage keeps limbo.
 
 Safety: the ledgers are asked for after the bookie lost its disks and before it serves, so every entry that it ever acknowledged belongs to a ledger
 that was seen here.
@@ -24,7 +21,7 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import Place, segment_name
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.writer import FIRST_SEGMENT_BYTES, empty_segment
-from quire.bookie.layout import RESTORING, current, pairs, share_of
+from quire.bookie.layout import current, pairs, share_of
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore, at_once
@@ -110,10 +107,9 @@ def master_key(metadata: LedgerMetadata) -> bytes:
 def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> None:
     """Notes the directories as being restored; a lost journal begins where the marks of the ledger directories say.  `OSError`, `StorageError`."""
     for directory in directories:
-        files.make_directories(current(directory))
-        files.replace(current(directory, RESTORING), b"")
+        notes.note_restoring(files, directory)
     living = [directory for directory in options.ledger_directories if directory not in directories]
-    behind = notes.noted(files, living)  # theirs are older, and a start does not ask them
+    behind = notes.noted_failed(files, living)  # theirs are older, and a start does not ask them
     marks = [read_mark(files, current(directory)) for directory in living if directory not in behind]
     for number, directory in enumerate(options.journal_directories):
         if directory in directories:
@@ -126,9 +122,3 @@ def _empty_journal(files: Files, directory: str, place: Place) -> None:
     """One segment without a group, named for the place that the marks name."""
     empty_segment(files, os.path.join(directory, segment_name(place.position)), place.position, FIRST_SEGMENT_BYTES)
     files.sync_directory(directory)
-
-
-def end(files: Files, directories: Sequence[str]) -> None:
-    """The directories have their cookies."""
-    for directory in directories:
-        files.unlink(current(directory, RESTORING))

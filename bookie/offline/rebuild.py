@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 from quire.bookie.apache.joined_index import has_idx, has_locations, kind_of
 from quire.bookie.directory import notes
-from quire.bookie.directory.notes import COPYING, note_limbo
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.rocks import RocksRows
@@ -59,7 +58,7 @@ def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: boo
     Raises `StorageError` when the table lost rows, and for damage in the journals when it is made anew; `OSError`.
     """
     directories = stopped.options.ledger_directories
-    notes.note(stopped.files, directories, directories)  # before the first is changed; the next start puts their ledgers in limbo
+    notes.note_failed(stopped.files, directories, directories)  # before the first is changed; the next start puts their ledgers in limbo
     found = []
     for number, pair in enumerate(stopped.pairs):
         new = new_table or not stopped.files.exists(os.path.join(pair.rows, LEDGERS, ROCKSDB_FILE))
@@ -100,7 +99,7 @@ def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: s
             if row is not None:
                 limbo[ledger] = row._replace(limbo=True)
         if limbo:
-            note_limbo(files, stopped.options, COPYING)  # the next start copies what they lack
+            notes.note_limbo(files, stopped.options, notes.COPYING)  # the next start copies what they lack
         _store(table, limbo)
         table.sync()
         reached = index.sequence, table.sequence

@@ -51,9 +51,9 @@ class Stopped:
 
     def marks(self) -> Sequence[Place | None]:
         """For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a damaged note of given-up directories."""
-        behind = notes.noted(self.files, self.options.ledger_directories)
-        current_ones = [pair.logs for pair in self.pairs if pair.ledger_directory not in behind]
-        return lowest([(path, read_mark(self.files, path)) for path in current_ones], len(self.journals)) or [None] * len(self.journals)
+        behind = notes.noted_failed(self.files, self.options.ledger_directories)
+        pairs = [pair for path, pair in zip(self.options.ledger_directories, self.pairs, strict=True) if path not in behind]
+        return lowest([(pair.logs, read_mark(self.files, pair.logs)) for pair in pairs], len(self.journals)) or [None] * len(self.journals)
 
     def journaled(self) -> set[int]:
         """The ledgers that a replay of our journals will come to.  Raises `StorageError` on damage."""
