@@ -36,6 +36,7 @@ class Log:
 
 @SIZES
 def test_intact_records_are_given_out(sizes: list[int]) -> None:
+    """One body, a batch from any entry on, and the whole run as it is in the log."""
     log = Log(sizes)
     for number, body in enumerate(log.bodies):
         assert read_body(log.read, "/d", log.run, 10 + number) == body
@@ -65,6 +66,7 @@ def test_a_flipped_bit_is_found_by_all(sizes: list[int], within: int) -> None:
 
 @SIZES
 def test_every_damage_of_a_run_is_reported(sizes: list[int]) -> None:
+    """With the offset of each record, also of those after a damaged one."""
     log = Log(sizes)
     wanted = [number for number in range(len(sizes)) if number % 2 == 0]
     for number in wanted:
@@ -74,6 +76,7 @@ def test_every_damage_of_a_run_is_reported(sizes: list[int]) -> None:
 
 @SIZES
 def test_a_log_that_is_too_short(sizes: list[int]) -> None:
+    """The entry that is cut off counts as damaged."""
     log = Log(sizes)
     del log.data[-1:]
     last = len(sizes) - 1
