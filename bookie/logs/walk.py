@@ -9,19 +9,29 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from quire.bookie.logs.entry_logs import EntryLogs
-from quire.bookie.logs.format import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, ZEROS_AT_ONCE, log_name, past_zeros, read_map
+from quire.bookie.logs.format import (
+    HEADER_BYTES,
+    IDS,
+    MAP_LEDGER,
+    SIZE,
+    ZEROS_AT_ONCE,
+    log_name,
+    past_zeros,
+    read_map,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
 BLOCK_BYTES = 1 << 20
+RECORD_BYTES_MAX = 64 << 20  # a larger size field can't be one
 HEADS_BLOCK_BYTES = ZEROS_AT_ONCE  # read at once where only ids are wanted
 UNLIMITED = 1 << 62
 
 
 class LogWalk:
     """
-    The records of one log.  `end` is behind what was read.  After `heads` or `records` is exhausted, `problem` says why it ended too early, if it did,
-    and `cut` whether only the last record is incomplete, as after a power loss: nothing follows it.
+    The records of one log.  `end` is behind what was read.  After `heads` or `records` is exhausted, `problem` says
+    why it ended too early, if it did, and `cut` whether only the last record is incomplete, as after a power loss.
     """
 
     def __init__(
@@ -59,8 +69,8 @@ class LogWalk:
 
     def heads(self) -> Iterator[tuple[int, int, int, int]]:
         """
-        (ledger, entry, offset of the record, size of the body), without reading bodies; the last record may be cut off.  Zeros are passed over, as
-        Apache does.  Raises `OSError`.
+        (ledger, entry, offset of the record, size of the body), without reading bodies; the last record may be cut
+        off.  Zeros are passed over, as Apache does.  Raises `OSError`.
         """
         at = HEADER_BYTES
         while at + SIZE.size <= self._size:
@@ -72,8 +82,10 @@ class LogWalk:
                 continue
             head = self._bytes(at + SIZE.size, IDS.size)
             ledger, entry = IDS.unpack(head) if len(head) == IDS.size else (-2, -2)
-            if size < IDS.size or ledger < MAP_LEDGER or (ledger != MAP_LEDGER and (entry < 0 or size > self._body_bytes_max)):
-                self.problem = f"{self.path} at offset {at}: no record of an entry begins here, and {self._size - at} bytes follow"
+            no_entry = ledger != MAP_LEDGER and (entry < 0 or size > self._body_bytes_max)
+            if size < IDS.size or ledger < MAP_LEDGER or no_entry:
+                follow = f"{self._size - at} bytes follow"
+                self.problem = f"{self.path} at offset {at}: no record of an entry begins here, and {follow}"
                 self.cut = len(head) < IDS.size
                 return
             if ledger != MAP_LEDGER:

@@ -45,7 +45,7 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.layout import LOCATIONS, ROCKSDB_FILE
 from quire.bookie.logs.format import HEADER, log_id, read_map
-from quire.bookie.logs.walk import LogWalk
+from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
 from quire.protocol.digest import LAC_HEADER, entry_id, explicit_lac
 
 # SPDX-License-Identifier: Apache-2.0
@@ -62,7 +62,6 @@ KINDS = {
     UNJOURNALED: "unjournaled",
 }
 APACHE_KINDS = {APACHE_KEY: "key", APACHE_FENCE: "fence", APACHE_LAC: "explicit-lac"}
-BODY_BYTES_MAX = 64 << 20
 
 Row = dict[str, Any]
 
@@ -139,7 +138,7 @@ def entry_log(files: Files, path: str) -> Iterator[Row]:
         yield {"offset": 0, "kind": "header", "version": version, "map_offset": at, "ledgers": count}
         for ledger, size in sorted((read_map(read) or {}).items()):
             yield {"offset": at, "kind": "map", "ledger": ledger, "bytes": size}
-        walk = LogWalk(read, files.size(handle), path, BODY_BYTES_MAX)
+        walk = LogWalk(read, files.size(handle), path, RECORD_BYTES_MAX)
         for ledger, entry, offset, body in walk.records():
             yield {"offset": offset, "kind": "entry", "ledger": ledger, "entry": entry, "bytes": len(body), "crc32c": f"{crc32c(body):08x}"}
         yield {"offset": walk.end, "kind": walk.problem or "end"}

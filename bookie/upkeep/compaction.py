@@ -24,13 +24,12 @@ from quire.bookie.index.run import NO_USE, Move, Run
 from quire.bookie.index.run_index import MOVES_AT_ONCE
 from quire.bookie.logs.entry_logs import WRITE_BYTES
 from quire.bookie.logs.format import HEADER_BYTES, log_name, read_map
-from quire.bookie.logs.walk import LogWalk
+from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
 
 # SPDX-License-Identifier: Apache-2.0
 
 MOVES_MAX = 65_536  # runs in one new log: they are remembered until it is whole
 MAPPED_LEDGERS_MAX = 10_000  # logs with more ledgers than this are gone through by one walk over the whole index
-RECORD_BYTES_MAX = 64 << 20  # a larger size field can't be one
 
 Pause = Callable[[], None]
 
