@@ -31,7 +31,9 @@ from quire.protocol.errors import DigestMatch, IncorrectParameter
 
 HEADER = struct.Struct(">qqqq")  # ledger, entry, LAC, length
 LAC_HEADER = struct.Struct(">qq")  # ledger, LAC
-ENTRY_ID = struct.Struct(">q")
+FIELD = struct.Struct(">q")  # one of these
+ENTRY_ID_OFFSET, LAC_OFFSET, LAC_END = 8, 16, 24  # in an entry body; one that is shorter than LAC_END carries no LAC
+EXPLICIT_LAC_OFFSET = 8
 ENTRY_ID_MAX = (1 << 63) - 1
 assert HEADER.size == 32
 assert LAC_HEADER.size == 16
@@ -175,9 +177,19 @@ class Digest:
         return int(lac)
 
 
+def entry_id(body: bytes) -> int:
+    """The entry id of an entry body."""
+    return int(FIELD.unpack_from(body, ENTRY_ID_OFFSET)[0])
+
+
 def last_add_confirmed(body: bytes) -> int:
-    """The LAC field of an entry body of at least 24 bytes."""
-    return int(ENTRY_ID.unpack_from(body, 16)[0])
+    """The LAC field of an entry body of at least `LAC_END` bytes."""
+    return int(FIELD.unpack_from(body, LAC_OFFSET)[0])
+
+
+def explicit_lac(body: bytes) -> int:
+    """The LAC in an explicit LAC body of at least `LAC_HEADER.size` bytes."""
+    return int(FIELD.unpack_from(body, EXPLICIT_LAC_OFFSET)[0])
 
 
 def check_ledger_id(ledger: int) -> None:

@@ -12,13 +12,13 @@ Safety: a bookie whose directories are not those that it wrote before, all of th
 would say "no such entry" of entries that it acknowledged.  New cookies go to empty directories only.
 """
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, is_dead
+from quire.bookie.layout import COOKIE, ROLE, current, pairs
 from quire.conf.addresses import interface_address, own_address, own_name
 from quire.conf.bookie import BookieOptions
 from quire.metadata.formats.java_text import quote, unquote
@@ -27,9 +27,6 @@ from quire.protocol.errors import MetadataSerialization
 
 # SPDX-License-Identifier: Apache-2.0
 
-VERSION_FILE = "VERSION"
-PLACE_FILE = "quire.place"
-CURRENT = "current"
 LAYOUT_VERSION = 5
 LAYOUT_VERSION_MIN = 3
 ID_GRAMMAR = re.compile(r"[a-zA-Z0-9:-_.\-]+")  # spec metadata-layout.md 5.3; ":-_" is a range there, as it is here
@@ -180,7 +177,7 @@ def directories(options: BookieOptions) -> list[str]:
 
 
 def version_path(directory: str) -> str:
-    return os.path.join(directory, CURRENT, VERSION_FILE)
+    return current(directory, COOKIE)
 
 
 def dead_directories(files: Files, options: BookieOptions) -> dict[str, str]:
@@ -189,11 +186,11 @@ def dead_directories(files: Files, options: BookieOptions) -> dict[str, str]:
     or a journal lies there.
     """
     found: dict[str, str] = {}
-    for ledgers, index in zip(options.ledger_directories, options.index_directories or options.ledger_directories, strict=False):
+    for ledgers, index in pairs(options):
         try:
             for directory in (ledgers, index):
                 files.read_file(version_path(directory))
-                files.names(os.path.join(directory, CURRENT))
+                files.names(current(directory))
         except OSError as failure:
             if is_dead(failure):
                 found[ledgers] = str(failure)
@@ -202,8 +199,7 @@ def dead_directories(files: Files, options: BookieOptions) -> dict[str, str]:
 
 def indexes_of(options: BookieOptions, dead: Collection[str]) -> set[str]:
     """These ledger directories and their index directories."""
-    pairs = zip(options.ledger_directories, options.index_directories or options.ledger_directories, strict=False)
-    return {path for pair in pairs if pair[0] in dead for path in pair}
+    return {path for pair in pairs(options) if pair.ledger_directory in dead for path in pair}
 
 
 def read_cookies(files: Files, options: BookieOptions, without: Collection[str] = ()) -> dict[str, Cookie | None]:
@@ -226,15 +222,15 @@ def read_cookies(files: Files, options: BookieOptions, without: Collection[str] 
 
 def is_empty(files: Files, directory: str) -> bool:
     """Whether nothing but a cookie lies in the directory's `current`; `IdentityError` when it can't be read."""
-    path = os.path.join(directory, CURRENT)
+    path = current(directory)
     try:
-        return not set(files.names(path)) - {name + end for name in (VERSION_FILE, PLACE_FILE) for end in ("", ".tmp")}
+        return not set(files.names(path)) - {name + end for name in (COOKIE, ROLE) for end in ("", ".tmp")}
     except OSError as failure:
         raise IdentityError(f"{path}: {failure.strerror or failure}") from failure
 
 
 def place_path(directory: str) -> str:
-    return os.path.join(directory, CURRENT, PLACE_FILE)
+    return current(directory, ROLE)
 
 
 def place_of(options: BookieOptions, directory: str) -> str:
@@ -294,7 +290,7 @@ def stamp(files: Files, options: BookieOptions, cookie: Cookie, without: Collect
     wanted = [directory for directory in directories(options) if directory not in without]
     for directory in wanted:
         try:
-            files.make_directories(os.path.join(directory, CURRENT))
+            files.make_directories(current(directory))
         except OSError as failure:
             raise IdentityError(f"{directory} can't be made: {failure.strerror or failure}") from failure
     note_places(files, options, wanted)
@@ -328,7 +324,7 @@ async def lost_directories(store: MetadataStore, options: BookieOptions, bookie:
     for directory in lost:
         if not is_empty(files, directory) and not notes.is_restoring(files, directory):
             raise IdentityError(f"{directory} has files but no cookie: empty it (its entries are copied from other bookies), or bring the right disk back")
-    for pair in zip(options.ledger_directories, options.index_directories, strict=bool(options.index_directories)):
+    for pair in pairs(options) if options.index_directories else ():
         if sum(directory in lost for directory in pair) == 1:
             other = next(directory for directory in pair if directory not in lost)
             raise IdentityError(f"{other} belongs to a directory that is lost and is of no use without it: empty it too, cookie included, and start again")

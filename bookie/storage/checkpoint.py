@@ -23,8 +23,9 @@ from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, Files, NotBegun, StorageError
 from quire.bookie.journal.format import Place
-from quire.bookie.journal.mark import MARK, encode_mark
+from quire.bookie.journal.mark import encode_mark
 from quire.bookie.journal.writer import Journal
+from quire.bookie.layout import MARK
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.storage.workers import Workers
@@ -296,7 +297,7 @@ class Checkpoints:
     def _write(self, directory: LedgerDirectory, ledgers: list[int], gone: list[int], half: Half) -> None:
         directory.index.delete_all(gone, self._workers.pause)  # before the half, which may hold a new ledger with the same id
         try:
-            self.bytes_written += directory.flush(ledgers, half)
+            self.bytes_written += directory.flush(half.runs_of(ledgers))
         except (StorageError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None and error.filename is None:
                 error.filename = directory.path  # a write knows its handle only

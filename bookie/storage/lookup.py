@@ -15,13 +15,14 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.directory.directories import Directories
-from quire.bookie.directory.ledger_directory import BATCH_ENTRY, BATCH_START
+from quire.bookie.directory.records import BATCH_ENTRY, BATCH_START
 from quire.bookie.files import StorageError, status_of
+from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.read_ahead import CatchUp
 from quire.bookie.storage.workers import Workers
-from quire.bookie.storage.write_cache import RUN_BYTES_MAX, RUN_ENTRIES_MAX, ReadAhead, WriteCache
+from quire.bookie.storage.write_cache import ReadAhead, WriteCache
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY
 

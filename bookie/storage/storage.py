@@ -27,10 +27,10 @@ from twisted.logger import Logger
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
 from quire.bookie.directory.directories import Directories
-from quire.bookie.directory.ledger_directory import LAC_END, current
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import OpenRows, RocksRows
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import OpenRows
 from quire.bookie.journal.format import (
     BLOCK,
     BODIES,
@@ -49,6 +49,7 @@ from quire.bookie.journal.format import (
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import Group, Journal, JournalOptions
+from quire.bookie.layout import current
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
@@ -64,6 +65,7 @@ from quire.bookie.storage.workers import PoolWorkers, Workers
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
+from quire.protocol.digest import LAC_END, LAC_HEADER
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
@@ -416,7 +418,7 @@ class Storage:
             return Status.EIO
         if self.directories.has_failed(ledger):
             return Status.EREADONLY
-        if len(body) < 16:
+        if len(body) < LAC_HEADER.size:
             return Status.EBADREQ
         if self._is_gone(ledger):
             return Status.ENOLEDGER

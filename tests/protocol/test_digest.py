@@ -46,7 +46,9 @@ def test_every_captured_entry_is_made_and_opened() -> None:
         assert made.entry(ledger, entry, row["last_add_confirmed"], row["length"], payload) == body
         assert made.open(ledger, entry, body) == payload
         assert made.open(ledger, -1, body) == payload
+        assert d.entry_id(body) == entry
         assert d.last_add_confirmed(body) == row["last_add_confirmed"]
+        assert d.explicit_lac(made.lac_body(ledger, row["last_add_confirmed"])) == row["last_add_confirmed"]
         assert made.lac_body(ledger, row["last_add_confirmed"]).hex() == row["lac_packet"]
         assert made.open_lac(ledger, bytes.fromhex(row["lac_packet"])) == row["last_add_confirmed"]
 

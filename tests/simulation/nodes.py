@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 
 from quire.bookie.directory import notes
-from quire.bookie.directory.ledger_directory import current
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
+from quire.bookie.layout import current
 from quire.bookie.lifecycle import identity, restoring
 from quire.bookie.lifecycle.registration import Registration
-from quire.bookie.logs.entry_logs import log_name
+from quire.bookie.logs.format import log_name
 from quire.bookie.server.contract import Own
 from quire.bookie.server.copies import Copies
 from quire.bookie.server.listener import Listener

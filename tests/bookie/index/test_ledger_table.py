@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import PAGE_ROWS, SHARED_MAX, LedgerRow, LedgerTable, decode, encode
-from quire.bookie.index.rows import DictRows, RocksRows
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import DictRows
 from quire.bookie.storage import ledgers as ledgers_module
 from quire.bookie.storage.ledgers import EVICTED_AT_ONCE, KEYS_SHARED_MAX, PAGE_LEDGERS, STATES_MAX, Ledgers, LedgerState, RowMemory, rows_of
 from quire.protocol.digest import Digest, DigestType
