@@ -1,6 +1,6 @@
 """
 Where an Apache bookie's entries lie, by its own indexes: RocksDB `locations` of its DbLedgerStorage, or one `.idx` file for each ledger of its
-SortedLedgerStorage and InterleavedLedgerStorage (spec bookie-storage.md 3.5, 3.6).
+SortedLedgerStorage and InterleavedLedgerStorage (storage-order.md 9.4).
 
     location      i64: log id << 32 | offset of the entry's body in the log (its size field lies 4 bytes before)
     `locations`   key i64 ledger, i64 entry; value i64 location

@@ -1,5 +1,5 @@
 """
-Where each entry lies: one row per run of a ledger's consecutive entries, ours alone (architecture.md 3).
+Where each entry lies: one row per run of a ledger's consecutive entries, ours alone (storage-order.md 2.1).
 
     key     0   8   ledger
             8   8   first entry

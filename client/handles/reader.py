@@ -240,7 +240,7 @@ class Reader:
         if metadata.is_closed:
             self._lac = metadata.last_entry
             self._length = metadata.length
-        else:  # a writer's new fragment begins behind what was confirmed (spec client-protocol.md 4.1 R4)
+        else:  # a writer's new fragment begins behind what was confirmed (protocol-rules.md 4.1 R4)
             self._lac = max(self._lac, metadata.last_fragment.first - 1)
 
     def _seen(self, seen: Versioned[LedgerMetadata] | None) -> None:

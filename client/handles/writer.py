@@ -448,7 +448,7 @@ class Writer:
             else:
                 done.errback(error_of(code, f"ledger {self.id}: {reason}"))
 
-    # Deferred sync and explicit LAC (spec client-protocol.md 2.9, 2.10).
+    # Deferred sync and explicit LAC (protocol-rules.md 2.9, 2.10).
 
     async def _force(self) -> None:
         self._flush()

@@ -1,5 +1,5 @@
 """
-Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (spec metadata-layout.md).
+Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (metadata-rules.md).
 
 Knows: which znode holds what, in which order it is made, and how to tell our own retried write from somebody else's.
 Does not know: kazoo (`session`), the names of ledgers' znodes (`layout`), bytes (`formats`).
@@ -180,7 +180,7 @@ class ZooKeeperStore(MetadataStore):
 
     async def _layout(self) -> tuple[LedgerPaths, LedgerIds]:
         """
-        What LAYOUT says, which the first who opens a cluster without one decides (spec 1.2); read once.
+        What LAYOUT says, which the first who opens a cluster without one decides (metadata-rules.md 1.2); read once.
         `NoCluster`; `MetaStore` when it isn't the one that the URI insists on.
         """
         if self._known is None:

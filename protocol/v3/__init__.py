@@ -1,5 +1,5 @@
 """
-V3, the protobuf protocol: the control path, and everything for clients that speak nothing else (spec wire-protocol.md 3).
+V3, the protobuf protocol: the control path, and everything for clients that speak nothing else (wire.md 3).
 
 What others need of it, in one place: requests (`requests`), answers (`replies`), adds and their answers in runs (`adds`), operation
 numbers (`operations`), all on the message definitions in `schema`.

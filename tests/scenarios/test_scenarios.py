@@ -23,8 +23,8 @@ def test_story(path):
     assert now == text
 
 
-def test_every_scenario_of_the_specification_has_a_story():
-    """S1 to S33 of client-protocol.md 4.6 are named in a first comment."""
+def test_every_scenario_has_a_story():
+    """S1 to S33 of scenarios.md are named in a first comment."""
     named = {int(number) for path in STORIES for number in re.findall(r"\bS(\d+)\b", path.read_text().splitlines()[0])}
     assert named >= set(range(1, 34))
 

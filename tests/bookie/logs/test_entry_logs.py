@@ -25,7 +25,7 @@ def records(ledger: int, first: int, count: int, size: int = 20) -> bytes:
 
 
 def parse(data: bytes) -> tuple[int, int, list[tuple[int, int, int]]]:
-    """The format as the specification words it: (map offset, map count, [(ledger, entry, location)]), maps left out."""
+    """The format as Apache BookKeeper has it: (map offset, map count, [(ledger, entry, location)]), maps left out."""
     assert data[:4] == b"BKLO"
     version, map_at, map_count = struct.unpack(">iqi", data[4:20])
     assert version == 1

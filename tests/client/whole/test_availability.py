@@ -1,9 +1,9 @@
 """
-The availability table of client-protocol.md section 10, for every E <= 5: what an ensemble bears without spares.
+The availability table (availability.md 2), for every E <= 5: what an ensemble bears without spares.
 
-A small model says for each set of dead bookies what can be done; the table is computed from it and compared with the specification's
-worked values and bounds; and the whole client is held against the model on a fake cluster, with every set of dead bookies (those that
-only turn the ring are left out).
+A small model says for each set of dead bookies what can be done; the table is computed from it and compared with the
+worked values and bounds there; and the whole client is held against the model on a fake cluster, with every set of dead
+bookies (those that only turn the ring are left out).
 """
 
 from itertools import combinations
@@ -72,7 +72,7 @@ def bounds(shape, can):
 
 
 @pytest.mark.parametrize("shape", WORKED, ids=name)
-def test_the_worked_values_of_the_specification(shape):
+def test_the_worked_values(shape):
     append, full, few, fence, recover = WORKED[shape]
     assert bounds(shape, can_append) == append
     assert bounds(shape, can_read) == full
