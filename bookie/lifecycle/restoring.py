@@ -25,8 +25,8 @@ from quire.bookie.directory.ledger_directory import current
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import Place, segment_name
+from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.writer import FIRST_SEGMENT_BYTES, empty_segment
-from quire.bookie.storage.checkpoint import read_mark
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore, at_once

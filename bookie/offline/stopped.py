@@ -14,8 +14,8 @@ from typing import NamedTuple
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import BODIES, END, FRAMES, Place, blocks
+from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
-from quire.bookie.storage.checkpoint import lowest, read_mark
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0

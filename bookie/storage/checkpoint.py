@@ -5,15 +5,7 @@ Order (storage-order.md 3).  In one reactor turn: take the last synced place of 
 write cache, take the changed ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger
 table written and synced, the mark written, segments freed.
 
-Mark: file `quire.mark` in each ledger directory's `current/`, big-endian, replaced whole (temporary file, sync, rename, directory sync):
-
-    0       4   "QMRK"
-    4       4   version 1
-    8       4   number of journals
-    12      16  for each journal: sequence and position of the first group that must be replayed
-    …       4   CRC32C of all before it
-
-Knows: that order.  Does not know: how directories store, who asks for a checkpoint.
+Knows: that order.  Does not know: how directories store, who asks for a checkpoint, the bytes of a mark (`journal/mark.py`).
 Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the
 half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped, and soon where something
 was only not begun (`NotBegun`); a failed sync is final for its directory, which is given up: that is written down in the others before the
@@ -21,19 +13,18 @@ journal frees what was meant for it.
 """
 
 import os
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from crc32c import crc32c
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from quire.bookie.directory import notes
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, DESCRIPTORS, FULL, Files, NotBegun, StorageError
-from quire.bookie.journal.format import START, Place
+from quire.bookie.journal.format import Place
+from quire.bookie.journal.mark import MARK, encode_mark
 from quire.bookie.journal.writer import Journal
 from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.storage.workers import Workers
@@ -43,54 +34,7 @@ from quire.metadata.store import pause
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
-MARK = "quire.mark"
-MARK_MAGIC = b"QMRK"
-MARK_HEAD = struct.Struct(">4sII")
 SPARE_BYTES = 16 << 20  # of a disk that a flush leaves free, for what the index writes when it likes
-PLACE = struct.Struct(">QQ")
-SUM = struct.Struct(">I")
-
-
-def encode_mark(places: Sequence[Place]) -> bytes:
-    data = MARK_HEAD.pack(MARK_MAGIC, 1, len(places)) + b"".join(PLACE.pack(*place) for place in places)
-    return data + SUM.pack(crc32c(data))
-
-
-def decode_mark(path: str, data: bytes) -> list[Place]:
-    """Raises `StorageError` that names the file."""
-    if len(data) < MARK_HEAD.size + SUM.size:
-        raise StorageError(f"{path}: {len(data)} bytes are too few for a mark")
-    magic, version, count = MARK_HEAD.unpack_from(data)
-    if magic != MARK_MAGIC or version != 1:
-        raise StorageError(f"{path}: not a mark of version 1")
-    if len(data) != MARK_HEAD.size + count * PLACE.size + SUM.size or SUM.unpack_from(data, len(data) - SUM.size)[0] != crc32c(data[: -SUM.size]):
-        raise StorageError(f"{path}: the mark is damaged (its checksum or its length is wrong)")
-    return [Place(*PLACE.unpack_from(data, MARK_HEAD.size + index * PLACE.size)) for index in range(count)]
-
-
-def read_mark(files: Files, directory: str) -> list[Place] | None:
-    """The mark of a ledger directory (`<dir>/current`); None when it has none."""
-    path = os.path.join(directory, MARK)
-    data = files.read_file(path)
-    return None if data is None else decode_mark(path, data)
-
-
-def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> list[Place] | None:
-    """
-    For each journal where a replay begins: the lowest of all directories' marks; None: with all that is there.  `marks`: of each ledger directory
-    (`<dir>/current`) that missed nothing, its mark if it has one.  `StorageError` when one is of more journals.
-    """
-    for directory, mark in marks:
-        if mark is not None and len(mark) > journals:
-            raise StorageError(f"{directory}: the mark names {len(mark)} journals, but {journals} are configured; give all of them")
-    known = [mark for _directory, mark in marks if mark is not None]
-    if len(known) < len(marks) or not known:
-        return None
-    places = []
-    for number in range(journals):
-        have = [mark[number] for mark in known if number < len(mark)]
-        places.append(min(have) if len(have) == len(known) else START)
-    return places
 
 
 class Work:

@@ -47,11 +47,12 @@ from quire.bookie.journal.format import (
     join_bodies,
     sequence_at,
 )
+from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import Group, Journal
 from quire.bookie.lifecycle import restoring
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
-from quire.bookie.storage.checkpoint import SPARE_BYTES, Checkpoints, lowest, read_mark
+from quire.bookie.storage.checkpoint import SPARE_BYTES, Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.storage.counters import Counters
 from quire.bookie.storage.deleted import DeletedLedgers

@@ -12,6 +12,7 @@ from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import START
+from quire.bookie.journal.mark import encode_mark
 from quire.bookie.lifecycle import restoring
 from quire.bookie.lifecycle.bookie import Bookie, BookieFailed
 from quire.bookie.lifecycle.restoring import Lost, suspects
@@ -19,7 +20,6 @@ from quire.bookie.lifecycle.store_guard import StoreGuard, bytes_of, note_of
 from quire.bookie.offline.rebuild import rebuild
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.server.contract import Own
-from quire.bookie.storage.checkpoint import encode_mark
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import MetadataStore
