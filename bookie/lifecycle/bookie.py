@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
@@ -33,11 +34,12 @@ from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.lifecycle.store_guard import GuardedStorage, StoreGuard
 from quire.bookie.server.contract import LedgerStorage
 from quire.bookie.server.copies import Copies, CopyStorage
-from quire.bookie.server.listener import Listener
+from quire.bookie.server.listener import Listener, ListeningReactor
 from quire.bookie.server.service import Service
 from quire.bookie.upkeep.garbage import Garbage, Reclaiming
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
+from quire.metadata.clock import Reactor
+from quire.metadata.store import MetadataStore, ServiceInfo
 
 if TYPE_CHECKING:
     from quire.bookie.lifecycle.descriptors import Descriptors
@@ -106,10 +108,10 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
     def close(self) -> Deferred[None]: ...
 
 
-OpenStorage = Callable[[BookieOptions, Any, Files], OpenableStorage]
+OpenStorage = Callable[[BookieOptions, Reactor, Files], OpenableStorage]
 
 
-def open_storage(options: BookieOptions, reactor: Any, files: Files, descriptors: "Descriptors | None" = None) -> OpenableStorage:
+def open_storage(options: BookieOptions, reactor: Reactor, files: Files, descriptors: "Descriptors | None" = None) -> OpenableStorage:
     """The real storage."""
     from quire.bookie.index.rows import RocksRows
     from quire.bookie.storage.storage import Storage
@@ -142,7 +144,7 @@ class Bookie:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ListeningReactor,
         options: BookieOptions,
         store: MetadataStore,
         files: Files | None = None,
@@ -161,7 +163,7 @@ class Bookie:
         self.stopping = False
         self.limbo_grew: Callable[[], None] = lambda: None  # ledgers came to be in limbo while the bookie serves: somebody should copy what they lack
         self._reactor = reactor
-        self._clock = cast(Reactor, reactor)
+        self._clock = reactor
         self._store = store
         self._files = files or Files()
         self._open_storage = storage
@@ -306,7 +308,7 @@ class Bookie:
         if self.guard.is_behind:
             self._store_behind()
         self._disk_watch = LoopingCall(self._look_at_disks)
-        self._disk_watch.clock = self._reactor
+        self._disk_watch.clock = cast(IReactorTime, self._reactor)
         self._disk_watch.start(options.disk_check_interval_ms / 1000, now=False)
         self._closers.append(self._stop_disk_watch)
 

@@ -13,13 +13,14 @@ What was said of a ledger before it was doubted is no reason to end its limbo; t
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
 from quire.bookie.files import StorageError
 from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.server.contract import Own
+from quire.metadata.clock import Clock
 from quire.protocol.errors import Read, Status, code_of
 from quire.protocol.messages import AddRun
 
@@ -46,7 +47,7 @@ class CopyStorage(Protocol):
 class Copies:
     """All of it belongs to the reactor thread.  `clock` is the reactor."""
 
-    def __init__(self, clock: Any, storage: CopyStorage, guard: StoreGuard) -> None:
+    def __init__(self, clock: Clock, storage: CopyStorage, guard: StoreGuard) -> None:
         self._clock = clock
         self._storage = storage
         self._guard = guard

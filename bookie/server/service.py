@@ -23,7 +23,7 @@ from quire.bookie.server.long_poll import LongPolls
 from quire.bookie.server.parking import REQUEST_BYTES, Parking
 from quire.bookie.server.reads import Reads
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import ReactorTime
+from quire.metadata.clock import Clock
 from quire.protocol import wire
 from quire.protocol.errors import OK, Status
 from quire.protocol.messages import (
@@ -68,7 +68,7 @@ class Service:
 
     log = Logger()
 
-    def __init__(self, clock: ReactorTime, options: BookieOptions, storage: LedgerStorage, bookie: str | None = None) -> None:
+    def __init__(self, clock: Clock, options: BookieOptions, storage: LedgerStorage, bookie: str | None = None) -> None:
         """`bookie`: the id that is told to whoever asks."""
         self.storage = storage
         self._bookie = bookie

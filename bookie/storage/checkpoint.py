@@ -29,7 +29,7 @@ from quire.bookie.journal.writer import Journal
 from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import Half, WriteCache, release
-from quire.metadata.store import pause
+from quire.metadata.clock import Clock, pause
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -65,7 +65,7 @@ class Checkpoints:
         cache: WriteCache,
         ledgers: Ledgers,
         directories: Sequence[LedgerDirectory],
-        clock: Any,
+        clock: Clock,
     ) -> None:
         """`journals` and `directories` may be filled later, before the first checkpoint."""
         self.marks: list[Place] | None = None  # what the marks on disk say, where all say the same

@@ -66,6 +66,7 @@ from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.bookie.upkeep.rebuild import Reindex
 from quire.bookie.upkeep.space import Space
 from quire.conf.bookie import BookieOptions
+from quire.metadata.clock import Reactor
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
@@ -81,7 +82,7 @@ class Storage:
     def __init__(
         self,
         options: BookieOptions,
-        reactor: Any,
+        reactor: Reactor,
         files: Files | None = None,
         *,
         open_rows: OpenRows = RocksRows,

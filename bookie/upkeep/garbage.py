@@ -29,7 +29,8 @@ from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.storage.counters import Counters
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import MetadataStore, ReactorTime, Timer, pause
+from quire.metadata.clock import Clock, Timer, pause
+from quire.metadata.store import MetadataStore
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -76,7 +77,7 @@ class Kind:
 
     __slots__ = ("_clock", "_since", "count", "interval", "name", "seconds_max", "suspended", "threshold")
 
-    def __init__(self, clock: ReactorTime, name: str, threshold: float, interval: int, ms_max: int) -> None:
+    def __init__(self, clock: Clock, name: str, threshold: float, interval: int, ms_max: int) -> None:
         self.name = name
         self.threshold = threshold if 0 < threshold <= 1 else 0.0
         self.interval = interval
@@ -106,7 +107,7 @@ class Kind:
 class Garbage:
     """The rounds of one bookie.  `start` sets the timer; `force` makes a round at once; `stop` fires when the last one has ended."""
 
-    def __init__(self, clock: ReactorTime, options: BookieOptions, files: Files, storage: Collected, store: MetadataStore, guard: StoreGuard) -> None:
+    def __init__(self, clock: Clock, options: BookieOptions, files: Files, storage: Collected, store: MetadataStore, guard: StoreGuard) -> None:
         self.minor = Kind(clock, "minor", options.minor_compaction_threshold, options.minor_compaction_interval_s, options.minor_compaction_ms_max)
         self.major = Kind(clock, "major", options.major_compaction_threshold, options.major_compaction_interval_s, options.major_compaction_ms_max)
         self.problem: str | None = None  # why the last round deleted no ledgers, or not all

@@ -38,6 +38,7 @@ from quire.bookie.storage.ledgers import Ledgers
 from quire.bookie.storage.workers import Workers
 from quire.bookie.upkeep.compaction import Slice
 from quire.bookie.upkeep.space import Space
+from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -171,7 +172,7 @@ class Reindex:
         ledgers: Ledgers,
         space: Space,
         doubt: Callable[[Mapping[int, LedgerRow]], Awaitable[None]],
-        clock: Any,
+        clock: Clock,
         frame_bytes_max: int,
         room_bytes: int,
     ) -> None:

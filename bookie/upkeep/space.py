@@ -22,6 +22,7 @@ from quire.bookie.storage.counters import Counters
 from quire.bookie.storage.ledgers import Ledgers
 from quire.bookie.storage.workers import Workers
 from quire.bookie.upkeep.compaction import MOVES_MAX, Compaction, LogUse, Slice, log_uses, remove_logs, unneeded
+from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -63,7 +64,7 @@ class Space:
         checkpoints: Checkpoints,
         ledgers: Ledgers,
         counters: Counters,
-        clock: Any,
+        clock: Clock,
         *,
         log_bytes_max: int,
         entries_per_second: int,

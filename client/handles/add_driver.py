@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from twisted.logger import Logger
 
-from quire.client.connections.network import Clock, Timer
 from quire.client.connections.pool import AddChannel, AddSink
 from quire.client.core.append import messages as a
+from quire.metadata.clock import Clock, Timer
 from quire.protocol.errors import OK, ClientClosed
 
 # SPDX-License-Identifier: Apache-2.0

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.client.connections.network import Clock, Timer
 from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core import read as r
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import merge
+from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, UnexpectedCondition, error_of
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.connections.network import Clock, Timer
 from quire.client.connections.pool import Answer, LacAnswer
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import NEGATIVE, Quorums
@@ -26,6 +25,7 @@ from quire.client.handles.range_reader import Notes, RangeReader, ReadPool, Run,
 from quire.client.placement.choice import SUSPECT_SECONDS_MAX
 from quire.client.placement.health import Health
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import Clock, Timer
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.digest import ENTRY_ID_MAX, Digest

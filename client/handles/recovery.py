@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.connections.network import Clock
 from quire.client.connections.pool import Answer
 from quire.client.core import recovery as r
 from quire.client.core.append import messages as a
@@ -22,6 +21,7 @@ from quire.client.core.quorum import Quorums
 from quire.client.handles.add_driver import AddPool, Shell
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import Spares, wish_of
+from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import HEADER, Digest
 from quire.protocol.errors import LedgerError, UnexpectedCondition, error_of

@@ -18,7 +18,6 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.client.connections.network import Clock, Timer
 from quire.client.core.append import messages as a
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import State
@@ -28,6 +27,7 @@ from quire.client.handles.add_driver import AddPool, Shell
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import Spares, wish_of
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import Clock, Timer
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import BookieList, Watch
 from quire.protocol.digest import Digest

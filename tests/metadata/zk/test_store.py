@@ -18,9 +18,10 @@ from twisted.internet.threads import deferToThread
 from quire.client.api import Client
 from quire.client.core.append.messages import StoreEnsemble
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import pause
 from quire.metadata.formats import ledger_codec, service_info
 from quire.metadata.ledger import LedgerState
-from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster, pause
+from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster
 from quire.metadata.uri import open_store
 from quire.metadata.zk.session import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore

@@ -5,7 +5,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred
 
 from quire.client.api import connect
-from quire.metadata.store import pause
+from quire.metadata.clock import pause
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NoSuchEntry
 from quire.replication.surplus import IDLE_S
