@@ -6,6 +6,8 @@ worked values and bounds there; and the whole client is held against the model o
 bookies (those that only turn the ring are left out).
 """
 
+import pathlib
+import re
 from itertools import combinations
 
 import pytest
@@ -69,6 +71,14 @@ def bounds(shape, can):
     verdicts = [[can(shape, set(dead)) for dead in combinations(range(e), f)] for f in range(e + 1)]
     safe = next((f for f, found in enumerate(verdicts) if not all(found)), e + 1) - 1
     return safe, max((f for f, found in enumerate(verdicts) if any(found)), default=-1)
+
+
+def test_the_page_has_the_worked_values():
+    """availability.md 2, row by row."""
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "design" / "availability.md").read_text()
+    rows = [re.findall(r"\d+", line) for line in page.splitlines() if re.match(r"\| \d", line)]
+    values = [(*shape, *append, *full, few, *fence, *recover) for shape, (append, full, few, fence, recover) in WORKED.items()]
+    assert [tuple(map(int, row)) for row in rows] == values
 
 
 @pytest.mark.parametrize("shape", WORKED, ids=name)
