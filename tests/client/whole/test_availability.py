@@ -77,8 +77,9 @@ def test_the_page_has_the_worked_values():
     """availability.md 2, row by row."""
     page = (pathlib.Path(__file__).parents[3] / "docs" / "design" / "availability.md").read_text()
     rows = [re.findall(r"\d+", line) for line in page.splitlines() if re.match(r"\| \d", line)]
-    values = [(*shape, *append, *full, few, *fence, *recover) for shape, (append, full, few, fence, recover) in WORKED.items()]
-    assert [tuple(map(int, row)) for row in rows] == values
+    assert [tuple(map(int, row)) for row in rows] == [
+        (*shape, *append, *full, few, *fence, *recover) for shape, (append, full, few, fence, recover) in WORKED.items()
+    ]
 
 
 @pytest.mark.parametrize("shape", WORKED, ids=name)
