@@ -25,6 +25,8 @@ class Timer(Protocol):
 
     def active(self) -> bool: ...
 
+    def reset(self, seconds: float, /) -> None: ...
+
 
 class Clock(Protocol):
     """The clock of a reactor; `twisted.internet.task.Clock` is one too."""

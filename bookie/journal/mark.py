@@ -65,9 +65,7 @@ def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> li
     """
     for directory, mark in marks:
         if mark is not None and len(mark) > journals:
-            raise StorageError(
-                f"{directory}: the mark names {len(mark)} journals, but {journals} are configured; give all of them"
-            )
+            raise StorageError(f"{directory}: the mark names {len(mark)} journals, but {journals} are configured; give all of them")
     known = [mark for _directory, mark in marks if mark is not None]
     if len(known) < len(marks) or not known:
         return None

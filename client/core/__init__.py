@@ -1,1 +1,5 @@
-"""The sans-IO machines of the client."""
+"""
+The sans-IO machines of the client.
+
+In reading order: `quorum` (face), `append` (face), `coverage` (face), `read` (face), `recovery` (face).
+"""

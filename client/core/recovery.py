@@ -14,8 +14,27 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from quire.client.core.append import messages as a
 from quire.client.core.append.machine import AppendMachine, IllegalInput
+from quire.client.core.append.messages import (
+    Acked,
+    AddRefused,
+    Append,
+    ChangeRefused,
+    ChannelLost,
+    CloseChannel,
+    Ended,
+    EnsembleChanged,
+    FailPending,
+    Limits,
+    Rang,
+    Refuse,
+    ReleaseAcks,
+    Shutdown,
+    StopAlarm,
+    StoreEnsemble,
+)
+from quire.client.core.append.messages import Effect as AddEffect
+from quire.client.core.append.messages import Input as AddInput
 from quire.client.core.coverage import Coverage, describe
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.protocol.digest import HEADER, Digest
@@ -152,8 +171,8 @@ class Failed:
     reason: str
 
 
-Input = Begin | Marked | FoundClosed | EndStored | StoreFailed | FenceAnswer | ReadAnswer | LengthAnswer | a.Input
-Effect = MarkInRecovery | Fence | RecoveryRead | FindLength | StoreEnd | Recovered | Failed | a.Effect
+Input = Begin | Marked | FoundClosed | EndStored | StoreFailed | FenceAnswer | ReadAnswer | LengthAnswer | AddInput
+Effect = MarkInRecovery | Fence | RecoveryRead | FindLength | StoreEnd | Recovered | Failed | AddEffect
 
 
 class Verdict(Enum):
@@ -187,7 +206,7 @@ class EntryRead:
 class RecoveryMachine:
     """One attempt to recover one ledger.  Inputs of its adds go in by the same `handle`."""
 
-    def __init__(self, ledger: int, quorums: Quorums, digest: Digest, limits: a.Limits) -> None:
+    def __init__(self, ledger: int, quorums: Quorums, digest: Digest, limits: Limits) -> None:
         self.ledger = ledger
         self.quorums = quorums
         self.digest = digest
@@ -330,23 +349,23 @@ class RecoveryMachine:
             self._fail(LedgerRecovery.code, f"can't tell whether entry {read.entry} exists: {codes}; {need}; bring some of these bookies back", effects)
 
     def _write_back(self, payloads: list[bytes], length: int, effects: list[Effect]) -> None:
-        self._pass(a.Append(payloads, length=length), effects)
+        self._pass(Append(payloads, length=length), effects)
 
-    def _pass(self, given: a.Input, effects: list[Effect]) -> None:
+    def _pass(self, given: AddInput, effects: list[Effect]) -> None:
         """To the adds and back: their changes stay here, their end is ours."""
         assert self.adds is not None
-        if isinstance(given, a.EnsembleChanged) and given.bookies != self.adds.bookies:
+        if isinstance(given, EnsembleChanged) and given.bookies != self.adds.bookies:
             self._ensembles[self._change_first] = given.bookies
         for effect in self.adds.handle(given):
-            if isinstance(effect, a.Ended | a.Refuse):
+            if isinstance(effect, Ended | Refuse):
                 self._fail(effect.code, f"the tail can't be written back: {effect.reason}", effects)
-            elif isinstance(effect, a.StoreEnsemble):
+            elif isinstance(effect, StoreEnsemble):
                 self._change_first = effect.first
                 effects.append(effect)
-            elif not isinstance(effect, a.ReleaseAcks | a.FailPending):
+            elif not isinstance(effect, ReleaseAcks | FailPending):
                 effects.append(effect)
 
-    def _added(self, given: a.Input, effects: list[Effect]) -> None:
+    def _added(self, given: AddInput, effects: list[Effect]) -> None:
         self._pass(given, effects)
         if self.state is State.READING:
             self._read_on(effects)
@@ -387,7 +406,7 @@ class RecoveryMachine:
 
     def _let_go(self, effects: list[Effect]) -> None:
         if self.adds is not None:
-            effects += [effect for effect in self.adds.handle(a.Shutdown()) if isinstance(effect, a.CloseChannel | a.StopAlarm)]
+            effects += [effect for effect in self.adds.handle(Shutdown()) if isinstance(effect, CloseChannel | StopAlarm)]
 
     def _fail(self, code: int, reason: str, effects: list[Effect]) -> None:
         """Refusal of the password and time-outs keep their code, all else is LedgerRecovery (protocol-rules.md 4.1)."""
@@ -399,7 +418,7 @@ class RecoveryMachine:
         text = f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; nothing is lost by trying again"
         effects.append(Failed(code if kept else LedgerRecovery.code, text))
 
-    def _stop(self, given: a.Shutdown, effects: list[Effect]) -> None:
+    def _stop(self, given: Shutdown, effects: list[Effect]) -> None:
         self._fail(LedgerRecovery.code, "the client was closed", effects)
 
     def _ignore(self, given: Input, effects: list[Effect]) -> None:
@@ -412,7 +431,7 @@ class Row(NamedTuple):
 
 
 S, M = State, RecoveryMachine
-ADD_INPUTS = (a.Acked, a.AddRefused, a.ChannelLost, a.EnsembleChanged, a.ChangeRefused, a.Rang)
+ADD_INPUTS = (Acked, AddRefused, ChannelLost, EnsembleChanged, ChangeRefused, Rang)
 _READ = frozenset((S.READING, S.WRITING, S.MEASURING, S.CLOSING, S.FAILED))
 _WRITE = frozenset((S.WRITING, S.MEASURING, S.CLOSING, S.FAILED))
 _FAILED = frozenset((S.FAILED,))
@@ -433,11 +452,11 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
     (S.CLOSING, EndStored): Row(M._stored, frozenset((S.DONE,))),
     (S.CLOSING, FoundClosed): Row(M._adopt_late, frozenset((S.DONE,))),
     (S.CLOSING, StoreFailed): Row(M._store_failed, _FAILED),
-    (S.DONE, a.Shutdown): _stay(S.DONE),
-    (S.FAILED, a.Shutdown): _stay(S.FAILED),
+    (S.DONE, Shutdown): _stay(S.DONE),
+    (S.FAILED, Shutdown): _stay(S.FAILED),
 }
 for _state in (S.MARKING, S.FENCING, S.READING, S.WRITING, S.MEASURING, S.CLOSING):
-    TRANSITIONS[_state, a.Shutdown] = Row(M._stop, _FAILED)
+    TRANSITIONS[_state, Shutdown] = Row(M._stop, _FAILED)
 for _state in (S.READING, S.WRITING, S.MEASURING, S.CLOSING, S.DONE, S.FAILED):
     TRANSITIONS[_state, FenceAnswer] = _stay(_state)  # the rest of the ensemble, after it was covered
 for _state in (S.WRITING, S.MEASURING, S.CLOSING, S.DONE, S.FAILED):
@@ -450,7 +469,7 @@ for _add in ADD_INPUTS:
 for _late in (Marked, FoundClosed, EndStored, StoreFailed, LengthAnswer):
     TRANSITIONS[S.FAILED, _late] = _stay(S.FAILED)  # the client was closed meanwhile
 
-INPUTS = (Begin, Marked, FoundClosed, EndStored, StoreFailed, FenceAnswer, ReadAnswer, LengthAnswer, a.Shutdown, *ADD_INPUTS)
+INPUTS = (Begin, Marked, FoundClosed, EndStored, StoreFailed, FenceAnswer, ReadAnswer, LengthAnswer, Shutdown, *ADD_INPUTS)
 # Reaching one of these is our bug: an answer to something that was not asked for.
 ILLEGAL: set[tuple[State, type]] = {
     *((state, Begin) for state in State if state is not S.MARKING),

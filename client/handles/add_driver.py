@@ -15,7 +15,19 @@ from typing import Any, Protocol
 from twisted.logger import Logger
 
 from quire.client.connections.pool import AddChannel, AddSink
-from quire.client.core.append import messages as a
+from quire.client.core.append.messages import (
+    LEDGER_CODES,
+    Acked,
+    AddRefused,
+    Alarm,
+    ChannelLost,
+    CloseChannel,
+    OpenChannel,
+    Rang,
+    SendAdds,
+    SetAlarm,
+    StopAlarm,
+)
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.errors import OK, ClientClosed
 
@@ -46,16 +58,16 @@ class Sink:
 
     def acked(self, channel: AddChannel, first: int, count: int, code: int, /) -> None:
         if code == OK:
-            self._feed(a.Acked(self._number, first, count))
+            self._feed(Acked(self._number, first, count))
         else:
-            if code not in a.LEDGER_CODES:
+            if code not in LEDGER_CODES:
                 self._failed(self._bookie)
-            self._feed(a.AddRefused(self._number, first, count, code))
+            self._feed(AddRefused(self._number, first, count, code))
 
     def failed(self, channel: AddChannel, code: int, reason: str, /) -> None:
         if code != ClientClosed.code:
             self._failed(self._bookie)
-        self._feed(a.ChannelLost(self._number, code, reason))
+        self._feed(ChannelLost(self._number, code, reason))
 
 
 class Shell:
@@ -85,17 +97,17 @@ class Shell:
         self._secure = secure
         self._after = after
         self._channels: dict[int, AddChannel] = {}
-        self._alarms: dict[a.Alarm, Timer] = {}
+        self._alarms: dict[Alarm, Timer] = {}
         self._effects: deque[Any] = deque()
         self._performing = False
         self.dead = False  # the machine failed: nothing is fed or performed any more
         self._log = Logger()
         self._perform: dict[type, Callable[[Any], None]] = {
-            a.OpenChannel: self._open,
-            a.CloseChannel: self._close,
-            a.SendAdds: self._send,
-            a.SetAlarm: self._set_alarm,
-            a.StopAlarm: self._stop_alarm,
+            OpenChannel: self._open,
+            CloseChannel: self._close,
+            SendAdds: self._send,
+            SetAlarm: self._set_alarm,
+            StopAlarm: self._stop_alarm,
             **perform,
         }
 
@@ -140,11 +152,11 @@ class Shell:
         for timer in alarms.values():
             timer.cancel()
 
-    def _open(self, effect: a.OpenChannel) -> None:
+    def _open(self, effect: OpenChannel) -> None:
         sink = Sink(effect.channel, effect.bookie, self.feed, self._failed)
         self._channels[effect.channel] = self._pool.add_channel(effect.bookie, self._ledger, sink, self._secure)
 
-    def _close(self, effect: a.CloseChannel) -> None:
+    def _close(self, effect: CloseChannel) -> None:
         channel = self._channels.pop(effect.channel, None)
         if channel is None:
             return
@@ -153,7 +165,7 @@ class Shell:
         else:
             channel.close()
 
-    def _send(self, effect: a.SendAdds) -> None:
+    def _send(self, effect: SendAdds) -> None:
         batch, entries = effect.batch, effect.entries
         for number in effect.channels:
             channel = self._channels.get(number)
@@ -161,15 +173,15 @@ class Shell:
                 channel.send(batch, entries)
         batch.release()
 
-    def _set_alarm(self, effect: a.SetAlarm) -> None:
-        self._stop_alarm(a.StopAlarm(effect.alarm))
+    def _set_alarm(self, effect: SetAlarm) -> None:
+        self._stop_alarm(StopAlarm(effect.alarm))
         self._alarms[effect.alarm] = self._clock.callLater(effect.wait_ms / 1000, self._rang, effect.alarm)
 
-    def _stop_alarm(self, effect: a.StopAlarm) -> None:
+    def _stop_alarm(self, effect: StopAlarm) -> None:
         timer = self._alarms.pop(effect.alarm, None)
         if timer is not None:
             timer.cancel()
 
-    def _rang(self, alarm: a.Alarm) -> None:
+    def _rang(self, alarm: Alarm) -> None:
         del self._alarms[alarm]
-        self.feed(a.Rang(alarm))
+        self.feed(Rang(alarm))

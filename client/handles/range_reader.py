@@ -1,20 +1,22 @@
 """
-Performs one `core.read.RangeRead`: asks bookies, hands out payloads in order, as fast as they are taken.
+Performs `core.read.RangeRead`: asks bookies, hands out payloads in order, as fast as they are taken.
 
-Knows: the pool's reads and the one timer that asks another replica when the next delivery is late.
+Knows: the pool's reads, the one timer that asks another replica when the next delivery is late, and the reads under way of one handle.
 Does not know: which range may be read (`reader`).
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.client.connections.pool import Answer, BatchAnswer
-from quire.client.core import read as r
 from quire.client.core.coverage import describe
-from quire.client.core.quorum import merge
+from quire.client.core.quorum import Quorums, merge
+from quire.client.core.read import Answered, Ask, Begin, Damaged, Deliver, Failed, Input, Late, RangeRead, ReadLimits, Slow, State, Stop, Taken, unreadable
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.placement.choice import SUSPECT_SECONDS_MAX
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, UnexpectedCondition, error_of
@@ -66,7 +68,7 @@ class RangeReader:
         clock: Clock,
         pool: ReadPool,
         ledger: int,
-        machine: r.RangeRead,
+        machine: RangeRead,
         speculation: Speculation,
         notes: Notes | None = None,
     ) -> None:
@@ -97,14 +99,14 @@ class RangeReader:
         """One call at a time.  Fails when an entry can't be had from any replica."""
         if not self._begun:
             self._begun = True
-            self._feed(r.Begin())
+            self._feed(Begin())
         if self._runs:
             run = self._runs.popleft()
-            self._feed(r.Taken())
+            self._feed(Taken())
             return succeed(run)
         if self._failure is not None:
             return fail(self._failure)
-        if self._machine.state is not r.State.READING:
+        if self._machine.state is not State.READING:
             return succeed(None)
         self._waiter = Deferred(lambda _waiter: self.stop())
         return self._waiter
@@ -112,7 +114,7 @@ class RangeReader:
     def stop(self) -> None:
         """No more is wanted."""
         self._runs.clear()
-        self._feed(r.Stop())
+        self._feed(Stop())
 
     def end(self, reason: str) -> None:
         """The client or the handle is closed."""
@@ -120,26 +122,26 @@ class RangeReader:
         self.stop()
         self._tell()
 
-    def _feed(self, given: r.Input) -> None:
+    def _feed(self, given: Input) -> None:
         try:
             effects = self._machine.handle(given)
         except Exception as error:
             # The machine poisoned itself: the read ends, whoever waits for it is told.
-            effects = [r.Failed(UnexpectedCondition.code, f"a bug in the client: {error!r}")]
+            effects = [Failed(UnexpectedCondition.code, f"a bug in the client: {error!r}")]
         for effect in effects:
-            if isinstance(effect, r.Ask):
+            if isinstance(effect, Ask):
                 self._ask(effect)
-            elif isinstance(effect, r.Deliver):
+            elif isinstance(effect, Deliver):
                 self._runs.append(Run(effect.first, effect.payloads))
                 self._wait_ms = self._speculation.ms
                 self._watch_time()
-            elif isinstance(effect, r.Damaged):
+            elif isinstance(effect, Damaged):
                 self._notes.damaged(effect.bookie, effect.entry)
-            elif isinstance(effect, r.Late):
+            elif isinstance(effect, Late):
                 self._notes.late(effect.bookie)
-            elif isinstance(effect, r.Failed):
+            elif isinstance(effect, Failed):
                 self._failure = error_of(effect.code, effect.reason)
-        if self._machine.state is not r.State.READING:
+        if self._machine.state is not State.READING:
             self._stop_timer()
         elif self._timer is None:
             self._watch_time()
@@ -153,36 +155,36 @@ class RangeReader:
         if self._runs:
             self._waiter = None
             run = self._runs.popleft()
-            self._feed(r.Taken())
+            self._feed(Taken())
             waiter.callback(run)
         elif self._failure is not None:
             self._waiter = None
             waiter.errback(self._failure)
-        elif self._machine.state is not r.State.READING:
+        elif self._machine.state is not State.READING:
             self._waiter = None
             waiter.callback(None)
 
-    def _ask(self, ask: r.Ask) -> None:
+    def _ask(self, ask: Ask) -> None:
         if ask.single:
             self._pool.read(ask.bookie, self._ledger, ask.first).addCallback(self._read, ask)
         else:
             self._pool.batch_read(ask.bookie, self._ledger, ask.first, ask.count, ask.bytes_max).addCallback(self._batch, ask)
 
-    def _read(self, answer: Answer, ask: r.Ask) -> None:
+    def _read(self, answer: Answer, ask: Ask) -> None:
         if answer.code != OK:
             self._notes.failed(ask.bookie, answer.code)
         bodies = [] if answer.body is None else [answer.body]
-        self._feed(r.Answered(ask.ask, answer.code, bodies))
+        self._feed(Answered(ask.ask, answer.code, bodies))
 
-    def _batch(self, answer: BatchAnswer, ask: r.Ask) -> None:
+    def _batch(self, answer: BatchAnswer, ask: Ask) -> None:
         if answer.code != OK:
             self._notes.failed(ask.bookie, answer.code)
-        self._feed(r.Answered(ask.ask, answer.code, answer.bodies if answer.code == OK else []))
+        self._feed(Answered(ask.ask, answer.code, answer.bodies if answer.code == OK else []))
 
     def _watch_time(self) -> None:
         """From each delivery on, the next one has so long."""
         self._stop_timer()
-        if self._wait_ms and self._machine.state is r.State.READING:
+        if self._wait_ms and self._machine.state is State.READING:
             self._timer = self._clock.callLater(self._wait_ms / 1000, self._slow)
 
     def _stop_timer(self) -> None:
@@ -195,7 +197,68 @@ class RangeReader:
         self._timer = None
         self._wait_ms = min(self._wait_ms * self._speculation.growth, self._speculation.ms_max)
         if not self._runs:
-            self._feed(r.Slow())
+            self._feed(Slow())
+
+
+class RangeReads:
+    """
+    The range reads under way of one handle.  `prefer` is the ensemble index to begin the next one with; `ended` is why the handle has
+    ended, "" before.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: ReadPool,
+        record: LedgerRecord,
+        quorums: Quorums,
+        digest: Digest,
+        speculation: Speculation,
+        notes: Notes,
+        ranks: Callable[[set[str]], Mapping[str, tuple[float, ...]]],
+    ) -> None:
+        self.prefer = record.ledger % quorums.ensemble
+        self.ended = ""
+        self._clock = clock
+        self._pool = pool
+        self._record = record
+        self._quorums = quorums
+        self._digest = digest
+        self._speculation = speculation
+        self._notes = notes
+        self._ranks = ranks
+        self._suspects: set[str] = set()
+        self._suspects_since = clock.seconds()
+        self._reads: set[RangeReader] = set()
+
+    def check_open(self) -> None:
+        """`ClientClosed` once the handle has ended."""
+        if self.ended:
+            raise ClientClosed(f"ledger {self._record.ledger}: {self.ended}")
+
+    def begin(self, first: int, last: int, limits: ReadLimits) -> RangeReader:
+        """Reads these entries as the metadata known now says; `finish` has to follow."""
+        fragments = self._record.metadata.fragment_ranges()
+        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
+            self._suspects_since = self._clock.seconds()
+            self._suspects.clear()
+        ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
+        ledger = self._record.ledger
+        machine = RangeRead(ledger, self._quorums, self._digest, fragments, first, last, limits, self.prefer, self._suspects, ranks)
+        reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes)
+        self._reads.add(reading)
+        return reading
+
+    def finish(self, reading: RangeReader) -> None:
+        """Stops a read, whether it is at its end or not."""
+        self._reads.discard(reading)
+        reading.stop()
+
+    def end(self, reason: str) -> None:
+        """Everything under way fails with `ClientClosed`."""
+        self.ended = reason
+        for reading in list(self._reads):
+            reading.end(reason)
 
 
 async def read_body(pool: ReadPool, ledger: int, digest: Digest, bookies: Sequence[str], entry: int) -> bytes:
@@ -213,4 +276,4 @@ async def read_body(pool: ReadPool, ledger: int, digest: Digest, bookies: Sequen
                 got = DigestMatch.code
         failures.append(describe(bookie, got))
         code = merge(code, got)
-    raise error_of(code, r.unreadable(f"entry {entry}", ledger, len(bookies), "; ".join(failures), code))
+    raise error_of(code, unreadable(f"entry {entry}", ledger, len(bookies), "; ".join(failures), code))

@@ -15,9 +15,27 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer
-from quire.client.core import recovery as r
-from quire.client.core.append import messages as a
+from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
 from quire.client.core.quorum import Quorums
+from quire.client.core.recovery import (
+    Begin,
+    EndStored,
+    Failed,
+    Fence,
+    FenceAnswer,
+    FindLength,
+    FoundClosed,
+    Input,
+    LengthAnswer,
+    Marked,
+    MarkInRecovery,
+    ReadAnswer,
+    Recovered,
+    RecoveryMachine,
+    RecoveryRead,
+    StoreEnd,
+    StoreFailed,
+)
 from quire.client.handles.add_driver import AddPool, Shell
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import Spares, wish_of
@@ -52,7 +70,7 @@ class Recovery:
         spares: Spares,
         record: LedgerRecord,
         digest: Digest,
-        limits: a.Limits,
+        limits: Limits,
         read_body: Callable[[int], Deferred[bytes]],
     ) -> None:
         metadata = record.metadata
@@ -62,31 +80,31 @@ class Recovery:
         self._digest = digest
         self._read_body = read_body
         quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-        self._machine = r.RecoveryMachine(record.ledger, quorums, digest, limits)
+        self._machine = RecoveryMachine(record.ledger, quorums, digest, limits)
         self._done: Deferred[LedgerMetadata] = Deferred()
         self._under_way: set[Deferred[Any]] = set()
         self._ended = False
         self._log = Logger()
         perform: dict[type, Callable[[Any], None]] = {
-            r.MarkInRecovery: self._mark,
-            r.Fence: self._fence,
-            r.RecoveryRead: self._read,
-            r.FindLength: self._find_length,
-            r.StoreEnd: self._store_end,
-            r.Recovered: self._recovered,
-            r.Failed: self._failed,
-            a.StoreEnsemble: self._replace,
+            MarkInRecovery: self._mark,
+            Fence: self._fence,
+            RecoveryRead: self._read,
+            FindLength: self._find_length,
+            StoreEnd: self._store_end,
+            Recovered: self._recovered,
+            Failed: self._failed,
+            StoreEnsemble: self._replace,
         }
         self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, secure=True)
 
     def run(self) -> Deferred[LedgerMetadata]:
         """Call once."""
-        self._shell.feed(r.Begin())
+        self._shell.feed(Begin())
         return self._done
 
     def stop(self) -> None:
         """The client is closed, or nobody waits for the end any more: nothing further is asked, and no edit is tried again."""
-        self._shell.feed(a.Shutdown())
+        self._shell.feed(Shutdown())
 
     def _later(self, made: Any, feed: Callable[[Any], Any]) -> None:
         """Feeds what a Deferred brings; a failure that is nobody's answer ends the attempt."""
@@ -97,44 +115,44 @@ class Recovery:
         self._under_way.discard(made)
         return result
 
-    def _mark(self, effect: r.MarkInRecovery) -> None:
+    def _mark(self, effect: MarkInRecovery) -> None:
         self._later(Deferred.fromCoroutine(self._marking()), self._shell.feed)
 
-    async def _marking(self) -> r.Input:
+    async def _marking(self) -> Input:
         try:
             metadata = await self._record.edit(lambda metadata: metadata.state is LedgerState.OPEN, lambda metadata: metadata.recovering())
         except LedgerError as error:
-            return r.StoreFailed(error.code, f"IN_RECOVERY could not be stored: {error}")
+            return StoreFailed(error.code, f"IN_RECOVERY could not be stored: {error}")
         if metadata.state is LedgerState.CLOSED:
-            return r.FoundClosed()
-        return r.Marked(metadata.last_fragment.first, metadata.last_fragment.bookies)
+            return FoundClosed()
+        return Marked(metadata.last_fragment.first, metadata.last_fragment.bookies)
 
-    def _fence(self, effect: r.Fence) -> None:
+    def _fence(self, effect: Fence) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, LAST_ENTRY, self._digest.master_key, PRIORITY)
-        self._later(asked, lambda answer: self._shell.feed(r.FenceAnswer(effect.index, answer.code, answer.body)))
+        self._later(asked, lambda answer: self._shell.feed(FenceAnswer(effect.index, answer.code, answer.body)))
 
-    def _read(self, effect: r.RecoveryRead) -> None:
+    def _read(self, effect: RecoveryRead) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, effect.entry, self._digest.master_key, PRIORITY)
-        self._later(asked, lambda answer: self._shell.feed(r.ReadAnswer(effect.entry, effect.index, answer.code, answer.body)))
+        self._later(asked, lambda answer: self._shell.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body)))
 
-    def _find_length(self, effect: r.FindLength) -> None:
+    def _find_length(self, effect: FindLength) -> None:
         found = self._read_body(effect.entry)
         found.addCallbacks(
-            lambda body: self._shell.feed(r.LengthAnswer(HEADER.unpack_from(body)[3])),
-            lambda failure: self._shell.feed(r.LengthAnswer(None, failure.getErrorMessage())),
+            lambda body: self._shell.feed(LengthAnswer(HEADER.unpack_from(body)[3])),
+            lambda failure: self._shell.feed(LengthAnswer(None, failure.getErrorMessage())),
         )
 
-    def _replace(self, effect: a.StoreEnsemble) -> None:
-        async def replacing() -> a.EnsembleChanged:
+    def _replace(self, effect: StoreEnsemble) -> None:
+        async def replacing() -> EnsembleChanged:
             picked = await self._spares.replace(effect, wish_of(self._record.metadata))
-            return a.EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
+            return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
 
         self._later(Deferred.fromCoroutine(replacing()), self._shell.feed)
 
-    def _store_end(self, effect: r.StoreEnd) -> None:
+    def _store_end(self, effect: StoreEnd) -> None:
         self._later(Deferred.fromCoroutine(self._storing(effect)), self._shell.feed)
 
-    async def _storing(self, end: r.StoreEnd) -> r.Input:
+    async def _storing(self, end: StoreEnd) -> Input:
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
             for first, bookies in end.ensembles:
                 if first < metadata.last_fragment.first:
@@ -145,18 +163,18 @@ class Recovery:
         try:
             metadata = await self._record.edit(lambda metadata: metadata.state is not LedgerState.CLOSED, change)
         except LedgerError as error:
-            return r.StoreFailed(error.code, f"its end could not be stored: {error}")
+            return StoreFailed(error.code, f"its end could not be stored: {error}")
         adopted = (metadata.last_entry, metadata.length) != (end.last, end.length)
-        return r.FoundClosed() if adopted else r.EndStored()
+        return FoundClosed() if adopted else EndStored()
 
-    def _recovered(self, effect: r.Recovered) -> None:
+    def _recovered(self, effect: Recovered) -> None:
         self._shell.release()
         metadata = self._record.metadata
         how = "closed by somebody else" if effect.adopted else "recovered"
         self._log.info("ledger {ledger}: {how} at entry {last}", ledger=self._record.ledger, how=how, last=metadata.last_entry)
         self._end(lambda: self._done.callback(metadata))
 
-    def _failed(self, effect: r.Failed) -> None:
+    def _failed(self, effect: Failed) -> None:
         self._shell.release()
         self._end(lambda: self._done.errback(error_of(effect.code, effect.reason)))
 
@@ -164,7 +182,7 @@ class Recovery:
         self._end(lambda: self._done.errback(UnexpectedCondition(f"ledger {self._record.ledger} can't be recovered: {reason}")))
 
     def _give_up(self, reason: str) -> None:
-        self._shell.feed(a.Shutdown())
+        self._shell.feed(Shutdown())
         self._poisoned(reason)
 
     def _end(self, tell: Callable[[], None]) -> None:

@@ -1,7 +1,8 @@
 """
 The writer of one ledger, for Twisted programs.
 
-Knows: how the effects of `core.append` are performed: channels, metadata, spares, the Deferreds of those who append.
+Knows: the Deferreds of those who append, and which part performs which effect of `core.append`: channels (`add_driver`), metadata
+(`writer_metadata`).
 Does not know: when an entry is acknowledged or a bookie replaced; the machine does.
 
 One Deferred per append_many.  Appends that come while others are under way are gathered until the reactor's next turn and
@@ -16,31 +17,38 @@ from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
-from quire.client.core.append import messages as a
 from quire.client.core.append.machine import AppendMachine
-from quire.client.core.append.messages import State
-from quire.client.core.coverage import describe
+from quire.client.core.append.messages import (
+    Append,
+    BookiesSeen,
+    Close,
+    Ended,
+    FailPending,
+    KeepEnsemble,
+    Limits,
+    Refuse,
+    ReleaseAcks,
+    Shutdown,
+    StoreClose,
+    StoreEnsemble,
+    WatchBookies,
+)
 from quire.client.core.quorum import Domains, Quorums
 from quire.client.handles.add_driver import AddPool, Shell
+from quire.client.handles.confirming import Confirming, ConfirmingPool
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.placement.choice import Spares, wish_of
+from quire.client.handles.writer_metadata import WriterMetadata
+from quire.client.placement.choice import Spares
 from quire.conf.client import ClientOptions
-from quire.metadata.clock import Clock, Timer
-from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.metadata.store import BookieList, Watch
+from quire.metadata.clock import Clock
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import BookieList
 from quire.protocol.digest import Digest
 from quire.protocol.errors import (
     OK,
-    BookieHandleNotAvailable,
     LedgerClosed,
-    LedgerError,
-    LedgerFenced,
-    MetadataVersion,
-    NoSuchLedgerExistsOnMetadataServer,
     UnexpectedCondition,
-    Write,
     error_of,
 )
 
@@ -49,14 +57,8 @@ from quire.protocol.errors import (
 FRAME_OVERHEAD = 512  # more than V2's and V3's frame, header and digest add to a payload
 
 
-class WriterPool(AddPool, Protocol):
+class WriterPool(AddPool, ConfirmingPool, Protocol):
     """What a writer needs of a `BookiePool`."""
-
-    def force(self, bookie: str, ledger: int) -> Deferred[int]: ...
-
-    def write_lac(self, bookie: str, ledger: int, master_key: bytes, body: bytes, lac: int) -> Deferred[int]: ...
-
-    def connection_of(self, bookie: str) -> int | None: ...
 
 
 class Waiter(NamedTuple):
@@ -67,8 +69,8 @@ class Waiter(NamedTuple):
     result: Any
 
 
-def limits_of(options: ClientOptions) -> a.Limits:
-    return a.Limits(
+def limits_of(options: ClientOptions) -> Limits:
+    return Limits(
         window_entries_max=options.window_entries_max,
         window_bytes_max=options.window_bytes_max,
         replica_backlog_bytes_max=options.replica_backlog_bytes_max,
@@ -108,18 +110,16 @@ class Writer:
         self.id = record.ledger
         self.on_ensemble_change: Callable[[tuple[str, ...], tuple[str, ...]], None] | None = None
         self._clock = clock
-        self._pool = pool
-        self._spares = spares
         self._record = record
-        self._digest = digest
         self._options = options
         self._on_end = on_end
         self._payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
-        self._quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         bookies = metadata.last_fragment.bookies
         self._machine = AppendMachine(
-            record.ledger, self._quorums, digest, bookies, limits_of(options), deferred_sync=deferred_sync, advanced=advanced, domains=domains
+            record.ledger, quorums, digest, bookies, limits_of(options), deferred_sync=deferred_sync, advanced=advanced, domains=domains
         )
+        self._edits = WriterMetadata(record, spares, self._ensemble_changed)
         self._waiters: deque[Waiter] = deque()
         self._gathered: list[tuple[Sequence[bytes], Deferred[Any], bool]] = []  # (payloads, who waits, one entry only)
         self._gathered_bytes = 0
@@ -127,21 +127,18 @@ class Writer:
         self._ready: list[Deferred[None]] = []
         self._closers: list[Deferred[None]] = []
         self._end: tuple[int, str] | None = None
-        self._watch: Watch | None = None
-        self._lac_told = -1  # the highest one that bookies know, from a later add or by itself
-        self._lac_timer: Timer | None = None
         self._log = Logger()
         perform: dict[type, Callable[[Any], None]] = {
-            a.ReleaseAcks: self._release,
-            a.Refuse: self._refused,
-            a.FailPending: self._fail_pending,
-            a.StoreEnsemble: self._store_ensemble,
-            a.StoreClose: self._store_close,
-            a.WatchBookies: self._watch_bookies,
-            a.Ended: self._ended,
+            ReleaseAcks: self._release,
+            Refuse: self._refused,
+            FailPending: self._fail_pending,
+            StoreEnsemble: self._store_ensemble,
+            StoreClose: self._store_close,
+            WatchBookies: self._watch_bookies,
+            Ended: self._ended,
         }
         self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, deferred_sync, self._tell_ready)
-        self._time_lac()
+        self._confirming = Confirming(clock, pool, self._machine, self._shell, options.explicit_lac_interval_ms)
 
     # What a user sees.
 
@@ -176,7 +173,7 @@ class Writer:
     @property
     def closed(self) -> bool:
         """Whether nothing can be appended any more."""
-        return self._end is not None or self._machine.state not in (State.OPEN, State.CHANGING)
+        return self._end is not None or not self._machine.writable
 
     def append(self, payload: bytes) -> Deferred[int]:
         """Appends one entry; its id, once it is acknowledged."""
@@ -214,7 +211,7 @@ class Writer:
         done: Deferred[int] = Deferred()
         waiter = Waiter(entry_id, done, entry_id)
         insort(self._waiters, waiter, key=lambda other: other.last)
-        self._feed_append(a.Append([data], entry_id, [waiter]))
+        self._feed_append(Append([data], entry_id, [waiter]))
         return done
 
     def ready(self) -> Deferred[None]:
@@ -234,11 +231,12 @@ class Writer:
         Makes everything acknowledged so far durable on every bookie, and confirms it (for DEFERRED_SYNC).  With a bookie down it
         fails; with deferred sync a bookie that was connected to again since fails it with `Write` and ends the writer (D15).
         """
-        return Deferred.fromCoroutine(self._force())
+        self._flush()
+        return Deferred.fromCoroutine(self._confirming.force())
 
     def write_lac(self) -> Deferred[None]:
         """Tells the bookies the last add confirmed, so that readers that follow see the last entry without waiting for the next."""
-        return Deferred.fromCoroutine(self._write_lac())
+        return Deferred.fromCoroutine(self._confirming.write_lac())
 
     def close(self) -> Deferred[None]:
         """
@@ -248,18 +246,18 @@ class Writer:
         done: Deferred[None] = Deferred()
         self._closers.append(done)
         self._flush()
-        self._shell.feed(a.Close())
+        self._shell.feed(Close())
         self._tell_closers()
         return done
 
     def keep_ensemble(self, on: bool) -> None:
         """From now on bookies that fail are not replaced, as with `disable_ensemble_change`; or they are again."""
-        self._shell.feed(a.KeepEnsemble(on))
+        self._shell.feed(KeepEnsemble(on))
 
     def shut_down(self) -> None:
         """The client is closed: appends under way fail with `ClientClosed`, the ledger stays open."""
         self._flush()
-        self._shell.feed(a.Shutdown())
+        self._shell.feed(Shutdown())
 
     # Appending.
 
@@ -303,11 +301,11 @@ class Writer:
             waiters.append(Waiter(last, done, last if one else range(entry, last + 1)))
             entry = last + 1
         self._waiters += waiters
-        self._feed_append(a.Append(payloads, None, waiters))
+        self._feed_append(Append(payloads, None, waiters))
 
-    def _feed_append(self, given: a.Append) -> None:
+    def _feed_append(self, given: Append) -> None:
         if self._shell.dead:  # a machine that failed answers nothing
-            self._refused(a.Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log"))
+            self._refused(Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log"))
         else:
             self._shell.feed(given)
 
@@ -319,13 +317,13 @@ class Writer:
     def _too_large(self, size: int) -> ValueError:
         return ValueError(f"an entry of {size} bytes is too large: a frame holds {self._payload_bytes_max}")
 
-    def _release(self, effect: a.ReleaseAcks) -> None:
+    def _release(self, effect: ReleaseAcks) -> None:
         waiters, last = self._waiters, effect.last
         while waiters and waiters[0].last <= last:
             _last, done, result = waiters.popleft()
             done.callback(result)
 
-    def _refused(self, effect: a.Refuse) -> None:
+    def _refused(self, effect: Refuse) -> None:
         refused = {id(waiter) for waiter in effect.token}
         kept = deque(waiter for waiter in self._waiters if id(waiter) not in refused)
         if len(kept) == len(self._waiters):  # they failed with everything else just before
@@ -334,7 +332,7 @@ class Writer:
         for waiter in effect.token:
             waiter.done.errback(error_of(effect.code, f"ledger {self.id}: {effect.reason}"))
 
-    def _fail_pending(self, effect: a.FailPending) -> None:
+    def _fail_pending(self, effect: FailPending) -> None:
         confirmed = self._machine.head
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
@@ -343,95 +341,40 @@ class Writer:
 
     # The metadata.
 
-    def _store_ensemble(self, effect: a.StoreEnsemble) -> None:
-        changing = Deferred.fromCoroutine(self._change_ensemble(effect))
-        changing.addCallbacks(self._shell.feed, lambda failure: self._shell.feed(a.Fatal(UnexpectedCondition.code, failure.getErrorMessage())))
+    def _store_ensemble(self, effect: StoreEnsemble) -> None:
+        self._edits.change_ensemble(effect).addCallback(self._shell.feed)
 
-    async def _change_ensemble(self, wanted: a.StoreEnsemble) -> a.EnsembleChanged | a.ChangeRefused:
-        failed = dict(wanted.failed)
-        picked = await self._spares.replace(wanted, wish_of(self.metadata))
-        if picked.bookies == wanted.bookies:
-            self._log.warn("ledger {ledger} goes on without {failed}: {why}", ledger=self.id, failed=list(failed.values()), why=picked.shortage)
-            return a.EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
+    def _store_close(self, effect: StoreClose) -> None:
+        self._edits.close_ledger(effect).addCallback(self._shell.feed)
 
-        def needs(metadata: LedgerMetadata) -> bool:
-            bookies = metadata.last_fragment.bookies
-            return metadata.state is LedgerState.OPEN and any(bookies[index] == bookie != picked.bookies[index] for index, bookie in failed.items())
-
-        def change(metadata: LedgerMetadata) -> LedgerMetadata:
-            bookies = metadata.last_fragment.bookies
-            changed = tuple(picked.bookies[index] if failed.get(index) == bookie else bookie for index, bookie in enumerate(bookies))
-            return metadata.with_ensemble(wanted.first, changed)
-
-        try:
-            metadata = await self._record.edit(needs, change)
-        except LedgerError as error:
-            return a.ChangeRefused(error.code, f"the ensemble change could not be stored: {error}")
-        if metadata.state is LedgerState.CLOSED:
-            return a.ChangeRefused(LedgerClosed.code, f"somebody else closed the ledger at entry {metadata.last_entry}")
-        if metadata.state is LedgerState.IN_RECOVERY:
-            return a.ChangeRefused(LedgerFenced.code, "somebody else opened the ledger for recovery; open it to see where it ends")
-        after = metadata.last_fragment.bookies
-        if any(after[index] != bookie for index, bookie in enumerate(wanted.bookies) if index not in failed):
-            return a.ChangeRefused(MetadataVersion.code, f"somebody else changed the ensemble of an open ledger to {', '.join(after)}")
-        before = wanted.bookies
-        self._log.info("ledger {ledger}: ensemble {before} became {after} from entry {first}", ledger=self.id, before=before, after=after, first=wanted.first)
-        if self.on_ensemble_change is not None:
-            self.on_ensemble_change(wanted.bookies, after)
-        return a.EnsembleChanged(after, picked.shortage, picked.seen)
-
-    def _store_close(self, effect: a.StoreClose) -> None:
-        closing = Deferred.fromCoroutine(self._close_ledger(effect.last, effect.length))
-        closing.addCallbacks(
-            lambda _metadata: self._shell.feed(a.CloseStored()),
-            self._close_failed,
-        )
-
-    def _close_failed(self, failure: Failure) -> None:
-        code, reason = getattr(failure.value, "code", UnexpectedCondition.code), failure.getErrorMessage()
-        if code not in (LedgerFenced.code, MetadataVersion.code, NoSuchLedgerExistsOnMetadataServer.code):
-            reason = f"its end could not be stored: {reason}; once the store answers, open the ledger, which brings it to its end and closes it"
-        self._shell.feed(a.CloseRefused(code, reason))
-
-    async def _close_ledger(self, last: int, length: int) -> LedgerMetadata:
-        def needs(metadata: LedgerMetadata) -> bool:
-            if metadata.state is LedgerState.IN_RECOVERY:
-                raise LedgerFenced(f"ledger {self.id} is being recovered by somebody else, so this writer does not close it; open it to see where it ends")
-            if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):
-                raise MetadataVersion(f"ledger {self.id} was closed by somebody else at entry {metadata.last_entry}, not at {last}")
-            return metadata.state is LedgerState.OPEN
-
-        return await self._record.edit(needs, lambda metadata: metadata.closed(last, length))
-
-    def _watch_bookies(self, effect: a.WatchBookies) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+    def _watch_bookies(self, effect: WatchBookies) -> None:
         if effect.on:
-            self._watch = self._record.store.watch_bookies(self._bookies_seen)
+            self._edits.watch_bookies(self._bookies_seen)
+        else:
+            self._edits.stop_watching()
 
     def _bookies_seen(self, bookies: BookieList) -> None:
-        self._shell.feed(a.BookiesSeen(frozenset(bookies.writable)))
+        self._shell.feed(BookiesSeen(frozenset(bookies.writable)))
+
+    def _ensemble_changed(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
+        if self.on_ensemble_change is not None:
+            self.on_ensemble_change(before, after)
 
     # The end.
 
-    def _ended(self, effect: a.Ended) -> None:
+    def _ended(self, effect: Ended) -> None:
         if effect.code != OK:
             self._log.warn("the writer of ledger {ledger} ended with code {code}: {why}", ledger=self.id, code=effect.code, why=effect.reason)
         self._finish(effect.code, effect.reason)
 
     def _poisoned(self, reason: str) -> None:
-        self._fail_pending(a.FailPending(UnexpectedCondition.code, reason))
+        self._fail_pending(FailPending(UnexpectedCondition.code, reason))
         self._finish(UnexpectedCondition.code, reason)
 
     def _finish(self, code: int, reason: str) -> None:
         self._shell.release()
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        if self._lac_timer is not None:
-            self._lac_timer.cancel()
-            self._lac_timer = None
+        self._edits.stop_watching()
+        self._confirming.stop()
         if self._end is None:
             self._end = (code, reason)
             self._on_end(self)
@@ -447,88 +390,6 @@ class Writer:
                 done.callback(None)
             else:
                 done.errback(error_of(code, f"ledger {self.id}: {reason}"))
-
-    # Deferred sync and explicit LAC (protocol-rules.md 2.9, 2.10).
-
-    async def _force(self) -> None:
-        self._flush()
-        machine = self._machine
-        if self.closed:
-            raise self._over()
-        head, length = machine.head, machine.length_at_head()
-        if head < 0:
-            return
-        bookies = machine.bookies
-        self._check_none_is_out(head)
-        # A channel that loses its connection ends this handle, so one without a connection is only being connected to for the first time.
-        before = [self._pool.connection_of(bookie) if carrying else None for bookie, carrying in zip(bookies, machine.carrying, strict=True)]
-        asked = [self._pool.force(bookie, self.id) for bookie in bookies]
-        codes = [await one for one in asked]
-        after = [self._pool.connection_of(bookie) for bookie in bookies]
-        failed = [describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK]
-        if (
-            machine.deferred_sync
-            and not self.closed
-            and (moved := [name for name, old, new in zip(bookies, before, after, strict=True) if old not in (None, new)])
-        ):
-            reason = f"{', '.join(moved)} was connected to again since its last adds, so entries that it acknowledged may be gone"
-            self._shell.feed(a.Fatal(Write.code, reason))
-            raise Write(f"ledger {self.id}: {reason}")
-        self._check_none_is_out(head)
-        if failed:
-            code = next(code for code in codes if code != OK)
-            raise error_of(
-                code,
-                f"ledger {self.id}: entries up to {head} could not be forced: {'; '.join(failed)}; all {len(bookies)} bookies of the ensemble must "
-                f"answer, so force again when they are back, or close the ledger and write another one",
-            )
-        if self.closed:
-            raise self._over()
-        self._shell.feed(a.Forced(head, length))
-
-    def _check_none_is_out(self, head: int) -> None:
-        if self._machine.deferred_sync and self._machine.out:
-            gone = ", ".join(self._machine.out)
-            raise error_of(BookieHandleNotAvailable.code, f"ledger {self.id}: entries up to {head} could not be forced: {gone} failed and missed some of them")
-
-    def _over(self) -> LedgerError:
-        """For whatever is asked of a writer that has ended."""
-        code, reason = self._machine.epitaph
-        return error_of(code, f"ledger {self.id}: {reason}")
-
-    def _time_lac(self) -> None:
-        if self._options.explicit_lac_interval_ms and self._end is None:
-            self._lac_timer = self._clock.callLater(self._options.explicit_lac_interval_ms / 1000, self._tell_lac)
-
-    def _tell_lac(self) -> None:
-        """Tells the last add confirmed by itself unless adds carried news of it since the last look: best effort."""
-        self._lac_timer = None
-        lac, carried = self._machine.lac, self._machine.carried
-        if carried <= self._lac_told < lac:
-            self._lac_told = lac
-            self.write_lac().addErrback(lambda failure: self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=failure.getErrorMessage()))
-        self._lac_told = max(self._lac_told, carried)
-        self._time_lac()
-
-    async def _write_lac(self) -> None:
-        if self.closed:
-            raise self._over()
-        lac, digest = self._machine.lac, self._digest
-        if lac < 0:
-            return
-        body = digest.lac_body(self.id, lac)
-        bookies = [self._machine.bookies[index] for index in self._quorums.write_set(lac)]
-        asked = [self._pool.write_lac(bookie, self.id, digest.master_key, body, lac) for bookie in bookies]
-        codes = [await one for one in asked]
-        taken = codes.count(OK)
-        if taken < self._quorums.ack:
-            failed = "; ".join(describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK)
-            code = next(code for code in codes if code != OK)
-            raise error_of(
-                code,
-                f"ledger {self.id}: the last add confirmed reached {taken} bookies, and {self._quorums.ack} of them (the ack quorum) are needed: {failed}; "
-                f"the next append tells it too",
-            )
 
 
 def _as_bytes(payload: object) -> bytes:

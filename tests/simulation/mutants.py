@@ -81,11 +81,13 @@ APPEND, SENDING = "quire.client.core.append.machine:AppendMachine", "quire.clien
 RECOVERY, SHELL = "quire.client.core.recovery:RecoveryMachine", "quire.client.handles.recovery:Recovery"
 LANE = "quire.client.connections.on_demand_link:Lane"
 UNNAMED = (f"{LANE}._reach", "link.bookie is not None and link.bookie != self.bookie", "False")
-QUORUMS, READER, WRITER = "quire.client.core.quorum:Quorums", "quire.client.handles.reader:Reader", "quire.client.handles.writer:Writer"
+QUORUMS, READER = "quire.client.core.quorum:Quorums", "quire.client.handles.reader:Reader"
+LEDGER_END, EDITS = "quire.client.handles.end_of_ledger:EndOfLedger", "quire.client.handles.writer_metadata:WriterMetadata"
+CONFIRMING = "quire.client.handles.confirming:Confirming"
 STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage.storage:Storage", "quire.bookie.journal.writer:Journal", "quire.bookie.storage.checkpoint:Checkpoints"
 GARBAGE, LOGS, COMPACTION = "quire.bookie.upkeep.garbage:Garbage", "quire.bookie.logs.entry_logs:EntryLogs", "quire.bookie.upkeep.compaction"
 RECOVER, COPIER, RESTORE = "quire.replication.lost_bookies", "quire.replication.copier:FragmentCopier", "quire.replication.refilling:Restoration"
-SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.lifecycle.store_guard:StoreGuard", "quire.metadata.memory.store:MemoryStore"
+SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.upkeep.store_guard:StoreGuard", "quire.metadata.memory.store:MemoryStore"
 UNLOCKED = (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")
 
 
@@ -107,10 +109,10 @@ MUTANTS = (
            ("quire.client.core.recovery:EntryRead.judge", "code in NEGATIVE", "code != OK")),
     mutant("answers are counted by QC, not by coverage", "protocol-rules.md 1.4, S29", "tail",
            (f"{QUORUMS}.covered", "if unheard >= self.ack:", "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
-    mutant("a recovery stores its ensembles early", "protocol-rules.md 4.2, S6", "recovery",
-           (f"{SHELL}._replace", "return a.EnsembleChanged(picked.bookies",
+    mutant("a recovery stores its ensembles early", "4.2, S6", "recovery",
+           (f"{SHELL}._replace", "return EnsembleChanged(picked.bookies",
             "await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: m.with_ensemble(effect.first, picked.bookies))\n"
-            "        return a.EnsembleChanged(picked.bookies")),
+            "        return EnsembleChanged(picked.bookies")),
     mutant("a recovery overwrites CLOSED", "D3, R6", "recovery",
            (f"{SHELL}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED", "lambda metadata: True")),
     mutant("the length is not read from entry LAC", "D7, S28", "recovery",
@@ -119,31 +121,28 @@ MUTANTS = (
            (f"{SENDING}._pump", "self._base if self.recovery else self.lac", "self.lac")),
     # Writer
     mutant("the writer closes over IN_RECOVERY", "D1", "store",
-           (f"{WRITER}._close_ledger", "if metadata.state is LedgerState.IN_RECOVERY:", "if False:"),
-           (f"{WRITER}._close_ledger", "return metadata.state is LedgerState.OPEN", "return not metadata.is_closed")),
-    mutant("acknowledged while the ensemble changes", "protocol-rules.md 2.5, S13", "change",
-           (f"{APPEND}._acked", "if self.state is State.OPEN:", "if True:")),
-    mutant("a replaced bookie's acknowledgements still count", "protocol-rules.md 2.5, S12", "change",
+           (f"{EDITS}._close_ledger", "if metadata.state is LedgerState.IN_RECOVERY:", "if False:"),
+           (f"{EDITS}._close_ledger", "return metadata.state is LedgerState.OPEN", "return not metadata.is_closed")),
+    mutant("acknowledged while the ensemble changes", "2.5, S13", "change", (f"{APPEND}._acked", "if self.state is State.OPEN:", "if True:")),
+    mutant("a replaced bookie's acknowledgements still count", "2.5, S12", "change",
            (f"{APPEND}._ensemble_changed", "self._install(replica.index, bookie).standing = Standing.FRESH",
             "fresh = self._install(replica.index, bookie)\n"
             "            fresh.standing, fresh.watermark, fresh.sent = Standing.FRESH, replica.watermark, replica.sent")),
     mutant("a stale edit of the metadata is written all the same", "protocol-rules.md 2.6", "store",
            ("quire.client.handles.ledger_record:LedgerRecord.edit",
             "if not needs(current.value):", "if current is self.current and not _ and not needs(current.value):")),
-    mutant("a close that met another end succeeds", "protocol-rules.md 2.8, S19", "store",
-           (f"{WRITER}._close_ledger", "if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):", "if False:")),
-    mutant("nothing is sent again to a replacement", "protocol-rules.md 2.5, D12", "change",
-           (f"{APPEND}._ensemble_changed", "self._resend(replica, effects)", "pass")),
-    mutant("nothing is sent again to a bookie that came back", "D17", "no spare",
-           (f"{APPEND}._return", "self._resend(back, effects)", "pass")),
+    mutant("a close that met another end succeeds", "2.8, S19", "store",
+           (f"{EDITS}._close_ledger", "if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):", "if False:")),
+    mutant("nothing is sent again to a replacement", "2.5, D12", "change", (f"{APPEND}._ensemble_changed", "self._resend(replica, effects)", "pass")),
+    mutant("nothing is sent again to a bookie that came back", "D17", "no spare", (f"{APPEND}._return", "self._resend(back, effects)", "pass")),
     mutant("a taken id is looked for among the confirmed ones only", "D11, S31", "deferred",
            (f"{SENDING}._append", "entry <= self.head or entry in self._ids", "entry <= self.lac or entry in self._ids")),
     mutant("replica indexes are computed in 32 bits", "D10, S32", "large ids",
            (f"{QUORUMS}.write_set", "(entry + step) % size", "((entry + step + (1 << 31)) % (1 << 32) - (1 << 31)) % size")),
     mutant("a force does not mind a reconnection", "D15", "deferred",
            (f"{APPEND}._fail", "if self.deferred_sync and not spared:", "if self.deferred_sync and not spared and awaited:"),
-           (f"{WRITER}._force", "if old not in (None, new)", "if not name")),
-    mutant("late answers of a replaced bookie count for its successor", "protocol-rules.md 2.4, S14", "change",
+           (f"{CONFIRMING}.force", "if old not in (None, new)", "if not name")),
+    mutant("late answers of a replaced bookie count for its successor", "2.4, S14", "change",
            (f"{APPEND}._fail", "del self._channels[replica.channel]", "pass"),
            (f"{APPEND}._fail", "effects.append(CloseChannel(replica.channel))", "pass"),
            (f"{SENDING}._install", "self._channels.pop(old.channel, None)", "pass"),
@@ -151,16 +150,14 @@ MUTANTS = (
     mutant("a new fragment begins behind what was sent", "protocol-rules.md 2.5", "change",
            (f"{APPEND}._change", "StoreEnsemble(self.head + 1,", "StoreEnsemble(self._window.sent_last + 1,")),
     # Reader
-    mutant("entries past the LAC are read", "D8", "tail",
-           (f"{READER}._read", "if not unconfirmed and last > self._lac:", "if False:")),
-    mutant("unconfirmed reads go past the end", "D9", "tail",
-           (f"{READER}._read", "if unconfirmed and self.closed:", "if False:")),
+    mutant("entries past the LAC are read", "D8", "tail", (f"{READER}._read", "if not unconfirmed and last > self._end.lac:", "if False:")),
+    mutant("unconfirmed reads go past the end", "D9", "tail", (f"{READER}._read", "if unconfirmed and self.closed:", "if False:")),
     mutant("a hint is taken for the LAC", "D14", "tail",
-           (f"{READER}._await_news", "failed = answer.code != OK", "self._lac = max(self._lac, answer.lac or 0)\n    failed = answer.code != OK")),
+           (f"{LEDGER_END}.await_news", "failed = answer.code != OK", "self.lac = max(self.lac, answer.lac or 0)\n    failed = answer.code != OK")),
     # Bookie
     mutant("a fence is told before it is durable", "D6, B4, S10", "power",
            (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
-            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self.durable([token])")),
+            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self._durable([token])")),
     mutant("a fence is not written to the journal", "B1", "power",
            (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
             "journal.append((), 0, token, state.fence_synced)")),
@@ -168,9 +165,9 @@ MUTANTS = (
            (f"{STORAGE}.add", "if state.fenced:", "if False:")),
     mutant("adds are acknowledged before the sync", "B3", "power",
            (f"{JOURNAL}._commit", "files.datasync(self._handle)", "seal and files.datasync(self._handle)")),
-    mutant("a checkpoint does not sync what it stored", "storage-order.md 3", "power",
-           (f"{CHECKPOINT}._store", "self._in(directory, directory.sync)", "pass")),
-    mutant("a bookie that lost its disk serves", "metadata-rules.md 6.2", "limbo",
+    mutant("a checkpoint does not sync what it stored", "architecture 3", "power",
+           (f"{CHECKPOINT}._store", "self._directories.attempt(directory, directory.sync)", "pass")),
+    mutant("a bookie that lost its disk serves", "architecture 3, cookies", "limbo",
            ("quire.bookie.lifecycle.identity:check", "check_expansion(options, expected, known, bare, full)", "pass")),
     mutant("a bookie in limbo says no", "B4, S9", "limbo",
            ("quire.bookie.storage.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY", "Status.ENOENTRY")),
@@ -202,8 +199,8 @@ MUTANTS = (
     mutant("the files of the new index are taken for leftovers", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.index.slots:other_path", "RUNS if index_path", "SECOND if index_path"),
            ("quire.bookie.index.slots:other_path", "else SECOND)", "else RUNS)")),
-    mutant("logs go while they are read for a new index", "formats.md, a rebuilt index", "new index",
-           ("quire.bookie.upkeep.space:Space.reclaim", "self.turn.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
+    mutant("logs go while they are read for a new index", "formats, a rebuilt index", "new index",
+           ("quire.bookie.upkeep.space:Space.reclaim", "self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
             "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))")),
     # Repair
     mutant("the metadata names a bookie before its copies are complete", "protocol-rules.md 5.1", "repair",
@@ -233,7 +230,7 @@ MUTANTS = (
            (f"{MEMORY}._look", "self._look_at_own()", "pass")),
     # Readers
     mutant("a tail does not rest when a hint came to nothing", "D14", "out of order",
-           (f"{READER}._await_news", "await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))", "pass")),
+           (f"{LEDGER_END}.await_news", "await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))", "pass")),
     # Superfluous copies
     mutant("a superfluous copy goes though the others do not answer", "protocol-rules.md 5.2", "surplus",
            (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),

@@ -106,6 +106,11 @@ class Sending(ABC):
         return self._window.length + self._window.waiting_bytes
 
     @property
+    def writable(self) -> bool:
+        """Whether appends are taken: the writer has not ended, and is not closing."""
+        return self.state in WRITABLE
+
+    @property
     def idle(self) -> bool:
         """Whether nothing waits to be sent or acknowledged."""
         return not self._window.pending and not self._window.waiting

@@ -4,9 +4,23 @@ from itertools import product
 
 import pytest
 
-from quire.client.core import recovery as r
 from quire.client.core.append.machine import IllegalInput
+from quire.client.core.append.messages import Limits
 from quire.client.core.quorum import Quorums
+from quire.client.core.recovery import (
+    ILLEGAL,
+    INPUTS,
+    TRANSITIONS,
+    Begin,
+    EndStored,
+    FenceAnswer,
+    Marked,
+    ReadAnswer,
+    RecoveryMachine,
+    State,
+    StoreEnd,
+    StoreFailed,
+)
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.store import Fault
 from quire.protocol.digest import HEADER, Digest, DigestType
@@ -20,21 +34,24 @@ DIGEST = Digest(DigestType.CRC32C, b"")
 
 
 def test_every_pair_is_decided():
-    assert set(r.TRANSITIONS) | r.ILLEGAL == set(product(r.State, r.INPUTS))
-    assert not set(r.TRANSITIONS) & r.ILLEGAL
+    """Each pair of state and input has a row or is listed as illegal, never both."""
+    assert set(TRANSITIONS) | ILLEGAL == set(product(State, INPUTS))
+    assert not set(TRANSITIONS) & ILLEGAL
 
 
 def test_the_ended_states_are_traps():
-    for (before, _given), row in r.TRANSITIONS.items():
-        if before in (r.State.DONE, r.State.FAILED):
+    """No row leads out of DONE or FAILED."""
+    for (before, _given), row in TRANSITIONS.items():
+        if before in (State.DONE, State.FAILED):
             assert row.after == {before}
 
 
 def test_an_answer_to_nothing_is_our_bug():
-    machine = r.RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, r.a.Limits())
+    """An input without a row raises `IllegalInput` and ends the machine."""
+    machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
     with pytest.raises(IllegalInput):
-        machine.handle(r.EndStored())
-    assert machine.state is r.State.FAILED
+        machine.handle(EndStored())
+    assert machine.state is State.FAILED
 
 
 # The rules of one recovery read, without a cluster.
@@ -42,42 +59,43 @@ def test_an_answer_to_nothing_is_our_bug():
 
 def reading(shape=(3, 3, 2), first=0):
     """A machine that has fenced an empty ensemble and reads from `first` on; the indexes asked for `first`."""
-    machine = r.RecoveryMachine(1, Quorums(*shape), DIGEST, r.a.Limits())
-    machine.handle(r.Begin())
+    machine = RecoveryMachine(1, Quorums(*shape), DIGEST, Limits())
+    machine.handle(Begin())
     bookies = tuple(f"b{index}" for index in range(shape[0]))
-    machine.handle(r.Marked(first, bookies))
+    machine.handle(Marked(first, bookies))
     for index in range(shape[0]):
-        effects = machine.handle(r.FenceAnswer(index, NO_ENTRY, None))
-        if machine.state is r.State.READING:
+        effects = machine.handle(FenceAnswer(index, NO_ENTRY, None))
+        if machine.state is State.READING:
             break
     return machine, [effect for effect in effects if effect.entry == first]
 
 
 def test_one_positive_is_found():
+    """A single valid answer is enough to recover an entry."""
     machine, asked = reading()
     assert [ask.index for ask in asked] == [0]
-    machine.handle(r.ReadAnswer(0, 0, 0, DIGEST.entry(1, 0, -1, 3, b"abc")))
+    machine.handle(ReadAnswer(0, 0, 0, DIGEST.entry(1, 0, -1, 3, b"abc")))
     assert machine.last == 0
 
 
 def test_absent_needs_qc_negatives():
     """S7: with AQ 2 of 3 one "no" proves nothing."""
     machine, _asked = reading()
-    effects = machine.handle(r.ReadAnswer(0, 0, NO_ENTRY, None))
-    assert machine.state is r.State.READING
+    effects = machine.handle(ReadAnswer(0, 0, NO_ENTRY, None))
+    assert machine.state is State.READING
     assert [(effect.entry, effect.index) for effect in effects] == [(0, 1), (0, 2)], "now all others are asked"
-    effects = machine.handle(r.ReadAnswer(0, 1, NO_ENTRY, None))
-    assert isinstance(effects[-1], r.StoreEnd)
+    effects = machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
+    assert isinstance(effects[-1], StoreEnd)
     assert (effects[-1].last, effects[-1].length) == (-1, 0)
 
 
 def test_s8_failures_are_no_negatives():
     """S8: one negative and two time-outs say nothing: abort, never close."""
     machine, _asked = reading()
-    machine.handle(r.ReadAnswer(0, 0, TIMED_OUT, None))
-    machine.handle(r.ReadAnswer(0, 1, NO_ENTRY, None))
-    effects = machine.handle(r.ReadAnswer(0, 2, TIMED_OUT, None))
-    assert machine.state is r.State.FAILED
+    machine.handle(ReadAnswer(0, 0, TIMED_OUT, None))
+    machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
+    effects = machine.handle(ReadAnswer(0, 2, TIMED_OUT, None))
+    assert machine.state is State.FAILED
     assert effects[-1].code == LedgerRecovery.code
     assert "b0 gave no answer in time" in effects[-1].reason
     assert "one of its 3 bookies must give it, or 2 say that they do not have it" in effects[-1].reason
@@ -85,60 +103,64 @@ def test_s8_failures_are_no_negatives():
 
 @pytest.mark.parametrize("code", [-8, -12, -105, -108, -102, -5])
 def test_no_failure_of_any_kind_counts_as_a_negative(code):
+    """Two "no entry" answers are needed; with failures instead the recovery fails."""
     machine, _asked = reading()
     for index in range(3):
-        machine.handle(r.ReadAnswer(0, index, code if index else NO_ENTRY, None))
-    assert machine.state is r.State.FAILED
+        machine.handle(ReadAnswer(0, index, code if index else NO_ENTRY, None))
+    assert machine.state is State.FAILED
 
 
 def test_damaged_bytes_are_unknown_and_never_found():
+    """An answer whose digest is wrong counts neither as entry nor as absence."""
     machine, _asked = reading()
     body = bytearray(DIGEST.entry(1, 0, -1, 3, b"abc"))
     body[-1] ^= 1
-    machine.handle(r.ReadAnswer(0, 0, 0, bytes(body)))
-    machine.handle(r.ReadAnswer(0, 1, NO_ENTRY, None))
-    machine.handle(r.ReadAnswer(0, 2, 0, bytes(body)))
-    assert machine.state is r.State.FAILED
+    machine.handle(ReadAnswer(0, 0, 0, bytes(body)))
+    machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
+    machine.handle(ReadAnswer(0, 2, 0, bytes(body)))
+    assert machine.state is State.FAILED
 
 
 def test_what_the_store_said_is_named_with_its_code():
-    machine = r.RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, r.a.Limits())
-    machine.handle(r.Begin())
-    failed = machine.handle(r.StoreFailed(MetaStore.code, "the store is away"))[-1]
+    """The error has the store's reason, its name and its number, and says that a retry is safe."""
+    machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
+    machine.handle(Begin())
+    failed = machine.handle(StoreFailed(MetaStore.code, "the store is away"))[-1]
     assert failed.code == LedgerRecovery.code
     assert failed.reason == f"ledger 1 can't be recovered: the store is away (MetaStore, code {MetaStore.code}); nothing is lost by trying again"
 
 
 def test_an_unknown_behind_the_end_does_not_matter():
+    """Time-outs of a later read are ignored when an earlier entry is proven absent."""
     machine, _asked = reading()
     for index in range(3):
-        machine.handle(r.ReadAnswer(1, index, TIMED_OUT, None))
-    assert machine.state is r.State.READING
+        machine.handle(ReadAnswer(1, index, TIMED_OUT, None))
+    assert machine.state is State.READING
     for index in range(2):
-        machine.handle(r.ReadAnswer(0, index, NO_ENTRY, None))
-    assert machine.state is r.State.CLOSING
+        machine.handle(ReadAnswer(0, index, NO_ENTRY, None))
+    assert machine.state is State.CLOSING
 
 
 def test_s29_fence_answers_of_four_two_two():
     """S29: {0}: no; {0, 1}: no; {0, 2}: yes."""
     for heard, covers in (((0,), False), ((0, 1), False), ((0, 2), True)):
-        machine = r.RecoveryMachine(1, Quorums(4, 2, 2), DIGEST, r.a.Limits())
-        machine.handle(r.Begin())
-        machine.handle(r.Marked(0, ("b0", "b1", "b2", "b3")))
+        machine = RecoveryMachine(1, Quorums(4, 2, 2), DIGEST, Limits())
+        machine.handle(Begin())
+        machine.handle(Marked(0, ("b0", "b1", "b2", "b3")))
         for index in heard:
-            machine.handle(r.FenceAnswer(index, NO_ENTRY, None))
-        assert (machine.state is not r.State.FENCING) == covers, heard
+            machine.handle(FenceAnswer(index, NO_ENTRY, None))
+        assert (machine.state is not State.FENCING) == covers, heard
 
 
 def test_a_damaged_fence_answer_covers_but_brings_no_lac():
     """The bookie is fenced, its bytes are not believed; alone it completes nothing, and as the last answer it does not fail the rest."""
-    machine = r.RecoveryMachine(1, Quorums(2, 2, 2), DIGEST, r.a.Limits())
-    machine.handle(r.Begin())
-    machine.handle(r.Marked(0, ("b0", "b1")))
-    machine.handle(r.FenceAnswer(0, 0, b"\0" * 50))
-    assert machine.state is r.State.FENCING
-    machine.handle(r.FenceAnswer(1, 0, DIGEST.entry(1, 4, 3, 50, b"x" * 10)))
-    assert machine.state is r.State.READING
+    machine = RecoveryMachine(1, Quorums(2, 2, 2), DIGEST, Limits())
+    machine.handle(Begin())
+    machine.handle(Marked(0, ("b0", "b1")))
+    machine.handle(FenceAnswer(0, 0, b"\0" * 50))
+    assert machine.state is State.FENCING
+    machine.handle(FenceAnswer(1, 0, DIGEST.entry(1, 4, 3, 50, b"x" * 10)))
+    assert machine.state is State.READING
     assert machine.base == 3
 
 
@@ -275,6 +297,7 @@ def test_s8_time_outs_abort_and_a_retry_succeeds():
 
 
 def test_s11_a_bookie_that_never_saw_the_ledger_refuses_the_writer_after_the_fence():
+    """A fence creates the ledger where it is missing, and the first append fails as fenced."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     assert opened(cluster, writer.id).last_entry_id == -1
@@ -294,6 +317,7 @@ def test_s21_what_lies_behind_a_gap_is_no_entry():
 
 
 def test_s22_many_recoveries_at_once_agree():
+    """All end at the same entry, at or behind everything that was acknowledged."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     openers = []
@@ -330,6 +354,7 @@ def test_s23_the_writer_does_not_close_over_a_recovery():
 
 
 def test_s24_with_everybody_down_the_open_fails_and_a_later_one_succeeds():
+    """The error says that bookies can't be reached; after their restart the entry is recovered."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append(b"x"))
@@ -342,6 +367,7 @@ def test_s24_with_everybody_down_the_open_fails_and_a_later_one_succeeds():
 
 
 def test_s24_silence_is_a_time_out():
+    """When no bookie answers, the open fails with `Timeout`."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.judge = lambda _request: "drop"
@@ -360,6 +386,7 @@ def test_s25_d17_a_dead_bookie_and_no_spare():
 
 
 def test_s26_a_wrong_password_touches_nothing():
+    """No bookie gets a request, the metadata stays open, and the writer goes on."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger(password=b"right"))
     cluster.succeed(writer.append(b"x"))
@@ -371,6 +398,7 @@ def test_s26_a_wrong_password_touches_nothing():
 
 
 def test_a_bookie_that_knows_another_key_ends_the_attempt():
+    """A refusal of the master key fails the open with `UnauthorizedAccess`."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     cluster.put(ledger, 0, b"x", -1, 1, "b0", digest=Digest(DigestType.CRC32C, b"other"))
@@ -397,6 +425,7 @@ def test_d7_an_orphan_past_the_end_does_not_lend_its_length():
 
 
 def test_an_empty_ledger_closes_empty():
+    """A ledger without entries is closed with last entry -1 and length 0."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     reader = opened(cluster, ledger)
@@ -511,6 +540,7 @@ def test_a_later_fragment_of_somebody_else_ends_the_attempt():
 
 
 def test_a_deleted_ledger_can_not_be_recovered():
+    """A deletion during the recovery fails the open with `LedgerRecovery`."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     cluster.judge = lambda request: "hold" if request.op == "fence" else "pass"
@@ -524,6 +554,7 @@ def test_a_deleted_ledger_can_not_be_recovered():
 
 
 def test_closing_the_client_ends_a_recovery():
+    """A recovery in progress is stopped, and its open fails."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     client = cluster.client()

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from quire.client.core.append import messages as a
+from quire.client.core.append.messages import Alarm, BookiesSeen, KeepEnsemble, Limits, Rang, State
 from quire.client.placement.zone import ZoneAware
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerRecovery, NotEnoughBookies
@@ -26,58 +26,62 @@ def created(cluster, shape=(3, 3, 2), flags=(), **options):
 
 
 def patient(ms=1000, **options):
-    return Story(limits=a.Limits(quorum_ms_max=ms), **options)
+    return Story(limits=Limits(quorum_ms_max=ms), **options)
 
 
 def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
+    """The ledger is closed behind what is confirmed, after two alarms of half the time."""
     story = patient()
     story.append(2)
     story.ack(0, 0, 1)
-    assert story.alarms[a.Alarm.QUORUM] == 500, "two looks in one time-out"
-    story.give(a.Rang(a.Alarm.QUORUM))
+    assert story.alarms[Alarm.QUORUM] == 500, "two looks in one time-out"
+    story.give(Rang(Alarm.QUORUM))
     assert not story.failed
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
     assert story.closes == [(-1, 0)]
-    assert a.Alarm.QUORUM not in story.alarms
+    assert Alarm.QUORUM not in story.alarms
 
 
 def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_are_silent():
-    story = Story(limits=a.Limits(quorum_ms_max=1000, delay_change=True))
+    """The reason has the error of one bookie and "no answer" for the other."""
+    story = Story(limits=Limits(quorum_ms_max=1000, delay_change=True))
     story.append(1)
     story.ack(0, 0)
     story.lose(1)
     for _ in range(2):
-        story.give(a.Rang(a.Alarm.QUORUM))
+        story.give(Rang(Alarm.QUORUM))
     _code, reason = story.machine.ended_by
     assert "(addEntryQuorumTimeoutSec): lost (BookieHandleNotAvailable, code -8); no answer from b2;" in reason
 
 
 def test_the_time_out_counts_from_each_entry_s_own_append():
+    """An entry that was appended later is not failed by the alarm of an earlier one."""
     story = patient()
     story.append(1)
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     story.append(1)
     story.ack(0, 0, 1)
     story.ack(1, 0)
-    story.give(a.Rang(a.Alarm.QUORUM))
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     assert not story.failed, "the first is acknowledged, the second is young"
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
     assert story.closes == [(0, 10)]
 
 
 def test_the_alarm_stops_when_nothing_waits_and_begins_anew():
+    """It is set again by the next append."""
     story = patient()
     story.append(1)
     story.ack(0, 0)
     story.ack(1, 0)
     story.alarms.clear()
-    story.give(a.Rang(a.Alarm.QUORUM))
+    story.give(Rang(Alarm.QUORUM))
     assert story.alarms == {}
     story.append(1)
-    assert story.alarms == {a.Alarm.QUORUM: 500}
+    assert story.alarms == {Alarm.QUORUM: 500}
 
 
 def test_an_advanced_entry_behind_a_gap_has_its_quorum():
@@ -87,15 +91,16 @@ def test_an_advanced_entry_behind_a_gap_has_its_quorum():
     story.ack(0, 1)
     story.ack(1, 1)
     for _ in range(5):
-        story.give(a.Rang(a.Alarm.QUORUM))
+        story.give(Rang(Alarm.QUORUM))
     assert not story.failed
     story.append(1, first=0)
     for _ in range(3):
-        story.give(a.Rang(a.Alarm.QUORUM))
+        story.give(Rang(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
 
 
 def test_the_error_names_entry_and_bookies_and_the_ledger_is_closed():
+    """The text has entry, quorum, time and the silent bookies; the ledger ends before the entry."""
     cluster = FakeCluster(3)
     writer = created(cluster, add_quorum_timeout_ms=1000)
     cluster.succeed(writer.append(b"x"))
@@ -113,7 +118,8 @@ def test_the_error_names_entry_and_bookies_and_the_ledger_is_closed():
 
 
 def test_the_change_after_the_last_allowed_one_ends_the_writer():
-    story = Story(limits=a.Limits(changes_max=1))
+    """A failure after `changes_max` changes closes the ledger."""
+    story = Story(limits=Limits(changes_max=1))
     story.append(1)
     story.lose(0)
     story.changed(i0="b3")
@@ -125,6 +131,7 @@ def test_the_change_after_the_last_allowed_one_ends_the_writer():
 
 
 def test_no_change_allowed_at_all():
+    """With a maximum of 0 the first failure ends the writer, and the metadata keeps one fragment."""
     cluster = FakeCluster(4)
     writer = created(cluster, ensemble_changes_max=0)
     cluster.succeed(writer.append(b"x"))
@@ -139,10 +146,10 @@ def test_no_change_allowed_at_all():
 
 def test_a_failure_found_while_appends_wait_for_the_window_may_end_the_writer():
     """The limit is met in the middle of sending: nothing more is sent, and nothing hangs."""
-    story = Story(limits=a.Limits(changes_max=0, window_entries_max=2, batch_entries_max=1, replica_backlog_bytes_max=15))
+    story = Story(limits=Limits(changes_max=0, window_entries_max=2, batch_entries_max=1, replica_backlog_bytes_max=15))
     story.append(4)
     for index in (0, 1):
-        if story.machine.state is a.State.OPEN:
+        if story.machine.state is State.OPEN:
             story.ack(index, 0, 1)
     assert story.failed in ([], [WRITE])
 
@@ -151,10 +158,11 @@ def test_a_failure_found_while_appends_wait_for_the_window_may_end_the_writer():
 
 
 def delayed(shape=(3, 3, 2), **more):
-    return Story(shape, limits=a.Limits(delay_change=True), **more)
+    return Story(shape, limits=Limits(delay_change=True), **more)
 
 
 def test_a_delayed_writer_goes_on_without_a_change():
+    """With `delay_change` a lost bookie is left out while the ack quorum is reachable."""
     story = delayed()
     story.append(3)
     story.lose(0)
@@ -167,6 +175,7 @@ def test_a_delayed_writer_goes_on_without_a_change():
 
 
 def test_a_delayed_change_replaces_everybody_once_the_quorum_is_out_of_reach():
+    """One change replaces all bookies that were left out."""
     story = delayed()
     story.append(1)
     story.lose(0)
@@ -193,6 +202,7 @@ def test_a_delayed_writer_counts_every_write_set():
 
 
 def test_a_read_only_bookie_is_replaced_at_once():
+    """Delaying changes applies to lost connections, not to refusals."""
     story = delayed()
     story.append(1)
     story.refuse(0, 0, READ_ONLY)
@@ -200,12 +210,13 @@ def test_a_read_only_bookie_is_replaced_at_once():
 
 
 def test_a_bookie_that_was_spared_is_tried_again_and_only_later():
+    """The retry alarm opens a new channel to it, and its answers count."""
     story = delayed()
     story.append(1)
     story.lose(0)
-    story.give(a.BookiesSeen(frozenset(("b0", "b1", "b2", "b9"))))
+    story.give(BookiesSeen(frozenset(("b0", "b1", "b2", "b9"))))
     assert len(story.opened) == 3, "it is known to be registered: no reason to try again at once"
-    story.give(a.Rang(a.Alarm.RETRY))
+    story.give(Rang(Alarm.RETRY))
     assert story.opened[-1][1:] == (0, "b0")
     assert not story.stores, "a spare is no reason for a change"
     story.ack(0, 0)
@@ -214,8 +225,9 @@ def test_a_bookie_that_was_spared_is_tried_again_and_only_later():
 
 
 def test_deferred_sync_bears_failures_only_when_changes_are_delayed():
+    """Otherwise the first lost bookie ends the writer; it is never taken back."""
     for delay, code in ((False, [WRITE]), (True, [])):
-        story = Story(limits=a.Limits(delay_change=delay), deferred_sync=True)
+        story = Story(limits=Limits(delay_change=delay), deferred_sync=True)
         story.append(1)
         story.lose(0)
         assert story.failed == code
@@ -223,6 +235,7 @@ def test_deferred_sync_bears_failures_only_when_changes_are_delayed():
 
 
 def test_a_force_without_a_bookie_that_missed_entries_fails():
+    """The error names the bookie, and the last confirmed entry stays."""
     cluster = FakeCluster(3)
     writer = created(cluster, flags="DEFERRED_SYNC", delay_ensemble_change=True)
     cluster.succeed(writer.append(b"x"))
@@ -240,6 +253,7 @@ def test_a_force_without_a_bookie_that_missed_entries_fails():
 
 
 def test_with_changes_disabled_appends_wait_for_the_same_bookies():
+    """They complete after the restart, and the metadata is not written."""
     cluster = FakeCluster(5)
     writer = created(cluster, disable_ensemble_change=True, add_timeout_ms=200)
     cluster.succeed(writer.append(b"x"))
@@ -270,14 +284,15 @@ def test_with_changes_disabled_a_recovery_fails_instead_of_waiting_for_ever():
 
 
 def test_disabled_changes_are_never_stored():
-    story = Story(limits=a.Limits(keep_ensemble=True))
+    """Lost bookies are opened again when they register, whichever others do."""
+    story = Story(limits=Limits(keep_ensemble=True))
     story.append(1)
     for index in (0, 1, 2):
         story.lose(index)
     assert not story.stores
     assert not story.failed
-    story.give(a.BookiesSeen(frozenset()))
-    story.give(a.BookiesSeen(frozenset(("b0", "b1", "b7"))))
+    story.give(BookiesSeen(frozenset()))
+    story.give(BookiesSeen(frozenset(("b0", "b1", "b7"))))
     story.ack(0, 0)
     story.ack(1, 0)
     assert story.released == 0
@@ -287,6 +302,7 @@ def test_disabled_changes_are_never_stored():
 
 
 def test_an_idle_writer_tells_its_last_add_confirmed_once():
+    """One round of explicit LACs follows the last append, and no timer remains after the close."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)
     reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
@@ -304,6 +320,7 @@ def test_an_idle_writer_tells_its_last_add_confirmed_once():
 
 
 def test_adds_that_carry_the_news_make_it_needless():
+    """While appends go on, no explicit LAC is sent."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)
     for _ in range(20):
@@ -313,6 +330,7 @@ def test_adds_that_carry_the_news_make_it_needless():
 
 
 def test_a_failure_to_tell_it_hurts_nobody():
+    """Appends succeed after a refused explicit LAC."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)
     cluster.succeed(writer.append(b"a"))
@@ -325,6 +343,7 @@ def test_a_failure_to_tell_it_hurts_nobody():
 
 
 def test_with_too_few_bookies_the_ensemble_shrinks_to_the_write_quorum():
+    """Opportunistic striping takes what there is, down to the write quorum."""
     cluster = FakeCluster(3)
     assert created(cluster, (5, 2, 2), opportunistic_striping=True).metadata.ensemble_size == 3
     assert cluster.fails(cluster.client().create_ledger(ensemble_size=5, write_quorum=2, ack_quorum=2)).code == -6
@@ -344,6 +363,7 @@ def test_a_smaller_ensemble_that_the_placement_does_not_take_is_passed_over():
 
 
 def test_is_closed_asks_the_store():
+    """It follows the metadata, and raises for an unknown ledger."""
     cluster = FakeCluster(3)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -354,6 +374,7 @@ def test_is_closed_asks_the_store():
 
 
 def test_a_ledger_s_metadata_can_be_watched():
+    """The watch reports each state, and `None` for the deletion."""
     cluster = FakeCluster(3)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -369,6 +390,7 @@ def test_a_ledger_s_metadata_can_be_watched():
 
 
 def test_ledgers_are_listed_by_pages():
+    """Pages joined give all ids; after the last id the page is empty."""
     cluster = FakeCluster(3)
     client = cluster.client()
     ids = sorted(cluster.succeed(client.create_ledger()).id for _ in range(5))
@@ -394,6 +416,7 @@ def asked_for_reads(cluster):
 
 
 def test_a_sticky_reader_stays_with_one_replica_and_another_takes_turns():
+    """Sticky reads use one bookie, others all three."""
     for sticky, bookies in ((True, 1), (False, 3)):
         cluster = FakeCluster(3)
         ledger = written(cluster)
@@ -404,6 +427,7 @@ def test_a_sticky_reader_stays_with_one_replica_and_another_takes_turns():
 
 
 def test_the_wait_for_another_replica_grows_within_a_read():
+    """Speculative requests follow after 100 ms and 300 ms more; then the read times out."""
     cluster = FakeCluster(3)
     ledger = written(cluster)
     reader = cluster.succeed(cluster.client(speculative_read_ms=100, speculative_read_growth=3.0, read_timeout_ms=4000).open_ledger(ledger))
@@ -418,6 +442,7 @@ def test_the_wait_for_another_replica_grows_within_a_read():
 
 @pytest.mark.parametrize("batch", [True, False])
 def test_a_damaged_copy_is_reported_and_another_one_read(batch):
+    """All entries are returned and the reader lists the damaged copies."""
     cluster = FakeCluster(3)
     ledger = written(cluster)
     reader = cluster.succeed(cluster.client(batch_read=batch).open_ledger(ledger))
@@ -430,6 +455,7 @@ def test_a_damaged_copy_is_reported_and_another_one_read(batch):
 
 
 def test_an_error_says_who_failed_how_which_quorum_is_missing_and_what_to_do():
+    """The text has the bookies, codes, quorum and the next step."""
     cluster = FakeCluster(3)
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -495,40 +521,41 @@ def test_ensemble_changes_are_switched_off_and_on_at_run_time():
 @pytest.mark.parametrize("changes_max", [-1, 1])
 def test_changes_that_are_switched_off_while_one_is_under_way(changes_max):
     """It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer, whether or not it may change again."""
-    story = Story(shape=(3, 3, 3), limits=a.Limits(changes_max=changes_max))
+    story = Story(shape=(3, 3, 3), limits=Limits(changes_max=changes_max))
     story.append(1)
     story.lose(0)
     assert story.changing
     story.lose(1)
-    story.give(a.KeepEnsemble(True))
+    story.give(KeepEnsemble(True))
     story.changed(i0="b7", seen=("b2", "b7"))
-    assert story.machine.state is a.State.OPEN
+    assert story.machine.state is State.OPEN
     assert not story.changing
     assert story.machine.out == ("b1",)
     assert story.ended is None
     story.ack(0, 0)
     story.ack(2, 0)
     assert story.released == -1
-    story.give(a.BookiesSeen(frozenset(("b1", "b2", "b7"))))
-    story.give(a.Rang(a.Alarm.RETRY))
+    story.give(BookiesSeen(frozenset(("b1", "b2", "b7"))))
+    story.give(Rang(Alarm.RETRY))
     story.ack(1, 0)
     assert story.released == 0
 
 
 def test_a_bookie_that_lapsed_before_changes_were_switched_off_keeps_its_place():
+    """It is replaced only after changes are permitted again."""
     story = Story(shape=(3, 3, 2))
     story.append(1)
     for index in (0, 1):
         story.ack(index, 0)
     story.lose(2)
-    story.give(a.KeepEnsemble(True))
+    story.give(KeepEnsemble(True))
     story.append(1)
     assert not story.changing
     assert story.machine.out == ("b2",)
     for index in (0, 1):
         story.ack(index, 1)
     assert story.released == 1
-    story.give(a.BookiesSeen(frozenset(("b0", "b1", "b5"))))
+    story.give(BookiesSeen(frozenset(("b0", "b1", "b5"))))
     assert not story.changing
-    story.give(a.KeepEnsemble(False))
+    story.give(KeepEnsemble(False))
     assert story.changing, "a spare is there, and may be taken again"

@@ -6,12 +6,32 @@ from typing import get_args
 
 import pytest
 
-from quire.client.core.append import messages as a
 from quire.client.core.append.machine import ILLEGAL, TRANSITIONS, AppendMachine, IllegalInput
+from quire.client.core.append.messages import (
+    Acked,
+    AddRefused,
+    Alarm,
+    Append,
+    BookiesSeen,
+    ChangeRefused,
+    ChannelLost,
+    Close,
+    CloseRefused,
+    CloseStored,
+    EnsembleChanged,
+    FailPending,
+    Fatal,
+    Forced,
+    Input,
+    Limits,
+    Rang,
+    Shutdown,
+    State,
+)
 from quire.client.core.quorum import Domains, Quorums
 from quire.protocol.digest import Digest, DigestType
 
-S = a.State
+S = State
 DIGEST = Digest(DigestType.CRC32C, b"")
 FENCED, UNAUTHORIZED, READ_ONLY, LOST, TIMED_OUT, CLOSED, NOT_ENOUGH, CLIENT_CLOSED = -101, -102, -104, -8, -23, -11, -6, -19
 
@@ -22,7 +42,7 @@ class Story:
     def __init__(self, shape=(3, 3, 2), bookies=None, limits=None, **options):
         self.q = Quorums(*shape)
         bookies = bookies or [f"b{index}" for index in range(shape[0])]
-        self.machine = AppendMachine(7, self.q, DIGEST, bookies, limits or a.Limits(), **options)
+        self.machine = AppendMachine(7, self.q, DIGEST, bookies, limits or Limits(), **options)
         self.open = {}  # channel -> (index, bookie)
         self.opened = []  # every (channel, index, bookie) ever
         self.sent = {}  # channel -> ids in the order sent
@@ -102,20 +122,20 @@ class Story:
     # shorthands
 
     def append(self, count, size=10, first=None):
-        return self.give(a.Append([bytes(size)] * count, first, token="t"))
+        return self.give(Append([bytes(size)] * count, first, token="t"))
 
     def channel(self, index):
         return next(channel for channel, (at, _bookie) in self.open.items() if at == index)
 
     def ack(self, index, first, last=None):
-        return self.give(a.Acked(self.channel(index), first, (first if last is None else last) - first + 1))
+        return self.give(Acked(self.channel(index), first, (first if last is None else last) - first + 1))
 
     def lose(self, index, code=LOST):
         channel = self.channel(index)
-        return self.give(a.ChannelLost(channel, code, "lost"))
+        return self.give(ChannelLost(channel, code, "lost"))
 
     def refuse(self, index, entry, code):
-        return self.give(a.AddRefused(self.channel(index), entry, 1, code))
+        return self.give(AddRefused(self.channel(index), entry, 1, code))
 
     def changed(self, shortage="", seen=(), **replaced):
         """The change under way ends: `i0="b7"` puts b7 at index 0."""
@@ -123,7 +143,7 @@ class Story:
         for index, bookie in replaced.items():
             bookies[int(index[1:])] = bookie
         self.changing = False
-        return self.give(a.EnsembleChanged(tuple(bookies), shortage, frozenset(seen)))
+        return self.give(EnsembleChanged(tuple(bookies), shortage, frozenset(seen)))
 
 
 # The table.
@@ -131,16 +151,18 @@ class Story:
 
 def test_every_pair_is_decided():
     """Each (state, input) has a row or is listed as illegal, never both."""
-    assert set(TRANSITIONS) | ILLEGAL == set(product(S, get_args(a.Input)))
+    assert set(TRANSITIONS) | ILLEGAL == set(product(S, get_args(Input)))
     assert not set(TRANSITIONS) & ILLEGAL
 
 
 def test_what_a_peer_or_a_clock_can_cause_is_legal_everywhere():
-    for state, given in product(S, (a.Acked, a.AddRefused, a.ChannelLost, a.Fatal, a.BookiesSeen, a.Rang)):
+    """Answers, failures, lists of bookies and alarms have a row in every state."""
+    for state, given in product(S, (Acked, AddRefused, ChannelLost, Fatal, BookiesSeen, Rang)):
         assert (state, given) in TRANSITIONS
 
 
 def test_the_ended_states_are_traps():
+    """No row leads out of CLOSED and DEAD, and CLOSING leads only to these."""
     for (before, _given), row in TRANSITIONS.items():
         if before in (S.CLOSED, S.DEAD):
             assert row.after == {before}
@@ -149,9 +171,10 @@ def test_the_ended_states_are_traps():
 
 
 def test_an_illegal_input_ends_the_machine():
+    """An input without a row raises `IllegalInput`, and later appends are refused as closed."""
     story = Story()
     with pytest.raises(IllegalInput):
-        story.machine.handle(a.CloseStored())
+        story.machine.handle(CloseStored())
     assert story.machine.state is S.DEAD
     story.append(1)
     assert story.refused == [CLOSED]
@@ -161,6 +184,7 @@ def test_an_illegal_input_ends_the_machine():
 
 
 def test_an_entry_is_acknowledged_at_its_ack_quorum():
+    """Each entry is released when its ack quorum has answered, and the machine is idle after the last."""
     story = Story()
     story.append(3)
     story.ack(0, 0, 2)
@@ -173,6 +197,7 @@ def test_an_entry_is_acknowledged_at_its_ack_quorum():
 
 
 def test_acknowledgement_of_a_later_entry_implies_no_lower_one():
+    """Entries are released in order, each by answers for itself."""
     story = Story()
     story.append(3)
     story.ack(0, 2)
@@ -187,6 +212,7 @@ def test_acknowledgement_of_a_later_entry_implies_no_lower_one():
 
 
 def test_the_same_bookie_twice_is_no_quorum():
+    """A second answer of one bookie for an entry does not count."""
     story = Story()
     story.append(1)
     story.ack(0, 0)
@@ -195,6 +221,7 @@ def test_the_same_bookie_twice_is_no_quorum():
 
 
 def test_an_answer_for_what_was_never_sent_is_nothing():
+    """Acknowledgements beyond what was sent release nothing, now or after later appends."""
     story = Story()
     story.append(1)
     for index in range(3):
@@ -220,7 +247,8 @@ def test_lac_and_length_travel_in_the_batches():
 
 
 def test_a_long_append_is_cut():
-    story = Story(limits=a.Limits(batch_entries_max=4, batch_bytes_max=100))
+    """An append is divided at the entries and bytes of a batch, and each batch has the length before it."""
+    story = Story(limits=Limits(batch_entries_max=4, batch_bytes_max=100))
     story.append(9, size=10)
     assert [batch.count for batch in story.batches] == [4, 4, 1]
     story.append(3, size=60)
@@ -229,7 +257,8 @@ def test_a_long_append_is_cut():
 
 
 def test_the_window_holds_back_what_exceeds_it():
-    story = Story(limits=a.Limits(window_entries_max=10, batch_entries_max=5))
+    """Entries above the window are sent when earlier ones are acknowledged."""
+    story = Story(limits=Limits(window_entries_max=10, batch_entries_max=5))
     story.append(15)
     assert sum(batch.count for batch in story.batches) == 10
     assert story.machine.crowded
@@ -240,7 +269,8 @@ def test_the_window_holds_back_what_exceeds_it():
 
 
 def test_a_batch_larger_than_the_window_goes_alone():
-    story = Story(limits=a.Limits(window_bytes_max=100, batch_bytes_max=1000))
+    """It is sent when nothing else is in flight, and the next one waits."""
+    story = Story(limits=Limits(window_bytes_max=100, batch_bytes_max=1000))
     story.append(1, size=500)
     assert len(story.batches) == 1
     story.append(1, size=10)
@@ -248,7 +278,8 @@ def test_a_batch_larger_than_the_window_goes_alone():
 
 
 def test_more_than_a_window_may_not_wait():
-    story = Story(limits=a.Limits(window_bytes_max=100))
+    """An append is refused while a full window waits already, and takes no entry ids."""
+    story = Story(limits=Limits(window_bytes_max=100))
     story.append(1, size=90)
     story.append(1, size=200)
     story.append(1, size=1)
@@ -279,6 +310,7 @@ def test_s12_a_change_starts_above_the_lac_and_drops_the_lost_acknowledgements()
 
 
 def test_s13_nothing_is_acknowledged_while_the_ensemble_changes():
+    """An ack quorum reached during a change is released when the change is stored."""
     story = Story()
     story.append(1)
     story.lose(0)
@@ -297,9 +329,9 @@ def test_s14_late_answers_of_a_replaced_bookie_are_ignored():
     story.lose(0)
     story.changed(i0="b3")
     story.ack(1, 0)
-    assert story.give(a.Acked(gone, 0, 1)) == []
-    assert story.give(a.AddRefused(gone, 0, 1, FENCED)) == []
-    assert story.give(a.ChannelLost(gone, LOST, "")) == []
+    assert story.give(Acked(gone, 0, 1)) == []
+    assert story.give(AddRefused(gone, 0, 1, FENCED)) == []
+    assert story.give(ChannelLost(gone, LOST, "")) == []
     assert story.released == -1
     assert story.machine.state is S.OPEN
 
@@ -339,7 +371,7 @@ def test_s17_a_change_that_finds_the_ledger_closed_or_being_recovered():
         story.append(2)
         story.lose(0)
         story.changing = False
-        story.give(a.ChangeRefused(code, "no"))
+        story.give(ChangeRefused(code, "no"))
         assert story.failed == [code]
         assert story.machine.state is S.DEAD
         assert story.closes == []
@@ -348,20 +380,22 @@ def test_s17_a_change_that_finds_the_ledger_closed_or_being_recovered():
 
 @pytest.mark.parametrize("code", [-9, -18, -17])
 def test_a_change_that_the_store_refuses_closes_the_ledger(code):
+    """Pending entries fail with the store's code, and the ledger is closed at its last confirmed entry."""
     story = Story()
     story.append(2)
     story.lose(0)
     story.changing = False
-    story.give(a.ChangeRefused(code, "no"))
+    story.give(ChangeRefused(code, "no"))
     assert story.failed == [code]
     assert story.closes == [(-1, 0)]
 
 
 def test_a_deleted_ledger_is_not_closed():
+    """When the store says that the ledger is gone, the handle ends with that code and stores no close."""
     story = Story()
     story.append(1)
     story.lose(0)
-    story.give(a.ChangeRefused(-25, "deleted"))
+    story.give(ChangeRefused(-25, "deleted"))
     assert (story.failed, story.closes, story.ended) == ([-25], [], -25)
 
 
@@ -371,13 +405,13 @@ GONE = "lost (BookieHandleNotAvailable, code -8), and"
 @pytest.mark.parametrize(
     ("ending", "code", "reason"),
     [
-        ([a.Close()], CLOSED, "the ledger is closed; create another to go on"),
-        ([a.Close(), a.CloseStored()], CLOSED, "the ledger is closed; create another to go on"),
-        ([a.Close(), a.CloseRefused(FENCED, "fenced")], CLOSED, "this writer has ended: fenced"),
-        ([a.Close(), a.Shutdown()], CLIENT_CLOSED, "the client was closed while the ledger's end was being stored"),
-        ([a.Shutdown()], CLIENT_CLOSED, "the client was closed"),
-        ([a.ChannelLost(1, LOST, "lost"), a.ChangeRefused(CLOSED, "closed at 7")], CLOSED, f"this writer has ended: {GONE} closed at 7"),
-        ([a.ChannelLost(1, LOST, "lost"), a.ChangeRefused(-25, "deleted")], CLOSED, f"this writer has ended: {GONE} deleted"),
+        ([Close()], CLOSED, "the ledger is closed; create another to go on"),
+        ([Close(), CloseStored()], CLOSED, "the ledger is closed; create another to go on"),
+        ([Close(), CloseRefused(FENCED, "fenced")], CLOSED, "this writer has ended: fenced"),
+        ([Close(), Shutdown()], CLIENT_CLOSED, "the client was closed while the ledger's end was being stored"),
+        ([Shutdown()], CLIENT_CLOSED, "the client was closed"),
+        ([ChannelLost(1, LOST, "lost"), ChangeRefused(CLOSED, "closed at 7")], CLOSED, f"this writer has ended: {GONE} closed at 7"),
+        ([ChannelLost(1, LOST, "lost"), ChangeRefused(-25, "deleted")], CLOSED, f"this writer has ended: {GONE} deleted"),
     ],
 )
 def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
@@ -393,15 +427,16 @@ def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
 
 def test_a_recovery_is_not_told_to_open_the_ledger():
     """It is what opens it; and the number of changes that a writer may make does not bind it."""
-    story = Story(recovery=True, limits=a.Limits(changes_max=0))
+    story = Story(recovery=True, limits=Limits(changes_max=0))
     story.append(1)
     story.lose(0)
     assert len(story.stores) == 1
-    story.give(a.ChangeRefused(-9, "the store is away"))
+    story.give(ChangeRefused(-9, "the store is away"))
     assert story.machine.ended_by == (-9, f"{GONE} the store is away")
 
 
 def test_d17_without_a_spare_the_ledger_goes_on_with_the_rest():
+    """A bookie without replacement is left out; entries are acknowledged by the others."""
     story = Story()
     story.append(2)
     story.lose(0)
@@ -426,7 +461,7 @@ def test_d17_the_same_bookie_returns_without_a_metadata_change():
     story.ack(1, 0, 1)
     story.ack(2, 0, 1)
     story.append(2)
-    story.give(a.BookiesSeen(frozenset(("b0", "b1", "b2"))))
+    story.give(BookiesSeen(frozenset(("b0", "b1", "b2"))))
     assert len(story.stores) == 1
     assert story.sent[story.channel(0)] == [2, 3]
     assert not story.watching
@@ -436,17 +471,18 @@ def test_d17_the_same_bookie_returns_without_a_metadata_change():
 
 
 def test_d17_another_bookie_that_registers_is_taken_into_the_ensemble():
+    """It replaces the bookie that was left out; then nothing is watched and no retry is set."""
     story = Story()
     story.append(1)
     story.lose(0)
     story.changed(seen=("b1", "b2"))
     story.ack(1, 0)
     story.ack(2, 0)
-    story.give(a.BookiesSeen(frozenset(("b1", "b2", "b3"))))
+    story.give(BookiesSeen(frozenset(("b1", "b2", "b3"))))
     assert [(store.first, store.failed) for store in story.stores[1:]] == [(1, ((0, "b0"),))]
     story.changed(i0="b3", seen=("b1", "b2", "b3"))
     assert not story.watching
-    assert a.Alarm.RETRY not in story.alarms
+    assert Alarm.RETRY not in story.alarms
 
 
 def test_d17_a_bookie_that_stays_registered_is_tried_again_ever_less_often():
@@ -457,17 +493,17 @@ def test_d17_a_bookie_that_stays_registered_is_tried_again_ever_less_often():
     story.changed(seen=("b0", "b1", "b2"))
     waits = []
     for _ in range(6):
-        waits.append(story.alarms[a.Alarm.RETRY])
-        story.give(a.Rang(a.Alarm.RETRY))
+        waits.append(story.alarms[Alarm.RETRY])
+        story.give(Rang(Alarm.RETRY))
         story.lose(0)
         story.changed(seen=("b0", "b1", "b2"))
     assert waits == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
-    story.give(a.Rang(a.Alarm.RETRY))
+    story.give(Rang(Alarm.RETRY))
     story.append(1)
     story.ack(0, 1)
     story.lose(0)
     story.changed(seen=("b0", "b1", "b2"))
-    assert story.alarms[a.Alarm.RETRY] == 5_000, "it worked for a while"
+    assert story.alarms[Alarm.RETRY] == 5_000, "it worked for a while"
 
 
 def test_d12_s30_too_few_spares_is_an_end_and_no_hang():
@@ -485,16 +521,17 @@ def test_d12_s30_too_few_spares_is_an_end_and_no_hang():
 
 
 def test_no_replacement_and_no_quorum_closes_at_the_lac():
+    """Pending entries fail with NotEnoughBookies and the ledger is closed behind its last confirmed entry."""
     story = Story((3, 2, 2))
     story.append(4, size=3)
     for index in range(3):
-        story.give(a.Acked(story.channel(index), 0, 2))
+        story.give(Acked(story.channel(index), 0, 2))
     assert story.released == 1
     story.lose(1)
     story.changed(shortage="none")
     assert story.failed == [NOT_ENOUGH]
     assert story.closes == [(1, 6)]
-    story.give(a.CloseStored())
+    story.give(CloseStored())
     assert story.ended == 0
     story.append(1)
     assert story.refused == [CLOSED]
@@ -531,7 +568,7 @@ def test_a_bookie_that_owes_settled_entries_is_replaced_at_the_next_append():
 
 def test_a_lapsed_bookie_misses_nothing_of_what_waited_for_the_window():
     """It acknowledged all it got, went away, and the window opens without an append: it is connected again for that."""
-    story = Story(limits=a.Limits(window_entries_max=2, batch_entries_max=2))
+    story = Story(limits=Limits(window_entries_max=2, batch_entries_max=2))
     story.append(4)
     story.ack(0, 0, 1)
     story.lose(0)
@@ -541,6 +578,7 @@ def test_a_lapsed_bookie_misses_nothing_of_what_waited_for_the_window():
 
 
 def test_a_refused_add_replaces_the_bookie():
+    """A read-only bookie is replaced and gets no more entries."""
     story = Story()
     story.append(1)
     story.refuse(0, 0, READ_ONLY)
@@ -553,6 +591,7 @@ def test_a_refused_add_replaces_the_bookie():
 
 @pytest.mark.parametrize("code", [FENCED, UNAUTHORIZED, -100])
 def test_a_fatal_answer_before_the_quorum_ends_the_handle(code):
+    """All fail with its code; the ledger is closed, but not if it was fenced."""
     story = Story()
     story.append(3)
     story.ack(0, 0)
@@ -581,41 +620,45 @@ def test_a_fence_seen_after_the_quorum_replaces_the_bookie_at_the_next_append():
 
 
 def test_s20_close_fails_what_is_pending_and_ends_at_the_lac():
+    """Entries without quorum fail; the closed ledger has the last confirmed entry and its length."""
     story = Story()
     story.append(2, size=4)
     story.ack(0, 0)
     story.ack(1, 0)
     story.append(3, size=100)
-    story.give(a.Close())
+    story.give(Close())
     assert story.failed == [CLOSED]
     assert story.closes == [(0, 4)]
     assert (story.machine.pushed, story.machine.lac, story.machine.length) == (0, 0, 4)
-    story.give(a.CloseStored())
+    story.give(CloseStored())
     assert (story.ended, story.machine.state) == (0, S.CLOSED)
 
 
 def test_a_close_that_is_refused_tells_its_code():
+    """The handle ends with the code that the store gave."""
     story = Story()
-    story.give(a.Close())
-    story.give(a.CloseRefused(-17, "elsewhere"))
+    story.give(Close())
+    story.give(CloseRefused(-17, "elsewhere"))
     assert (story.ended, story.machine.state) == (-17, S.DEAD)
 
 
 def test_close_during_a_change_lets_the_change_go():
+    """The close is stored at once, and the result of the change is ignored."""
     story = Story()
     story.append(1)
     story.lose(0)
-    story.give(a.Close())
+    story.give(Close())
     assert story.closes == [(-1, 0)]
     assert story.changed(i0="b3") == []
-    story.give(a.CloseStored())
+    story.give(CloseStored())
     assert story.ended == 0
 
 
 def test_shutdown_writes_nothing():
+    """Pending entries fail and no close is stored."""
     story = Story()
     story.append(1)
-    story.give(a.Shutdown())
+    story.give(Shutdown())
     assert (story.failed, story.closes, story.ended) == ([-19], [], -19)
 
 
@@ -623,6 +666,7 @@ def test_shutdown_writes_nothing():
 
 
 def test_deferred_sync_moves_the_lac_by_force_only():
+    """Acknowledged entries are confirmed by `force` alone, and a close ends at what was forced."""
     story = Story(deferred_sync=True)
     story.append(2, size=4)
     story.ack(0, 0, 1)
@@ -631,13 +675,14 @@ def test_deferred_sync_moves_the_lac_by_force_only():
     story.append(1, size=4)
     assert story.batches[-1].lac == -1
     assert story.batches[-1].deferred_sync
-    story.give(a.Forced(1, 8))
+    story.give(Forced(1, 8))
     assert story.machine.lac == 1
-    story.give(a.Close())
+    story.give(Close())
     assert story.closes == [(1, 8)]
 
 
 def test_deferred_sync_ends_with_the_first_bookie_that_fails():
+    """A ledger with deferred sync is closed instead of changing its ensemble."""
     story = Story(deferred_sync=True)
     story.append(1)
     story.lose(0)
@@ -645,6 +690,7 @@ def test_deferred_sync_ends_with_the_first_bookie_that_fails():
 
 
 def test_advanced_ids_wait_for_the_gap():
+    """Entries behind a missing id are released together with it."""
     story = Story(advanced=True)
     story.append(1, first=0)
     story.append(1, first=2)
@@ -670,6 +716,7 @@ def test_advanced_ids_are_used_once():
 
 
 def test_s31_deferred_sync_with_own_ids_compares_with_the_head():
+    """An id that was released already is refused as duplicate, although it is not confirmed yet."""
     story = Story(advanced=True, deferred_sync=True)
     for entry in range(11):
         story.append(1, first=entry)
@@ -682,6 +729,7 @@ def test_s31_deferred_sync_with_own_ids_compares_with_the_head():
 
 
 def test_own_ids_need_an_advanced_writer_and_the_other_way_round():
+    """An append with an id, or without one, is refused by the other kind of writer."""
     story = Story()
     story.append(1, first=5)
     assert story.refused == [-100]
@@ -691,6 +739,7 @@ def test_own_ids_need_an_advanced_writer_and_the_other_way_round():
 
 
 def test_advanced_change_sends_gaps_and_all_again():
+    """The replacement gets all pending entries in the order of their ids."""
     story = Story(advanced=True)
     story.append(1, first=3)
     story.append(1, first=1)
@@ -703,7 +752,8 @@ def test_advanced_change_sends_gaps_and_all_again():
 
 
 def test_a_lagging_replica_stops_the_writer_only_at_its_bound():
-    story = Story(limits=a.Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
+    """Sending pauses when one replica's backlog is full, with an alarm, and goes on when it answers."""
+    story = Story(limits=Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
     for entry in range(11):
         story.append(1, size=10)
         story.ack(0, entry)
@@ -714,14 +764,15 @@ def test_a_lagging_replica_stops_the_writer_only_at_its_bound():
     story.append(1, size=10)
     assert story.machine.pushed == 11
     assert len(story.batches) == 11, "the twelfth waits"
-    assert story.alarms[a.Alarm.STALL] == 5_000
+    assert story.alarms[Alarm.STALL] == 5_000
     story.ack(2, 1, 6)
     assert len(story.batches) == 12
-    assert a.Alarm.STALL not in story.alarms
+    assert Alarm.STALL not in story.alarms
 
 
 def test_a_replica_that_holds_up_the_writer_too_long_is_replaced():
-    story = Story(limits=a.Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
+    """When the alarm rings it is replaced; entries with a quorum are not sent again."""
+    story = Story(limits=Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
     for entry in range(11):
         story.append(1, size=10)
         story.ack(0, entry)
@@ -730,16 +781,16 @@ def test_a_replica_that_holds_up_the_writer_too_long_is_replaced():
             story.ack(2, 0)
     story.append(1, size=10)
     story.ack(2, 1)
-    story.give(a.Rang(a.Alarm.STALL))
+    story.give(Rang(Alarm.STALL))
     assert [store.failed for store in story.stores] == [((2, "b2"),)]
     story.changed(i2="b3")
     assert story.sent[story.channel(2)] == [11]
-    assert a.Alarm.STALL not in story.alarms
+    assert Alarm.STALL not in story.alarms
 
 
 def test_a_replica_that_never_answered_does_not_stop_the_writer():
     """One that can't be reached but does not refuse either: it is given up when its backlog is full, without a wait."""
-    story = Story(limits=a.Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
+    story = Story(limits=Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
     for entry in range(11):
         story.append(1, size=10)
         story.ack(0, entry)
@@ -823,7 +874,7 @@ class RandomHistory:
 
     def __init__(self, shape, advanced, random):
         self.random = random
-        self.story = Story(shape, advanced=advanced, limits=a.Limits(window_entries_max=25, batch_entries_max=4, replica_backlog_bytes_max=600))
+        self.story = Story(shape, advanced=advanced, limits=Limits(window_entries_max=25, batch_entries_max=4, replica_backlog_bytes_max=600))
         self.advanced = advanced
         self.free = list(range(40))
         self.stored = {}  # bookie -> acknowledged ids
@@ -872,18 +923,18 @@ class RandomHistory:
         ids = self.answers[channel][1]
         at = 0 if self.random.random() < 0.8 else self.random.randrange(len(ids))
         self.stored.setdefault(self.story.open[channel][1], set()).add(ids[at])
-        self.give(self.story.give(a.Acked(channel, ids.pop(at), 1)))
+        self.give(self.story.give(Acked(channel, ids.pop(at), 1)))
 
     def lose(self):
         if self.story.open and self.random.random() < 0.3:
             channel = self.random.choice(sorted(self.story.open))
-            self.give(self.story.give(a.ChannelLost(channel, LOST, "lost")))
+            self.give(self.story.give(ChannelLost(channel, LOST, "lost")))
 
     def refuse(self):
         open_channels = [channel for channel in self.story.open if self.answers.get(channel, ((), ()))[1]]
         if open_channels and self.random.random() < 0.3:
             channel = self.random.choice(sorted(open_channels))
-            self.give(self.story.give(a.AddRefused(channel, self.random.choice(self.answers[channel][1]), 1, self.random.choice((READ_ONLY, -12)))))
+            self.give(self.story.give(AddRefused(channel, self.random.choice(self.answers[channel][1]), 1, self.random.choice((READ_ONLY, -12)))))
 
     def finish_change(self):
         if not self.story.changing:
@@ -899,13 +950,13 @@ class RandomHistory:
     def seen(self):
         if self.story.watching:
             here = set(self.story.machine.bookies)
-            self.give(self.story.give(a.BookiesSeen(frozenset(here - set(self.story.machine.out)))))
-            self.give(self.story.give(a.BookiesSeen(frozenset(here))))
+            self.give(self.story.give(BookiesSeen(frozenset(here - set(self.story.machine.out)))))
+            self.give(self.story.give(BookiesSeen(frozenset(here))))
 
     def ring(self):
         for alarm in list(self.story.alarms):
             del self.story.alarms[alarm]
-            self.give(self.story.give(a.Rang(alarm)))
+            self.give(self.story.give(Rang(alarm)))
 
     def settle(self):
         """No more failures; whoever is out stays out."""
@@ -972,7 +1023,7 @@ def test_the_last_bookie_of_a_rack_is_not_gone_on_without():
         effects = story.changed(i2=spare)
         assert (story.machine.state is S.CLOSING) == ends
         if ends:
-            (failure,) = [effect for effect in effects if isinstance(effect, a.FailPending)]
+            (failure,) = [effect for effect in effects if isinstance(effect, FailPending)]
             assert failure.code == NOT_ENOUGH
             assert "of b0, b1, b4 some write set lies in fewer than 2 racks" in failure.reason
     story = Story(domains=APART)

@@ -1,0 +1,303 @@
+"""
+Where an open ledger ends, as one reader sees it: by the metadata, and by the bookies' last add confirmed (D8, D9).
+
+Knows: how the bookies are asked, who is asked when a tail waits for news, and how long it pauses when an answer brought none.
+Does not know: reading entries for a user (`reader`).
+
+Safety: nothing here fences.  `lac` never shrinks, and it moves only by bytes whose digest is right or by the metadata; a bookie's
+unsigned hint only leads to another question (D14).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.client.connections.pool import Answer, LacAnswer
+from quire.client.core.coverage import Coverage
+from quire.client.core.quorum import NEGATIVE, Quorums
+from quire.client.core.read import ReadLimits
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.handles.range_reader import RangeReads
+from quire.conf.client import ClientOptions
+from quire.metadata.clock import Clock, Timer
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import Versioned, Watch
+from quire.protocol.digest import ENTRY_ID_MAX, Digest
+from quire.protocol.errors import OK, LedgerError, LedgerRecovery, Read, Timeout, UnauthorizedAccess
+
+# SPDX-License-Identifier: Apache-2.0
+
+POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
+REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
+REST_SECONDS_MAX = 1.0
+READ_ON = ReadLimits(bytes_max=16 << 10, entries_max=4, pieces=1, batch=False)  # so much at a time of what is not confirmed, only to see what it carries
+
+
+class LastConfirmedPool(Protocol):
+    """What this part needs of a `BookiePool`."""
+
+    def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]: ...
+
+    def long_poll(self, bookie: str, ledger: int, previous_lac: int, timeout_ms: int) -> Deferred[Answer]: ...
+
+
+class EndOfLedger:
+    """`lac`: the last entry of a closed ledger, else the last add confirmed that is known, -1 for none; `gone`: the ledger was deleted."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: LastConfirmedPool,
+        record: LedgerRecord,
+        quorums: Quorums,
+        digest: Digest,
+        options: ClientOptions,
+        reads: RangeReads,
+    ) -> None:
+        self.id = record.ledger
+        self.lac = -1
+        self.length = 0
+        self.gone = False
+        self._clock = clock
+        self._pool = pool
+        self._record = record
+        self._quorums = quorums
+        self._digest = digest
+        self._options = options
+        self._reads = reads
+        self._watch: Watch | None = None
+        self._rest = 0.0  # seconds between two questions of a tail, after an answer that brought nothing
+        self._waiting: set[Deferred[None]] = set()  # those who wait for news of the metadata
+        self._log = Logger()
+        self._learn(record.metadata)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the ledger is closed, as far as is known here."""
+        return self._record.metadata.is_closed
+
+    def watch(self) -> None:
+        """Follows the metadata from now on."""
+        if self._watch is None and not self._reads.ended and not self.closed:
+            self._watch = self._record.store.watch_ledger(self.id, self._seen)
+
+    def end(self) -> None:
+        """Ends the watch and all waiting for news."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        self._wake()
+
+    # What the metadata says.
+
+    def _learn(self, metadata: LedgerMetadata) -> None:
+        if metadata.is_closed:
+            self.lac = metadata.last_entry
+            self.length = metadata.length
+        else:  # a writer's new fragment begins behind what was confirmed (spec client-protocol.md 4.1 R4)
+            self.lac = max(self.lac, metadata.last_fragment.first - 1)
+
+    def _seen(self, seen: Versioned[LedgerMetadata] | None) -> None:
+        if seen is None:
+            self.gone = True
+            self._log.info("ledger {ledger} was deleted while it was being read", ledger=self.id)
+        elif self._record.learn(seen):
+            self._learn(seen.value)
+        if self.closed and self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        self._wake()
+
+    async def moved_since(self, version: int) -> bool:
+        """Whether the metadata is newer than this by now; a store that can't be asked has nothing to say."""
+        if self._record.current.version == version:
+            try:
+                self._seen(await self._record.store.read_ledger(self.id))
+            except LedgerError as error:
+                self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
+        return self._record.current.version != version and not self._reads.ended
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for done in waiting:
+            done.callback(None)
+
+    # What the bookies say.
+
+    def _confirmed(self, coverage: Coverage) -> None:
+        self._confirm(coverage.lac)
+        if not self.closed:
+            self.length = max(self.length, coverage.length)
+
+    def _confirm(self, lac: int) -> None:
+        """Bytes whose digest is right say so."""
+        if not self.closed:
+            self.lac = max(self.lac, lac)
+
+    async def read_last_confirmed(self) -> int:
+        self._reads.check_open()
+        if self.closed:
+            return self.lac
+        bookies = self._record.metadata.last_fragment.bookies
+        coverage = Coverage(self.id, self._quorums, self._digest)
+        done: Deferred[None] = Deferred()
+
+        def answered(answer: LacAnswer, index: int) -> None:
+            coverage.lac_and_entry(index, answer.code, answer.lac_body, answer.last_body)
+            self._confirmed(coverage)
+            if not done.called and (coverage.complete or coverage.exhausted or answer.code == UnauthorizedAccess.code):
+                done.callback(None)
+
+        for index, bookie in enumerate(bookies):
+            self._pool.read_lac(bookie, self.id).addCallback(answered, index)
+        await done
+        if self.closed or coverage.complete:
+            return self.lac
+        codes = list(coverage.answered.values())
+        if UnauthorizedAccess.code in codes:
+            raise UnauthorizedAccess(f"ledger {self.id}: a bookie refused the request")
+        text = "the last add confirmed is not known: " + coverage.failure(bookies)
+        bad = [code for code in codes if code != OK and code not in NEGATIVE]
+        raise Timeout(text) if bad and bad[-1] == Timeout.code else Read(text)
+
+    async def try_read_last_confirmed(self) -> int:
+        self._reads.check_open()
+        if self.closed:
+            return self.lac
+        bookies, before = self._record.metadata.last_fragment.bookies, self.lac
+        coverage = Coverage(self.id, self._quorums, self._digest)
+        done: Deferred[None] = Deferred()
+
+        def answered(answer: LacAnswer, index: int) -> None:
+            coverage.lac_and_entry(index, answer.code, answer.lac_body, answer.last_body)
+            self._confirmed(coverage)
+            if not done.called and (coverage.lac > before or coverage.exhausted):
+                done.callback(None)
+
+        for index, bookie in enumerate(bookies):
+            self._pool.read_lac(bookie, self.id).addCallback(answered, index)
+        await done
+        if not self.closed and not any(code == OK or code in NEGATIVE for code in coverage.answered.values()):
+            raise LedgerRecovery("the last add confirmed is not known: " + coverage.failure(bookies))
+        return self.lac
+
+    # Waiting for news.
+
+    async def await_news(self, seconds: float) -> None:
+        """
+        Waits at a bookie of the last ensemble, and the longer it lasts at further ones, until one has news, or the metadata has, or
+        `seconds` are over.  After an answer that came early and brought nothing that could be verified the next round begins later and later.
+        """
+        bookies = self._record.metadata.last_fragment.bookies
+        known, asked_at = self.lac, self._clock.seconds()
+        polled = self._poll(bookies, known, seconds)
+        try:
+            found = await self._first_of(polled, seconds)
+        finally:
+            if not polled.called:
+                polled.callback(None)  # asks nobody else
+        self._reads.check_open()
+        if found is None or self.closed or self.gone:
+            return
+        index, answer = found
+        self._reads.prefer = index
+        hint = -1 if answer.lac is None else answer.lac
+        failed = answer.code != OK and answer.code not in NEGATIVE
+        if failed or hint <= known:
+            # Nothing there: another bookie may know more (this one may be behind, or out of the ensemble by now).
+            self._reads.prefer = (index + 1) % len(bookies)
+            if answer.code != OK:
+                await self._pause(min(seconds, POLL_PAUSE_SECONDS))
+        try:
+            await self.read_last_confirmed()
+        except LedgerError as error:
+            self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
+            await self._pause(min(seconds, POLL_PAUSE_SECONDS))
+        if hint > known == self.lac:
+            # The highest entries carry an old LAC where ids are out of order.  Or the hint is wrong.
+            self._reads.prefer = (index + 1) % len(bookies)
+            for first in (hint + 1, known + 1):
+                if first <= ENTRY_ID_MAX and await self._read_on(first, first, known):
+                    await self._read_on(first + 1, ENTRY_ID_MAX, known)
+        most = min(REST_SECONDS_MAX, self._options.long_poll_ms / 1000)
+        waited = self._clock.seconds() - asked_at
+        if self.lac > known:
+            self._rest = 0.0
+        elif answer.code == OK and (hint > known or waited < most) and not self._reads.ended:
+            self._rest = min(2 * self._rest or REST_SECONDS_MIN, most)
+            await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
+
+    async def _read_on(self, first: int, last: int, known: int) -> bool:
+        """
+        Looks at entries that are not known to be confirmed, from `first` to the first that is missing or to `last`, until one carries a higher LAC than
+        `known`; whether none did and none is missing.
+        """
+        if self.lac > known or self.closed or self._reads.ended or first > last:
+            return False
+        reading = self._reads.begin(first, last, READ_ON)
+        try:
+            while await reading.following() is not None:
+                self._confirm(reading.lac)
+                if self.lac > known:
+                    return False
+            return True
+        except LedgerError as error:
+            self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=str(error))
+            return False
+        finally:
+            self._reads.finish(reading)
+
+    def _poll(self, bookies: Sequence[str], known: int, seconds: float) -> Deferred[tuple[int, Answer] | None]:
+        """The first answer of any bookie, and whose it is: one is asked now, another one after each wait that the options name."""
+        first: Deferred[tuple[int, Answer] | None] = Deferred()
+        options, over = self._options, self._clock.seconds() + min(self._options.long_poll_ms / 1000, seconds)
+        timers: list[Timer] = []
+
+        def answered(answer: Answer, index: int) -> None:
+            if not first.called:
+                first.callback((index, answer))
+
+        def ask(step: int, pause_ms: float) -> None:
+            left_ms = int((over - self._clock.seconds()) * 1000)
+            if step and left_ms <= 0:
+                return
+            index = (self._reads.prefer + step) % len(bookies)
+            self._pool.long_poll(bookies[index], self.id, known, max(1, left_ms)).addCallback(answered, index)
+            if pause_ms and step + 1 < len(bookies) and not first.called:
+                longer_ms = min(pause_ms * options.speculative_poll_growth, options.speculative_poll_ms_max)
+                timers.append(self._clock.callLater(pause_ms / 1000, ask, step + 1, longer_ms))
+
+        def over_now(found: tuple[int, Answer] | None) -> tuple[int, Answer] | None:
+            for timer in timers:
+                if timer.active():
+                    timer.cancel()
+            return found
+
+        ask(0, options.speculative_poll_ms)
+        return first.addCallback(over_now)
+
+    def _first_of(self, polled: Deferred[Any], seconds: float) -> Deferred[Any]:
+        """The poll's answer, or None at the first news of the metadata or after `seconds`."""
+        first: Deferred[Any] = Deferred(lambda _first: forget())
+        changed: Deferred[None] = Deferred()
+        self._waiting.add(changed)
+        timer = self._clock.callLater(seconds, lambda: settle(None))
+
+        def forget() -> None:
+            if timer.active():
+                timer.cancel()
+            self._waiting.discard(changed)
+
+        def settle(result: Any) -> None:
+            if not first.called:
+                forget()
+                first.callback(result)
+
+        changed.addCallback(settle)
+        polled.addCallback(settle)
+        return first
+
+    def _pause(self, seconds: float) -> Deferred[Any]:
+        return self._first_of(Deferred(), seconds)
