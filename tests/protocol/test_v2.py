@@ -105,8 +105,8 @@ def test_the_whole_capture_as_one_stream() -> None:
         assert fed(make, [stream[at : at + 1460] for at in range(0, len(stream), 1460)]) == alone
 
 
-def test_the_values_of_the_spec() -> None:
-    """The specification's frames are read as these requests and replies."""
+def test_known_values() -> None:
+    """Known frames are read as these requests and replies."""
     assert one_request(samples.v2("fence READ")) == Read(1, -1, True, KEY)
     assert one_request(samples.v2("BATCH")) == BatchRead(1, 0, 7, 10, 5_242_880)
     assert one_request(samples.v2("AUTH")) == Auth("AuthDisabledPlugin", b"")

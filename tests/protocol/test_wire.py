@@ -200,7 +200,7 @@ def test_a_refused_run_has_an_answer_for_every_entry() -> None:
 
 
 def test_unserved_operations_are_refused_with_their_header() -> None:
-    """Refusals have the specification's bytes."""
+    """Refusals have known bytes."""
     assert wire.refusal(Unserved(12, 15), Status.EBADREQ) == samples.v3("operation 12 refused")
     assert wire.refusal(StartTls(13), Status.EBADREQ) == samples.v3("START_TLS refused")
     assert wire.refusal(Read(1, 0, txn=4, version=3), Status.ENOENTRY) == samples.v3("READ no entry")

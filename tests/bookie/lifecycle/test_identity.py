@@ -82,8 +82,8 @@ def test_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the text
 
 
-def test_the_specs_text_both_ways() -> None:
-    """A cookie is encoded to and decoded from exactly the bytes of the specification."""
+def test_a_known_text_both_ways() -> None:
+    """A cookie is encoded to and decoded from exactly the bytes that Apache BookKeeper writes."""
     assert SPEC_COOKIE.encode() == SPEC_TEXT
     assert Cookie.decode(SPEC_TEXT, "f") == SPEC_COOKIE
 

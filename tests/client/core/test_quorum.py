@@ -22,7 +22,7 @@ def test_wrong_quorums_are_refused():
             Quorums(e, w, a)
 
 
-def test_write_sets_of_the_specification():
+def test_write_sets_of_five_bookies():
     """Write sets are consecutive and wrap around the ensemble; an ensemble set has all of it."""
     q = Quorums(5, 3, 2)
     assert [q.write_set(entry) for entry in (0, 1, 3, 4)] == [[0, 1, 2], [1, 2, 3], [3, 4, 0], [4, 0, 1]]

@@ -83,8 +83,8 @@ def test_the_page_has_the_worked_values():
 
 
 @pytest.mark.parametrize("shape", WORKED, ids=name)
-def test_the_worked_values_of_the_specification(shape):
-    """The model gives the specification's numbers of failures that each operation survives."""
+def test_the_worked_values(shape):
+    """The model gives the numbers of availability.md 2 of failures that each operation survives."""
     append, full, few, fence, recover = WORKED[shape]
     assert bounds(shape, can_append) == append
     assert bounds(shape, can_read) == full

@@ -149,8 +149,8 @@ def test_the_whole_capture_as_one_stream() -> None:
         assert fed(make, [stream[at : at + 1460] for at in range(0, len(stream), 1460)]) == alone
 
 
-def test_the_values_of_the_spec() -> None:
-    """The specification's frames are read as these requests and replies."""
+def test_known_values() -> None:
+    """Known frames are read as these requests and replies."""
     assert one_request(samples.v3("fence READ")) == Read(1, -1, True, KEY, txn=5, version=3)
     assert one_request(samples.v3("recovery READ")) == Read(1, 0, True, KEY, 100, 6, 3)
     assert one_request(samples.v3("long poll")) == Read(1, -1, txn=7, version=3, previous_lac=0, timeout_ms=1000, piggyback=True)
