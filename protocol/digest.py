@@ -1,5 +1,5 @@
 """
-Entry digests and the keys that come from a password (spec wire-protocol.md 5 and 6.1).
+Entry digests and the keys that come from a password (wire.md 5 and 6.1).
 
 An entry body, as V2 and V3 carry it and a bookie stores it:
 
@@ -40,7 +40,7 @@ assert LAC_HEADER.size == 16
 
 
 class DigestType(Enum):
-    """The values are those that ledger metadata stores (spec metadata-layout.md 4.2)."""
+    """The values are those that ledger metadata stores (metadata-rules.md 4.2)."""
 
     CRC32 = 1
     MAC = 2
@@ -193,7 +193,10 @@ def explicit_lac(body: bytes) -> int:
 
 
 def check_ledger_id(ledger: int) -> None:
-    """Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (architecture.md 4.2: the highest id is refused everywhere); `TypeError` for no integer."""
+    """
+    Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (metadata-rules.md 3.1: the highest id is refused
+    everywhere); `TypeError` for no integer.
+    """
     if not hasattr(ledger, "__index__"):
         raise TypeError(f"a ledger id is an integer, not {ledger!r}")
     if not 0 <= ledger < (1 << 63) - 1:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# What each folder may import of the others (architecture, section 1).  Nothing imports tools; bookie and client never meet.
+# What each folder may import of the others (CONTRIBUTING.md).  Nothing imports tools; bookie and client never meet.
 ARROWS: dict[str, frozenset[str]] = {
     "protocol": frozenset(),
     "conf": frozenset({"protocol"}),

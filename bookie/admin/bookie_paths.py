@@ -11,7 +11,7 @@ The paths that a bookie serves over HTTP.
     …   /api/v1/bookie/gc…               see `gc_paths`
     …   /api/v1/bookie/rebuild_index     see `index_paths`
 
-Paths and keys are BookKeeper's (spec tools-and-admin.md 4).
+Paths and keys are BookKeeper's.
 Knows: paths.  Does not know: how a bookie does what they ask.
 """
 

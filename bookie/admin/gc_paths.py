@@ -8,7 +8,7 @@ The paths of garbage collection over HTTP.
     GET /api/v1/bookie/gc/suspend_compaction  {"isMajorGcSuspended": "true" or "false", "isMinorGcSuspended": …}
     PUT /api/v1/bookie/gc/resume_compaction   {"resumeMajor": bool, "resumeMinor": bool}
 
-Paths and keys are BookKeeper's (spec tools-and-admin.md 4).
+Paths and keys are BookKeeper's.
 Knows: paths.  Does not know: what a round does.
 """
 

@@ -1,5 +1,5 @@
 """
-Our index over the one that an Apache bookie left: what ours does not have is looked up there (architecture.md 3, "read-only fallback").
+Our index over the one that an Apache bookie left: what ours does not have is looked up there (storage-order.md 9.4).
 
 Knows: which of the two is asked first, and which logs are still needed for entries that only Apache's index names.
 Does not know: how either keeps its rows.

@@ -1,5 +1,5 @@
 """
-The journal that an Apache bookie left: files `<id, lower-case hex>.txn` of versions 1 to 6, and `lastMark` (spec bookie-storage.md 1.1 to 1.11).
+The journal that an Apache bookie left: files `<id, lower-case hex>.txn` of versions 1 to 6, and `lastMark` (storage-order.md 9.1).
 
     header   version 1: none.  2 to 4: "BKLG", i32 version.  5 and 6: the same, zeros up to 512
     record   i32 length > 0, then so many bytes: i64 ledger, i64 entry, rest

@@ -205,7 +205,7 @@ class LedgerDirectory:
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """
         Consecutive bodies from `first` on: at least one if `first` is indexed, then as many as `count_max` (<= 0: no limit) and
-        `bytes_max` allow (spec wire-protocol.md 2.4).  Ends before the first that is missing or damaged; raises `EntryDamaged` if that is `first`.
+        `bytes_max` allow (wire.md 2.4).  Ends before the first that is missing or damaged; raises `EntryDamaged` if that is `first`.
         """
         bodies: list[bytes] = []
         room = bytes_max - BATCH_START

@@ -1,5 +1,5 @@
 """
-The durable part of each ledger's state: Apache BookKeeper's `ledgers` table itself (spec bookie-storage.md 3.5), so that a fence
+The durable part of each ledger's state: Apache BookKeeper's `ledgers` table itself (storage-order.md 9.3), so that a fence
 survives a move in either direction.
 
 Key: the ledger id, i64 big-endian.  Value: the protobuf message LedgerData (proto2), unset optional fields left out:

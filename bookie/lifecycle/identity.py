@@ -1,11 +1,11 @@
 """
 Who a bookie is: its id, and the cookie that ties the id to its directories and its cluster.
 
-A cookie is text (spec metadata-layout.md 6.1): the first line is the layout version, then for version 4 and up one field a
+A cookie is text (metadata-rules.md 6.1): the first line is the layout version, then for version 4 and up one field a
 line, `name: "value"`, for version 3 three bare lines.  The same text lies in `current/VERSION` of every journal, ledger and
 index directory, and in the metadata store under the bookie's id.
 
-Knows: ids, cookies, and the table that says whether a bookie may start (6.2).
+Knows: ids, cookies, and the table that says whether a bookie may start (metadata-rules.md 6.2).
 Does not know: what else lies in the directories.
 
 Safety: a bookie whose directories are not those that it wrote before, all of them and in that order, does not start: it
@@ -29,7 +29,7 @@ from quire.protocol.errors import MetadataSerialization
 
 LAYOUT_VERSION = 5
 LAYOUT_VERSION_MIN = 3
-ID_GRAMMAR = re.compile(r"[a-zA-Z0-9:-_.\-]+")  # spec metadata-layout.md 5.3; ":-_" is a range there, as it is here
+ID_GRAMMAR = re.compile(r"[a-zA-Z0-9:-_.\-]+")  # metadata-rules.md 5.3; ":-_" is a range there, as it is here
 RESERVED_IDS = ("readonly", ".", "..")
 FIELD = re.compile(r'\s*(\w+)\s*:\s*("(?:[^"\\]|\\.)*")\s*')
 FIELD_NAMES = {"bookieHost": "bookie", "journalDir": "journals", "ledgerDirs": "ledgers", "instanceId": "instance_id", "indexDirs": "indexes"}

@@ -1,7 +1,7 @@
 """
 A bookie that lost disks, before it serves again: which ledgers it may have lost something of, and what is prepared on the empty disks.
 
-Order (reliability.md 1, row 8): the lost directories are noted as being restored; the storage opens on them; every ledger that the metadata
+Order (storage-order.md 6): the lost directories are noted as being restored; the storage opens on them; every ledger that the metadata
 gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their cookies, and only then a port opens.  What is in
 limbo is copied from other bookies afterwards (`copies`, and `replication/refilling.py` beside it).
 

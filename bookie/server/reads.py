@@ -1,7 +1,7 @@
 """
 Everything that reads: entries, batches, the last add confirmed, the list of entries.
 
-Knows: whose turn it is, and how what the storage found becomes an answer (spec wire-protocol.md 2.4, 3.5, 6.4, 8).
+Knows: whose turn it is, and how what the storage found becomes an answer (wire.md 2.4, 3.5, 6.4, 8).
 Does not know: fences and long polls, which end in a read here; protocol versions.
 
 Reads that the cache answers are answered at once.  Those that wait for the disk do not block others; a connection has at

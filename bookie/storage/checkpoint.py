@@ -1,8 +1,9 @@
 """
 The checkpoint: what is in memory becomes durable outside the journal, then the journal gives back its segments.
 
-Order (architecture.md 3).  In one reactor turn: take the last synced place of every journal, swap the halves of the write cache, take the changed
-ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger table written and synced, the mark written, segments freed.
+Order (storage-order.md 3).  In one reactor turn: take the last synced place of every journal, swap the halves of the
+write cache, take the changed ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger
+table written and synced, the mark written, segments freed.
 
 Knows: that order.  Does not know: how directories store, who asks for a checkpoint, the bytes of a mark (`journal/mark.py`).
 Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the

@@ -147,7 +147,7 @@ class Contents:
     def apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:
         """
         One block of Apache's journal.  A ledger that nobody knows is made without a key, which the first writer gives: its key record may lie before the mark
-        (spec bookie-storage.md 1.5, 1.9), and a fence may not be forgotten.
+        (storage-order.md 1.3, 3), and a fence may not be forgotten.
         """
         state = self._ledgers.get(ledger)
         if state is None:

@@ -95,7 +95,7 @@ class Lookup:
 
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> "list[bytes] | Status | Deferred[list[bytes] | Status]":
         """
-        Consecutive bodies from `first` on, by the rules of a batch read (spec wire-protocol.md 2.4): at least one, at most `count_max` (<= 0: no limit),
+        Consecutive bodies from `first` on, by the rules of a batch read (wire.md 2.4): at least one, at most `count_max` (<= 0: no limit),
         within the smaller of `bytes_max` and the configured limit.  A status only when `first` can't be had.
         """
         state = self._ledgers.get(ledger)

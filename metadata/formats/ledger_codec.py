@@ -1,5 +1,5 @@
 r"""
-Ledger metadata as bytes, in the three formats that Apache BookKeeper reads (spec metadata-layout.md 4.1 to 4.4).
+Ledger metadata as bytes, in the three formats that Apache BookKeeper reads (metadata-rules.md 4.1 to 4.4).
 
     "BookieMetadataFormatVersion" TAB version LF body
 

@@ -1,5 +1,5 @@
 """
-Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (spec metadata-layout.md).
+Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (metadata-rules.md).
 
 Knows: which znode holds what, in which order it is made, and how to tell our own retried write from somebody else's.
 Does not know: kazoo (`session`), the names of ledgers' znodes (`layout`), bytes (`formats`).

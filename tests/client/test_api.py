@@ -176,7 +176,7 @@ def test_a_generated_id_that_is_taken_is_passed_over():
 
 
 def test_a_create_whose_answer_was_lost_is_recognised_by_its_token():
-    """Spec 2.1: on EXISTS the creator reads again; an equal token is its own success."""
+    """protocol-rules.md 2.1: on EXISTS the creator reads again; an equal token is its own success."""
     cluster = FakeCluster()
     lost = {"once": True}
     cluster.store_fault = lambda name, _given: (

@@ -1,4 +1,4 @@
-"""Ids, cookies, and the table that says whether a bookie may start (metadata layout 5.3, 6; bookie storage 4.8)."""
+"""Ids, cookies, and the table that says whether a bookie may start (metadata-rules.md 5.3, 6)."""
 
 import errno
 import json
@@ -83,8 +83,8 @@ def test_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the text
 
 
-def test_the_specs_text_both_ways() -> None:
-    """A cookie is encoded to and decoded from exactly the bytes of the specification."""
+def test_a_known_text_both_ways() -> None:
+    """A cookie is encoded to and decoded from exactly the bytes that Apache BookKeeper writes."""
     assert SPEC_COOKIE.encode() == SPEC_TEXT
     assert Cookie.decode(SPEC_TEXT, "f") == SPEC_COOKIE
 

@@ -1,4 +1,4 @@
-"""Being listed: which list, again after a lost session, and that a bookie which can't be listed says so (metadata layout 5.1)."""
+"""Being listed: which list, again after a lost session; a bookie that can't be listed says so (metadata-rules.md 5.1)."""
 
 import pytest
 from twisted.internet.defer import Deferred

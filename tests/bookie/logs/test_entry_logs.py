@@ -23,7 +23,7 @@ FRAME_MAX = 5 << 20
 
 
 def parse(data: bytes) -> tuple[int, int, list[tuple[int, int, int]]]:
-    """The format as the specification words it: (map offset, map count, [(ledger, entry, location)]), maps left out."""
+    """The format as Apache BookKeeper has it: (map offset, map count, [(ledger, entry, location)]), maps left out."""
     assert data[:4] == b"BKLO"
     version, map_at, map_count = struct.unpack(">iqi", data[4:20])
     assert version == 1

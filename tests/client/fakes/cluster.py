@@ -1,5 +1,5 @@
 """
-A cluster on virtual time, behind the pool's contract: bookies that keep obligations B1 to B7 of client-protocol.md 1.5, without
+A cluster on virtual time, behind the pool's contract: bookies that keep obligations B1 to B7 (protocol-rules.md 1.5), without
 sockets, frames or disks.
 
 A story decides what happens to each request: `cluster.judge = lambda request: …` answers "pass", "drop" (it never arrives),

@@ -1,4 +1,4 @@
-"""The writer on a fake cluster: scenarios of client-protocol.md 4.6 that concern it, metadata races, spares, force, limits."""
+"""The writer on a fake cluster: scenarios (scenarios.md) that concern it, metadata races, spares, force, limits."""
 
 import pytest
 
