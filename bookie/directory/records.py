@@ -17,7 +17,7 @@ from quire.bookie.logs.format import IDS, SIZE, ReadLog, log_name
 
 # SPDX-License-Identifier: Apache-2.0
 
-BATCH_START, BATCH_ENTRY = 36, 4  # how the size of a batch read is counted (spec wire-protocol.md 2.4)
+BATCH_START, BATCH_ENTRY = 36, 4  # how the size of a batch read is counted (wire.md 2.4)
 
 
 class EntryDamaged(StorageError):

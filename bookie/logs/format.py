@@ -1,5 +1,5 @@
 """
-The format of entry logs: Apache BookKeeper's byte for byte (spec bookie-storage.md 2), so that their tools read ours and we read theirs.
+The format of entry logs: Apache BookKeeper's byte for byte (storage-order.md 9.2), so that their tools read ours and we read theirs.
 
 File `<id, lower-case hex>.log`, big-endian:
 

@@ -83,7 +83,7 @@ class ZooKeeperCluster:
 
     async def layout(self) -> tuple[LedgerPaths, LedgerIds]:
         """
-        What LAYOUT says, which the first who opens a cluster without one decides (spec 1.2); read once.
+        What LAYOUT says, which the first who opens a cluster without one decides (metadata-rules.md 1.2); read once.
         `NoCluster`; `MetaStore` when it isn't the one that the URI insists on.
         """
         if self._known is None:
