@@ -1,5 +1,5 @@
 """
-The index of Apache's SortedLedgerStorage and InterleavedLedgerStorage: one `.idx` file for each ledger (spec bookie-storage.md 3.6).
+The index of Apache's SortedLedgerStorage and InterleavedLedgerStorage: one `.idx` file for each ledger (storage-order.md 9.4).
 
     0       4   "BKLE"
     4       4   version, 0 or 1

@@ -1,5 +1,5 @@
 """
-Where an Apache bookie's entries are, by its own indexes: the contract, and RocksDB `locations` of its DbLedgerStorage (storage-order.md 9.3).
+Where an Apache bookie's entries are, by its own indexes: the contract, and RocksDB `locations` of its DbLedgerStorage (storage-order.md 9.4).
 
     location      i64: log id << 32 | offset of the entry's body in the log (its size field is the 4 bytes before it)
     `locations`   key i64 ledger, i64 entry; value i64 location

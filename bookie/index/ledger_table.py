@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from quire.bookie.files import StorageError
 from quire.bookie.index.rows import BATCH_BYTES_MAX, Row, Rows
-from quire.protocol.v3 import varint
+from quire.protocol import varint
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -23,9 +23,9 @@ from google.protobuf.message import DecodeError, Message
 from quire.metadata.formats.java_text import quote
 from quire.metadata.formats.schema import LedgerMetadataFormat, text
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
+from quire.protocol import varint
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import MetadataSerialization
-from quire.protocol.v3 import varint
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -25,7 +25,7 @@ from quire.protocol.batch import AddBatch, check_within
 from quire.protocol.errors import Status
 from quire.protocol.frames import LENGTH
 from quire.protocol.messages import AddAcks, AddRun, Reply, Request
-from quire.protocol.v3.varint import LOW, ONE, SIZES, Ascending, encode, low_bytes, size_within
+from quire.protocol.varint import LOW, ONE, SIZES, Ascending, encode, low_bytes, size_within
 
 # SPDX-License-Identifier: Apache-2.0
 

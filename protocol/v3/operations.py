@@ -10,7 +10,7 @@ from typing import Final
 
 from quire.protocol.frames import LENGTH
 from quire.protocol.messages import AddRun, Auth, BatchRead, BookieInfo, Force, ListEntries, Read, ReadLac, Request, StartTls, Unserved, WriteLac
-from quire.protocol.v3.varint import encode
+from quire.protocol.varint import encode
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -15,7 +15,7 @@ from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_lengt
 from quire.protocol.messages import AddAcks, AddRun, AuthReply, BatchRead, InfoReply, LacReply, ListReply, ReadReply, Reply, Request, StatusReply
 from quire.protocol.v3 import adds, operations
 from quire.protocol.v3.operations import framed, header, operation_of
-from quire.protocol.v3.varint import encode
+from quire.protocol.varint import encode
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.protocol import schema
-from quire.protocol.v3 import varint
+from quire.protocol import schema, varint
 from tests.protocol.samples import i64, txns
 
 # SPDX-License-Identifier: Apache-2.0
