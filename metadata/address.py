@@ -33,11 +33,13 @@ class ZooKeeperAddress:
 
     @property
     def uri(self) -> str:
+        """The address as a metadata URI."""
         scheme = f"zk+{self.layout}" if self.layout else "zk"
         return f"{scheme}://{';'.join(self.hosts)}{self.root}"
 
 
 def bad(uri: str, why: str) -> ValueError:
+    """The `ValueError` for a URI, with what is wrong and the forms that there are."""
     return ValueError(f"metadata URI {uri!r}: {why}; it must look like {FORMS}")
 
 

@@ -139,10 +139,12 @@ class LedgerMetadata:
 
     @property
     def is_closed(self) -> bool:
+        """Whether the last entry is final."""
         return self.state is LedgerState.CLOSED
 
     @property
     def last_fragment(self) -> Fragment:
+        """The newest fragment, to which a writer adds."""
         return self.fragments[-1]
 
     def fragment_at(self, entry: int) -> Fragment:

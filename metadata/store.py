@@ -105,6 +105,7 @@ class NotRegistered(MetaStore):
 
 
 def no_cluster(uri: str) -> NoCluster:
+    """The error of an address that holds no cluster, with the next command."""
     return NoCluster(f"{uri} holds no cluster yet: make one with `quire metadata init --metadata {uri}`")
 
 
@@ -180,6 +181,7 @@ class BookieList:
     read_only: Mapping[str, ServiceInfo]
 
     def find(self, bookie: str) -> ServiceInfo | None:
+        """What a bookie announces, whichever list it is in; None when it is in neither."""
         return self.writable.get(bookie) or self.read_only.get(bookie)
 
 
@@ -193,6 +195,7 @@ class Watch:
         self.cancelled = False
 
     def cancel(self) -> None:
+        """Ends the watch; does nothing the second time."""
         if not self.cancelled:
             self.cancelled = True
             self._on_cancel()

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError, Message
 from quire.metadata.formats.java_text import quote
 from quire.metadata.formats.schema import LedgerMetadataFormat, text
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
+from quire.metadata.store import Versioned
 from quire.protocol import varint
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import MetadataSerialization
@@ -67,6 +68,14 @@ def decode(data: bytes) -> LedgerMetadata:
     except (ValueError, DecodeError, text_format.ParseError) as error:  # UnicodeDecodeError is a ValueError
         raise MetadataSerialization(f"ledger metadata of format {version} can't be read: {error}") from error
     raise MetadataSerialization(f"ledger metadata of format {version}: only 1, 2 and 3 are known")
+
+
+def decode_stored(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
+    """What a store has for a ledger, with its version; `MetadataSerialization` names the ledger."""
+    try:
+        return Versioned(decode(data), version)
+    except MetadataSerialization as error:
+        raise MetadataSerialization(f"ledger {ledger}: {error}") from error
 
 
 # -- format 3 ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 A cluster's metadata in memory: what the handles share, and the effect of each operation on it.
 
 Knows: versions, ids, registrations by session, and which errors an operation raises.  An operation takes effect at once.
-Does not know: sessions' ends, faults' times, watches (`store`).
+Does not know: handles, when an operation is applied, watches (`store`).
 """
 
 import uuid

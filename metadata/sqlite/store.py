@@ -204,7 +204,7 @@ class SQLiteStore(MetadataStore):
             check_ledger_id(ledger)
         except LedgerError as error:
             return fail(error)
-        return self.run(lambda connection: tables.decoded(ledger, *tables.read_ledger(connection, self.uri, ledger)))
+        return self.run(lambda connection: ledger_codec.decode_stored(ledger, *tables.read_ledger(connection, self.uri, ledger)))
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
         try:

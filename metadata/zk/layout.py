@@ -38,6 +38,7 @@ class Layout(Enum):
 
     @property
     def java_class(self) -> str:
+        """The class that Apache's bookies name in LAYOUT."""
         return CLASS_PREFIX + CLASSES[self]
 
     @property

@@ -32,6 +32,7 @@ class LedgerScan:
         self._found: list[int] = []
 
     async def run(self) -> list[int]:
+        """The ids, ascending; `NoCluster` without a root, `MetaStore` when a ledger's node is in a wrong place."""
         await self._session.sync(self._paths.root)  # before any level is listed: a server that is behind lacks whole directories
         for names in self._paths.levels():
             if len(self._found) < self._limit:

@@ -312,6 +312,7 @@ class ZooKeeperSession:
         return self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
 
     def exists(self, path: str, watch: Wake | None = None) -> "Deferred[ZnodeStat | None]":
+        """What the node is, or None.  `watch` is called once, when the node appears, changes or goes, or the watch is lost."""
         return self._call(path, lambda client: client.exists_async(path, watch=self._watcher(watch)))
 
     def children(self, path: str, watch: Wake | None = None) -> "Deferred[list[str]]":

@@ -45,7 +45,7 @@ from quire.metadata.zk.layout import Layout, LedgerPaths
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import LedgerScan
 from quire.metadata.zk.session import BadVersion, NodeExists, NoNode, ZooKeeperSession
-from quire.metadata.zk.watches import LedgerWatches, decoded
+from quire.metadata.zk.watches import LedgerWatches
 from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
@@ -252,7 +252,7 @@ class ZooKeeperStore(MetadataStore):
             data, stat = await self.session.get(paths.path_of(ledger))
         except NoNode:
             raise self._no_ledger(ledger) from None
-        return decoded(ledger, data, stat.version)
+        return ledger_codec.decode_stored(ledger, data, stat.version)
 
     def _no_ledger(self, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
         return NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quire.metadata.formats.ledger_codec import HEADER, decode, encode
+from quire.metadata.formats.ledger_codec import HEADER, decode, decode_stored, encode
 from quire.metadata.formats.schema import LedgerMetadataFormat
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
 from quire.protocol.digest import DigestType
@@ -205,3 +205,10 @@ def test_format_1_has_no_place_for_secrets():
     """A value that format 1 can't carry isn't cut down silently."""
     with pytest.raises(MetadataSerialization, match="format 1"):
         encode(LedgerMetadata(1, 1, 1, LedgerState.OPEN, -1, 0, (Fragment(0, ("a:1",)),), DigestType.MAC, b"", format_version=1))
+
+
+def test_what_a_store_has_keeps_its_version_and_names_its_ledger():
+    """The version comes with the metadata; an error of the bytes says whose they are."""
+    assert decode_stored(7, SPEC_CLOSED, 3) == (decode(SPEC_CLOSED), 3)
+    with pytest.raises(MetadataSerialization, match="ledger 7: "):
+        decode_stored(7, b"junk", 3)
