@@ -327,7 +327,7 @@ def test_everything_is_closed_whoever_complains(tmp_path: Path) -> None:
     directory = LedgerDirectory(Files(), lambda path: Sticky(closed, path), str(tmp_path), str(tmp_path), 1 << 20, lambda: None)
     with pytest.raises(OSError, match="complains"):
         directory.close()
-    directory.fault = "it is dead"
+    directory.failed = "it is dead"
     directory.close()
 
 
