@@ -60,7 +60,7 @@ def test_compaction_is_suspended_and_resumed() -> None:
 def test_details_by_directory() -> None:
     """Each ledger directory is listed with its path and its compaction counters."""
     scene = Scene([1], 1)
-    scene.storage.space.directories.append(DirectorySpace("/ledgers"))
+    scene.space.directories.append(DirectorySpace("/ledgers"))
     (found,) = json.loads(ask(scene, "GET", DETAILS).body)
     assert found["majorCompactionCounter"] == found["minorCompactionCounter"] == 0
     assert (found["path"], found["forceCompacting"]) == ("/ledgers", False)
