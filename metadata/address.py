@@ -1,7 +1,7 @@
 """
 Where metadata lies: the forms of a metadata URI, taken apart.
 
-Knows: every form that is accepted (architecture.md section 5, spec metadata-layout.md 1.1), and how ours are printed.
+Knows: every form that is accepted (metadata-rules.md 1.1), and how ours are printed.
 Does not know: stores.
 """
 

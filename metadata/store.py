@@ -1,7 +1,7 @@
 """
 The contract of a metadata store: what a driver does, whichever it is.
 
-Knows: the operations, their results and errors, version tokens, service information as a value (spec metadata-layout.md 11).
+Knows: the operations, their results and errors, version tokens, service information as a value (metadata-rules.md 9).
 Does not know: how anything is kept.
 
 Every operation returns a Deferred that fires on the reactor's thread.  A store that can't be used fails it with
@@ -142,7 +142,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """What a bookie tells about itself when it registers (spec metadata-layout.md 5.2)."""
+    """What a bookie tells about itself when it registers (metadata-rules.md 5.2)."""
 
     endpoints: tuple[Endpoint, ...]
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)

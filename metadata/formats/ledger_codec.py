@@ -1,5 +1,5 @@
 r"""
-Ledger metadata as bytes, in the three formats that Apache BookKeeper reads (spec metadata-layout.md 4.1 to 4.4).
+Ledger metadata as bytes, in the three formats that Apache BookKeeper reads (metadata-rules.md 4.1 to 4.4).
 
     "BookieMetadataFormatVersion" TAB version LF body
 
@@ -25,6 +25,7 @@ from quire.metadata.formats.schema import LedgerMetadataFormat, text
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import MetadataSerialization
+from quire.protocol.v3 import varint
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -44,7 +45,7 @@ def encode(metadata: LedgerMetadata) -> bytes:
     if metadata.format_version == 2:
         return header + _encode_v2(metadata)
     body = _message(metadata).SerializeToString()
-    return header + _varint(len(body)) + bytes(body)
+    return header + varint.encode(len(body)) + bytes(body)
 
 
 def decode(data: bytes) -> LedgerMetadata:
@@ -94,25 +95,8 @@ def _message(metadata: LedgerMetadata) -> Message:
     return made
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def _parse_v3(body: bytes) -> Message:
-    size = shift = at = 0
-    while True:
-        if at >= len(body) or at >= 5:
-            raise ValueError("its length is cut off")
-        size |= (body[at] & 127) << shift
-        shift += 7
-        at += 1
-        if body[at - 1] < 128:
-            break
+    size, at = varint.decode(body)
     if at + size > len(body):
         raise ValueError(f"it says {size} bytes and has {len(body) - at}")
     message: Message = LedgerMetadataFormat()

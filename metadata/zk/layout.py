@@ -1,5 +1,5 @@
 r"""
-How ledgers lie in a tree of znodes: the LAYOUT text, and ids to paths and back (spec metadata-layout.md 1.2, 2.2, 2.3, 3.3).
+How ledgers lie in a tree of znodes: the LAYOUT text, and ids to paths and back (metadata-rules.md 1.2, 2.1, 2.2, 3.3).
 
     layout            id                path below the root
     flat              any               L%010d

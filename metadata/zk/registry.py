@@ -1,5 +1,5 @@
 """
-Bookies in ZooKeeper: registering, listing, and hearing of changes (spec metadata-layout.md 5, 9.1).
+Bookies in ZooKeeper: registering, listing, and hearing of changes (metadata-rules.md 5, 8.1).
 
     R/available/<id>             ephemeral, service information: a writable bookie
     R/available/readonly         persistent, no data

@@ -1,7 +1,7 @@
 """
 Walks over ZooKeeper's trees: all ledgers in ascending order, and the removal of whole trees.
 
-Knows: in which order to list what (spec metadata-layout.md 3.4).  Does not know: what ledgers hold.
+Knows: in which order to list what (metadata-rules.md 3.4).  Does not know: what ledgers hold.
 
 Safety: the ids come ascending and complete, or the walk fails.  A directory that vanishes meanwhile was pruned, hence empty;
 any other trouble ends the walk, for whoever collects garbage would take a missing id for a deleted ledger.

@@ -57,7 +57,7 @@ class Add(NamedTuple):
 def append_add(out: list[Request], add: Add) -> AddRun | None:
     """
     Lets the last run go on with this add, or appends a new one.  Returns that run, or None when nothing may join it.
-    Ledger and entry are those inside the body (spec wire-protocol.md 3.5), if it is long enough to have any.
+    Ledger and entry are those inside the body (wire.md 3.5), if it is long enough to have any.
     """
     ledger, entry, body, key, recovery, priority, deferred_sync, txn, version = add
     if len(body) < STORABLE_BYTES_MIN:

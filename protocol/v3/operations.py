@@ -1,5 +1,5 @@
 """
-V3's operations: their numbers, the sub-message of each, and the header that every message begins with (spec wire-protocol.md 3).
+V3's operations: their numbers, the sub-message of each, and the header that every message begins with (wire.md 3).
 
     BKPacketHeader: 08 v:version 10 v:operation 18 v:txn [20 v:priority]
 

@@ -1,5 +1,5 @@
 """
-V3 answers, both directions (spec wire-protocol.md 3.2 to 3.4).
+V3 answers, both directions (wire.md 3.2 to 3.4).
 
 A normal answer says version 3, echoes operation and transaction id, and carries no priority; its outer and inner status are equal.  Four
 copy the request's header, priority included: EBADREQ to an unserved operation, EUA before authentication, AUTH, EIO after a failed TLS
@@ -49,7 +49,7 @@ def bare(request: Request, status: Status) -> bytes:
 
 
 def reply(request: Request, reply: Reply) -> bytes:
-    """The answer to a request.  AUTH copies the request's header; the others say version 3 and no priority (spec wire-protocol.md 3.4)."""
+    """The answer to a request.  AUTH copies the request's header; the others say version 3 and no priority (wire.md 3.4)."""
     match reply:
         case AddAcks():
             assert isinstance(request, AddRun)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-import quire.bookie.journal.writer
+import quire.bookie.journal.segments
 from quire.bookie.journal.format import segment_start
 from tests.bookie.fakes.disk import Disk
 from tests.crash.lives import SEGMENT_BYTES, STORIES, Promises, check, record, start_only
@@ -62,7 +62,7 @@ def before(changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of 64 KiB, so that a short story rolls, frees and reuses them."""
-    monkeypatch.setattr(quire.bookie.journal.writer, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
+    monkeypatch.setattr(quire.bookie.journal.segments, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
 
 
 def cuts(start: Ground, events: Sequence[Event], promises: Promises) -> Iterator[tuple[int, Ground, Promises]]:

@@ -55,7 +55,7 @@ def test_a_guard_that_moved_is_an_error():
 
 def test_a_mutant_changes_what_the_code_does_and_no_more_afterwards():
     """Its function behaves otherwise inside the block only."""
-    mutant = next(mutant for mutant in MUTANTS if mutant.guard == "QC, S7")
+    mutant = next(mutant for mutant in MUTANTS if mutant.guard == "protocol-rules.md 1.3, S7")
     with mutant.applied():
         assert Quorums(3, 3, 2).absent == 1
     assert Quorums(3, 3, 2).absent == 2

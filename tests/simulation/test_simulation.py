@@ -284,7 +284,7 @@ def test_a_directory_that_failed_may_lack_what_belongs_to_others_only(bookie, fa
 
 @pytest.mark.parametrize(("limbo", "invariant"), [(False, None), (True, "no false negative")])
 def test_whom_a_repair_replaced_may_say_no_unless_it_doubts_itself(limbo, invariant):
-    """"No such entry" from a bookie that is in limbo is a violation."""
+    """ "No such entry" from a bookie that is in limbo is a violation."""
     truth, _ledger, metadata = closed_truth()
     truth.disk_lost("b3", 5.0)
     truth.answered("b3", 0, 1, Status.ENOENTRY, had=True, limbo=limbo, metadata=metadata)

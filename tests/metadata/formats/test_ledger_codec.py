@@ -68,8 +68,8 @@ SPEC_CLOSED = bytes.fromhex(
 )
 
 
-def test_the_worked_examples_of_the_spec():
-    """spec metadata-layout.md 4.3: an open ledger with a token, and a closed one after an ensemble change."""
+def test_worked_examples():
+    """metadata-rules.md 4.1, 4.2: an open ledger with a token, and a closed one after an ensemble change."""
     opened = LedgerMetadata.new(3, 3, 2, ["bk1:3181", "bk2:3181", "bk3:3181"], DigestType.CRC32C, b"secret", ctoken=0x0123456789ABCDEF)
     assert encode(opened) == SPEC_OPEN
     closed = decode(SPEC_CLOSED)
@@ -154,7 +154,7 @@ def framed(message) -> bytes:
 
 
 def test_absent_ack_quorum_is_the_write_quorum():
-    """spec metadata-layout.md 4.2, field 9."""
+    """metadata-rules.md 4.2, field 9."""
     assert decode(framed(fields(ackQuorumSize=None))).ack_quorum == 1
 
 
