@@ -1,11 +1,11 @@
 """
-A process in which the modules of `quire` are loaded, and which forks one for each command: to load them is most of what a
-short command costs.
+A process in which the modules of `quire` are loaded, and which forks one for each command: to load them is most of
+what a short command costs.
 
     python -m tests.tools.warm 3
 
-Knows: for each message on the Unix socket with this number (arguments and environment in JSON; standard input, output and
-error beside it) the answer is the id of the command's process and, once that has ended, its status.
+Knows: for each message on the Unix socket with this number (arguments and environment in JSON; standard input, output
+and error beside it) the answer is the id of the command's process and, once that has ended, its status.
 Does not know: the reactor, which each command makes for itself.  It ends at the end of the socket.
 """
 
@@ -27,8 +27,9 @@ def load() -> None:
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)  # as in a command (`quire.tools.terminal.running`)
     from quire.tools.main import COMMANDS
 
-    loaded = ("quire.client.api", "quire.metadata.sqlite.store", "quire.tools.failures", "twisted.internet.epollreactor", "twisted.logger")
-    for name in (*(command.module for command in COMMANDS.values()), *loaded):
+    ours = ("quire.client.api", "quire.metadata.sqlite.store", "quire.tools.failures")
+    theirs = ("twisted.internet.epollreactor", "twisted.logger")
+    for name in (*(command.module for command in COMMANDS.values()), *ours, *theirs):
         import_module(name)
     assert "twisted.internet.reactor" not in sys.modules
     assert len(os.listdir("/proc/self/task")) == 1
@@ -37,7 +38,7 @@ def load() -> None:
 
 
 def serve(requests: socket.socket) -> list[str] | None:
-    """One command after the other.  Returns its arguments in the process of a command, None at the end of the socket."""
+    """One command after the other.  Returns the arguments in a command's process, None at the end of the socket."""
     while True:
         message, descriptors, _flags, _address = socket.recv_fds(requests, MESSAGE_BYTES_MAX, 3)
         if not message:
