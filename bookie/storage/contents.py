@@ -26,8 +26,7 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.counters import Counters
-from quire.bookie.storage.deleted import DeletedLedgers
-from quire.bookie.storage.ledgers import LAC_AT, Ledgers, LedgerState
+from quire.bookie.storage.ledgers import LAC_AT, DeletedLedgers, Ledgers, LedgerState
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.metadata.clock import Clock

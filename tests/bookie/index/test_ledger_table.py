@@ -267,7 +267,7 @@ def test_rows_of_evicted_ledgers_are_remembered(monkeypatch: pytest.MonkeyPatch)
     ledgers.settled()
     assert touched(9000) == []
     assert touched(9000) == []
-    ledgers.load_anew()
+    ledgers.directory_failed(0, 1)
     assert touched(1, 2) == [1, 2]
 
 
