@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from quire.bookie.files import StorageError
 from quire.bookie.journal.writer import Group, Journal
 from quire.bookie.storage.checkpoint import Checkpoints
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.write_cache import WriteCache
 from quire.metadata.clock import Clock
 
@@ -68,7 +68,7 @@ class JournalsListener(Protocol):
 class Journals:
     """All of it belongs to the reactor thread."""
 
-    def __init__(self, clock: Clock, counters: Counters) -> None:
+    def __init__(self, clock: Clock, counters: StorageCounters) -> None:
         self.all: list[Journal] = []  # in the order of the configuration; a start fills it
         self.fault: str | None = None  # why nothing is durable any more
         self._clock = clock
@@ -88,13 +88,6 @@ class Journals:
 
     def of(self, ledger: int) -> Journal:
         return self.all[ledger % len(self.all)]
-
-    def add(self, journal: Journal) -> None:
-        """At a start, before its thread runs."""
-        journal.durable = self._on_group
-        journal.failed = self._on_failed
-        journal.crowding = self._on_crowding
-        self.all.append(journal)
 
     def awaited(self) -> "tuple[Deferred[None], Callable[[], None]]":
         """For a block on its way: what fires when it is durable, or on a fault; and what to append with the block as its `when_synced`."""
@@ -139,7 +132,7 @@ class Journals:
         counters.journal_bytes = sum(journal.bytes_written for journal in self.all)
         counters.journal_seals = sum(journal.seals for journal in self.all)
 
-    def _on_group(self, group: Group) -> None:
+    def group_durable(self, group: Group) -> None:
         if self.fault is not None:
             return
         for hear in group.when_synced:
@@ -152,11 +145,11 @@ class Journals:
         if self._listener is not None:
             self._listener.synced()
 
-    def _on_crowding(self) -> None:
+    def crowding_changed(self) -> None:
         if self._listener is not None:
             self._listener.crowding()
 
-    def _on_failed(self, reason: str) -> None:
+    def journal_failed(self, reason: str) -> None:
         if self.fault is None:
             self.fault = reason
             log.critical("storage: {reason}; nothing is acknowledged any more", reason=reason)
@@ -173,7 +166,7 @@ class Journals:
 class Pressure:
     """All of it belongs to the reactor thread."""
 
-    def __init__(self, journals: Journals, checkpoints: Checkpoints, cache: WriteCache, counters: Counters) -> None:
+    def __init__(self, journals: Journals, checkpoints: Checkpoints, cache: WriteCache, counters: StorageCounters) -> None:
         self.read_only: str | None = None  # why plain adds are refused
         self.blocked: str | None = None  # why recovery adds are refused as well
         self.closing = False

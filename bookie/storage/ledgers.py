@@ -8,11 +8,11 @@ All of it belongs to the reactor thread, save `rows_of`, which the storage pool 
 Safety: a dirty state is never evicted, and a deleted ledger never comes back from its old row.
 """
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from quire.bookie.index.ledger_table import LedgerRow
+from quire.protocol.digest import LAC_HEADER, explicit_lac
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,7 +22,6 @@ KEYS_SHARED_MAX = 1000
 PAGE_LEDGERS = 256
 PAGES_MAX = 8192  # of rows that are remembered: 3 MB
 KINDS_MAX = 255
-LAC_AT = struct.Struct(">q")
 FENCED_S = 7 * 86_400.0  # for so long a deleted ledger is refused that was fenced: nobody may ever write it again
 UNFENCED_S = 600.0  # and one that was not: an id that its user chose may be used again
 DELETED_MAX = 100_000  # remembered of a kind
@@ -73,8 +72,8 @@ class LedgerState:
         state.limbo = row.limbo
         state.explicit_lac = row.explicit_lac
         state.key_logged = True
-        if row.explicit_lac is not None and len(row.explicit_lac) >= 16:
-            (state.lac,) = LAC_AT.unpack_from(row.explicit_lac, 8)
+        if row.explicit_lac is not None and len(row.explicit_lac) >= LAC_HEADER.size:
+            state.lac = explicit_lac(row.explicit_lac)
         return state
 
     def fence_synced(self) -> None:

@@ -26,9 +26,9 @@ from twisted.logger import Logger
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
 from quire.bookie.directory.directories import Directories
-from quire.bookie.directory.ledger_directory import current
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rows import OpenRows, RocksRows
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import OpenRows
 from quire.bookie.journal.format import (
     Place,
     blocks,
@@ -36,11 +36,12 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
-from quire.bookie.journal.writer import Journal
+from quire.bookie.journal.writer import Journal, JournalOptions
+from quire.bookie.layout import current
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals, Pressure, StorageEvents
 from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, LedgerState
 from quire.bookie.storage.lists import Lists
@@ -71,7 +72,7 @@ class Storage:
         workers: Workers | None = None,
         logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
-        self.counters = Counters()
+        self.counters = StorageCounters()
         self.options = options
         self._reactor = reactor
         self.files = files if files is not None else Files()
@@ -249,19 +250,20 @@ class Storage:
             self.files,
             current(path),
             self._reactor,
-            replay.segments,
-            replay.spares,
-            replay.place,
-            segment_bytes=options.journal_segment_bytes,
-            group_bytes_max=options.journal_group_bytes_max,
-            queue_bytes_max=options.journal_queue_bytes_max,
-            backlog_bytes_max=options.journal_backlog_bytes_max,
-            group_wait=options.journal_group_wait_ms_max / 1000,
-            sync=options.journal_sync_data,
+            replay,
+            JournalOptions(
+                segment_bytes=options.journal_segment_bytes,
+                group_bytes_max=options.journal_group_bytes_max,
+                queue_bytes_max=options.journal_queue_bytes_max,
+                backlog_bytes_max=options.journal_backlog_bytes_max,
+                group_wait_seconds=options.journal_group_wait_ms_max / 1000,
+                sync=options.journal_sync_data,
+            ),
+            self._journals,
             threaded=self.workers.threaded,
             spawn=self.workers.spawn,
         )
-        self._journals.add(journal)
+        self._journals.all.append(journal)
 
     # Limbo
 

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from twisted.internet.defer import Deferred
 
 from quire.bookie.directory.directories import Directories
-from quire.bookie.directory.ledger_directory import LAC_END
 from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import (
@@ -34,11 +33,12 @@ from quire.bookie.journal.format import (
 from quire.bookie.journal.writer import Journal
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals, Pressure
 from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, LedgerState
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.metadata.clock import Clock
+from quire.protocol.digest import LAC_END, LAC_HEADER
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
@@ -58,7 +58,7 @@ class Writes:
         journals: Journals,
         checkpoints: Checkpoints,
         pressure: Pressure,
-        counters: Counters,
+        counters: StorageCounters,
         clock: Clock,
         journaled: bool,
     ) -> None:
@@ -215,7 +215,7 @@ class Writes:
             return Status.EIO
         if self._directories.has_failed(ledger):
             return Status.EREADONLY
-        if len(body) < 16:
+        if len(body) < LAC_HEADER.size:
             return Status.EBADREQ
         if self._is_gone(ledger):
             return Status.ENOLEDGER

@@ -1,8 +1,8 @@
 """
 The bookies as a client talks to them: every request of the protocol, by bookie id, with a code for an answer.
 
-Knows: which generation carries which request (architecture.md 2): adds, plain reads and batch reads go over V2, everything else
-over V3, and with `options.protocol` "v3" all of it; a request whose key is taken on the V2 connection goes over V3 too.
+Knows: which generation carries which request (protocol-rules.md 6.3): adds, plain reads and batch reads go over V2,
+everything else over V3, and with `options.protocol` "v3" all of it; a request whose key is taken on the V2 connection goes over V3 too.
 Does not know: ledgers' metadata, quorums, digests.
 
 Nothing here fails a Deferred: an answer carries a code (`answers`).
@@ -155,7 +155,7 @@ class BookiePool:
         return self._ask(bookie, SYNC, Force(ledger), Deferred(), patient=False)
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
-        """Which entries of the ledger the bookie stores.  Some Apache bookies never answer (spec wire-protocol.md 8)."""
+        """Which entries of the ledger the bookie stores.  Some Apache bookies never answer (wire.md 8)."""
         return self._ask(bookie, LIST, ListEntries(ledger), Deferred(), patient=False)
 
     def info(self, bookie: str) -> Deferred[InfoAnswer]:
@@ -178,7 +178,7 @@ class BookiePool:
     def connection_of(self, bookie: str) -> int | None:
         """
         A token of the V3 connection that stands now (None: there is none).  Adds that it carried before and a force that it
-        carries later are in order if the token is the same (client-protocol.md D15).
+        carries later are in order if the token is the same (D15).
         """
         lane = self._lanes.get((bookie, 3))
         return lane.link.serial if lane is not None and lane.link is not None else None

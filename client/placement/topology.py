@@ -1,5 +1,5 @@
 """
-Where bookies are: "/rack" or "/region/rack", as a script, a file or the metadata store says (spec client-protocol.md 6).
+Where bookies are: "/rack" or "/region/rack", as a script, a file or the metadata store says (docs/placement.md).
 
 Knows: the last place that was told for each bookie; the formats of a file (lines "host place", or the JSON that Pulsar keeps).
 Does not know: what placement makes of it.

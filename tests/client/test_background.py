@@ -41,6 +41,7 @@ def test_a_reactor_that_runs_is_used_as_it_is():
 
 def test_async_functions_and_deferreds_give_their_result_or_raise():
     """Exceptions reach the caller's thread, also those raised before anything began."""
+
     async def story() -> str:
         await succeed(None)
         return "done"

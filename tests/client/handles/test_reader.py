@@ -10,7 +10,7 @@ from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import Quorums
 from quire.client.core.read import Answered, Ask, Begin, Deliver, Failed, Finished, RangeRead, ReadLimits, Slow, State, Stop, Taken
 from quire.client.handles.end_of_ledger import READ_ON
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
     BookieHandleNotAvailable,
@@ -188,7 +188,7 @@ def test_a_stripe_that_fails_goes_on_entry_by_entry():
 
 
 def test_when_all_drop_a_batch_read_plain_reads_are_tried():
-    """Spec 3.4: an old bookie closes the connection at a batch read."""
+    """protocol-rules.md 3.4: an old bookie closes the connection at a batch read."""
     reading = machine(0, 2)
     effects = reading.handle(Begin())
     for _ in range(3):
@@ -235,9 +235,7 @@ def test_random_reads_deliver_everything_once_and_in_order(shape, batch):
             bookies = [bookies for start, _end, bookies in fragments if start <= entry][-1]
             for index in random.sample(q.write_set(entry), random.randint(1, q.write)):
                 good.setdefault(bookies[index], set()).add(entry)
-        reading = RangeRead(
-            7, q, DIGEST, fragments, first, last, ReadLimits(entries_max=random.randint(1, 20), pieces=random.randint(1, 4), batch=batch), 0
-        )
+        reading = RangeRead(7, q, DIGEST, fragments, first, last, ReadLimits(entries_max=random.randint(1, 20), pieces=random.randint(1, 4), batch=batch), 0)
         waiting, got, untaken = [], [], 0
         effects = reading.handle(Begin())
         while True:

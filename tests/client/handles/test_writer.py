@@ -1,11 +1,11 @@
-"""The writer on a fake cluster: scenarios of client-protocol.md 4.6 that concern it, metadata races, spares, force, limits."""
+"""The writer on a fake cluster: scenarios (scenarios.md) that concern it, metadata races, spares, force, limits."""
 
 import pytest
 
 from quire.client.core.append.machine import AppendMachine
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import Versioned
 from quire.protocol.errors import (
     DuplicateEntryId,

@@ -14,7 +14,7 @@ from quire.client import aio
 from quire.client import api as core
 from quire.client.background import reactor_thread
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed
 from tests.client.fakes.cluster import FakeCluster
 from tests.real_cluster import RealCluster
@@ -362,6 +362,7 @@ def test_a_task_that_is_cancelled_leaves_nothing_in_the_client(uri, clients):
 
 def test_a_connect_that_is_cancelled_leaves_no_client(uri, clients):
     """Every client that a cancelled `connect` made is closed."""
+
     async def story():
         for turns in itertools.count():
 

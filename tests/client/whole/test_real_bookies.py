@@ -68,6 +68,7 @@ async def append_all(writer, wanted, batch=100):
 @pytest.mark.parametrize("shape", [(3, 3, 2), (4, 3, 2), (4, 2, 2)])
 def test_write_close_read(four, protocol, shape):
     """Both protocols and several shapes: entries, length and ranges come back, a wrong password is refused."""
+
     async def story():
         client = await four.client(protocol=protocol)
         writer = await client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], password=b"p")
@@ -87,6 +88,7 @@ def test_write_close_read(four, protocol, shape):
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_a_bookie_stops_while_entries_are_appended(four, protocol):
     """All appends succeed with one change of the ensemble, and every entry is read."""
+
     async def story():
         client = await four.client(protocol=protocol)
         writer = await client.create_ledger()
@@ -140,6 +142,7 @@ def test_d17_three_bookies_and_one_stops(three):
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_recovery_fences_a_living_writer(three, protocol):
     """The writer's append and close raise `LedgerFenced`, and the reader has all entries."""
+
     async def story():
         one, two = await three.client(protocol=protocol), await three.client(protocol=protocol)
         writer = await one.create_ledger()
@@ -237,6 +240,7 @@ def test_large_entries(three):
 
 def test_explicit_lac_and_force(three):
     """A reader without recovery sees what `write_lac` confirmed, and `force` succeeds."""
+
     async def story():
         client = await three.client()
         writer = await client.create_ledger()
@@ -252,6 +256,7 @@ def test_explicit_lac_and_force(three):
 
 def test_deferred_sync_and_own_ids(three):
     """`force` confirms entries, and an advanced writer's entries are read in the order of ids."""
+
     async def story():
         client = await three.client()
         writer = await client.create_ledger(write_flags="DEFERRED_SYNC")
