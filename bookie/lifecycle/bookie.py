@@ -36,7 +36,7 @@ from quire.bookie.server.contract import LedgerStorage
 from quire.bookie.server.copies import Copies, CopyStorage
 from quire.bookie.server.listener import Listener, ListeningReactor
 from quire.bookie.server.service import Service
-from quire.bookie.storage.events import StorageEvents
+from quire.bookie.storage.journals import StorageEvents
 from quire.bookie.upkeep.garbage import Garbage, Reclaiming
 from quire.bookie.upkeep.rebuild import LimboMarker
 from quire.bookie.upkeep.store_guard import GuardedStorage, StoreGuard

@@ -25,8 +25,7 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.storage.deleted import DeletedLedgers
-from quire.bookie.storage.ledgers import Ledgers, LedgerState
+from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, LedgerState
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.metadata.clock import Clock

@@ -1,7 +1,7 @@
 """
 The ledgers of this bookie in memory: key, fence, limbo, LAC, watchers.
 
-Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint.
+Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint; which ledgers were deleted lately.
 Does not know: entries, journal, disk; rows are loaded by a function given.
 
 All of it belongs to the reactor thread, save `rows_of`, which the storage pool calls on a set of changes that it was given.
@@ -9,6 +9,7 @@ Safety: a dirty state is never evicted, and a deleted ledger never comes back fr
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.protocol.digest import LAC_HEADER, explicit_lac
@@ -21,6 +22,9 @@ KEYS_SHARED_MAX = 1000
 PAGE_LEDGERS = 256
 PAGES_MAX = 8192  # of rows that are remembered: 3 MB
 KINDS_MAX = 255
+FENCED_S = 7 * 86_400.0  # for so long a deleted ledger is refused that was fenced: nobody may ever write it again
+UNFENCED_S = 600.0  # and one that was not: an id that its user chose may be used again
+DELETED_MAX = 100_000  # remembered of a kind
 
 
 class LedgerState:
@@ -136,6 +140,46 @@ class RowMemory:
         page = self._pages.get(ledger // PAGE_LEDGERS)
         if page is not None:
             page[ledger % PAGE_LEDGERS] = 0
+
+
+class DeletedLedgers:
+    """
+    The memory of deleted ledgers: a writer that did not hear of the deletion may not bring one back.  What is in the journal is remembered through a
+    restart, from which on time counts.  Times are the reactor's seconds.
+
+    Safety: bounded; beyond `DELETED_MAX` the oldest are forgotten, and then only the next garbage collection removes what a late writer wrote.
+    """
+
+    __slots__ = ("_fenced", "_unfenced")
+
+    def __init__(self) -> None:
+        self._fenced: dict[int, float] = {}  # ledger -> when it was deleted, in that order
+        self._unfenced: dict[int, float] = {}
+
+    def add(self, ledger: int, fenced: bool, now: float) -> None:
+        """The ledger was deleted."""
+        kept = self._fenced if fenced else self._unfenced
+        kept.pop(ledger, None)
+        kept[ledger] = now
+        if len(kept) > DELETED_MAX:
+            for old in list(islice(kept, DELETED_MAX // 10)):
+                del kept[old]
+
+    def refuses(self, ledger: int, now: float) -> bool:
+        """Whether it may not be made again yet."""
+        since = self._unfenced.get(ledger)
+        if since is not None and now - since < UNFENCED_S:
+            return True
+        since = self._fenced.get(ledger)
+        return since is not None and now - since < FENCED_S
+
+    def forget(self, ledger: int) -> None:
+        """It was made again."""
+        self._fenced.pop(ledger, None)
+        self._unfenced.pop(ledger, None)
+
+    def __len__(self) -> int:
+        return len(self._fenced) + len(self._unfenced)
 
 
 Changes = Mapping[int, LedgerState | None]

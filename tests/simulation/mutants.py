@@ -85,6 +85,7 @@ QUORUMS, READER = "quire.client.core.quorum:Quorums", "quire.client.handles.read
 LEDGER_END, EDITS = "quire.client.handles.end_of_ledger:EndOfLedger", "quire.client.handles.writer_metadata:WriterMetadata"
 CONFIRMING = "quire.client.handles.confirming:Confirming"
 STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage.storage:Storage", "quire.bookie.journal.writer:Journal", "quire.bookie.storage.checkpoint:Checkpoints"
+WRITES = "quire.bookie.storage.writes:Writes"
 GARBAGE, LOGS, COMPACTION = "quire.bookie.upkeep.garbage:Garbage", "quire.bookie.logs.entry_logs:EntryLogs", "quire.bookie.upkeep.compaction"
 RECOVER, COPIER, RESTORE = "quire.replication.lost_bookies", "quire.replication.copier:FragmentCopier", "quire.replication.refilling:Restoration"
 SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.upkeep.store_guard:StoreGuard", "quire.metadata.memory.store:MemoryStore"
@@ -161,13 +162,13 @@ MUTANTS = (
            (f"{LEDGER_END}.await_news", "failed = answer.code != OK", "self.lac = max(self.lac, answer.lac or 0)\n    failed = answer.code != OK")),
     # Bookie
     mutant("a fence is told before it is durable", "D6, B4, S10", "power",
-           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
-            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self._durable([token])")),
+           (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
+            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self._journals.give_back(token)")),
     mutant("a fence is not written to the journal", "B1", "power",
-           (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
+           (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
             "journal.append((), 0, token, state.fence_synced)")),
     mutant("a fenced ledger takes plain adds", "B2, S11", "recovery",
-           (f"{STORAGE}.add", "if state.fenced:", "if False:")),
+           (f"{WRITES}.add", "if state.fenced:", "if False:")),
     mutant("adds are acknowledged before the sync", "B3", "power",
            (f"{JOURNAL}._commit", "files.datasync(segments.handle)", "seal and files.datasync(segments.handle)")),
     mutant("a checkpoint does not sync what it stored", "storage-order.md 3", "power",
@@ -177,7 +178,7 @@ MUTANTS = (
     mutant("a bookie in limbo says no", "B4, S9", "limbo",
            ("quire.bookie.storage.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY", "Status.ENOENTRY")),
     mutant("a bookie in limbo takes plain adds", "S9", "limbo",
-           (f"{STORAGE}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
+           (f"{WRITES}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
     mutant("a bookie that lost its disk is fenced only where it is named", "S9, S10", "surplus",
            ("quire.bookie.lifecycle.restoring:suspects", "(row.fenced or row.limbo)", "row.limbo")),
     mutant("an end of limbo that a directory's mark covers is replayed into it", "storage-order.md 4", "restore",
@@ -242,8 +243,8 @@ MUTANTS = (
     mutant("a superfluous copy of a ledger that is not closed goes", "protocol-rules.md 5.2", "idle writer",
            (f"{SURPLUS}:is_surplus", "metadata.is_closed and all(", "all(")),
     mutant("a superfluous copy goes with its fence", "S10", "surplus",
-           (f"{STORAGE}.drop_copy", "left.fenced = left.key_logged = True", "left.key_logged = True"),
-           (f"{STORAGE}.drop_copy", "pack_block(FENCE, 0, ledger, 0),", "")),
+           (f"{WRITES}.drop_copy", "left.fenced = left.key_logged = True", "left.key_logged = True"),
+           (f"{WRITES}.drop_copy", "pack_block(FENCE, 0, ledger, 0),", "")),
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.storage.events import NoListener
+from quire.bookie.storage.journals import NoListener
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.protocol import availability
 from quire.protocol.digest import explicit_lac, last_add_confirmed

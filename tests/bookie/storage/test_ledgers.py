@@ -3,7 +3,7 @@
 from twisted.internet.defer import Deferred
 
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.storage.deleted import FENCED_S, LEDGERS_MAX, UNFENCED_S, DeletedLedgers
+from quire.bookie.storage.ledgers import DELETED_MAX, FENCED_S, UNFENCED_S, DeletedLedgers
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, body_of, run_of
 
@@ -26,13 +26,13 @@ def test_a_fenced_ledger_is_refused_longer() -> None:
 def test_the_memory_is_bounded() -> None:
     """The oldest go first, the newest stay."""
     deleted = DeletedLedgers()
-    for ledger in range(LEDGERS_MAX + 5):
-        deleted.add(ledger, ledger % 2 == 0 and ledger > LEDGERS_MAX, 0.0)
-    assert len(deleted) <= LEDGERS_MAX + 5
-    for ledger in range(2 * LEDGERS_MAX):
+    for ledger in range(DELETED_MAX + 5):
+        deleted.add(ledger, ledger % 2 == 0 and ledger > DELETED_MAX, 0.0)
+    assert len(deleted) <= DELETED_MAX + 5
+    for ledger in range(2 * DELETED_MAX):
         deleted.add(ledger, True, 0.0)
-    assert len(deleted) <= 2 * LEDGERS_MAX
-    assert deleted.refuses(2 * LEDGERS_MAX - 1, 0.0)
+    assert len(deleted) <= 2 * DELETED_MAX
+    assert deleted.refuses(2 * DELETED_MAX - 1, 0.0)
 
 
 def test_a_late_writer_does_not_bring_a_ledger_back() -> None:

@@ -1,0 +1,249 @@
+"""
+All journals of a bookie as one, and whether writes are taken now: the fault that ends a storage, disks that can't take more, callers that wait for room.
+
+Knows: that after a fault of one journal no token comes back from any; when a checkpoint may give room back, and when those that were refused can try again.
+Does not know: what is written, how a checkpoint is made.
+
+Read-only has two degrees.  `read_only`: a ledger directory or a journal can't take more, and what is left is for fences and recovery.  `blocked`: what is
+taken could not be flushed either, so recovery is refused, too.
+
+Safety: a token comes back only after the sync that covers what it stands for; after a journal fault none comes back.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.bookie.files import StorageError
+from quire.bookie.journal.writer import Group, Journal
+from quire.bookie.storage.checkpoint import Checkpoints
+from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.write_cache import WriteCache
+from quire.metadata.clock import Clock
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+
+class StorageEvents(Protocol):
+    """All calls come on the reactor's thread."""
+
+    def durable(self, tokens: list[object]) -> None:
+        """The tokens of one synced group, in order."""
+        ...
+
+    def relieved(self) -> None:
+        """There is room again for those that were refused for want of it, or they will be refused for good."""
+        ...
+
+    def failed(self, reason: str) -> None:
+        """A fault that ends the bookie: nothing more is acknowledged."""
+        ...
+
+    def read_only(self, reason: str | None) -> None:
+        """Why adds are refused from now on; None: they are taken again."""
+        ...
+
+
+class NoListener:
+    """Hears of nothing: a storage's events until `listen`."""
+
+    def durable(self, tokens: list[object]) -> None: ...
+    def relieved(self) -> None: ...
+    def failed(self, reason: str) -> None: ...
+    def read_only(self, reason: str | None) -> None: ...
+
+
+class JournalsListener(Protocol):
+    """Hears on the reactor thread what concerns those that write."""
+
+    def synced(self) -> None: ...
+    def crowding(self) -> None: ...
+    def failed(self, reason: str) -> None: ...
+
+
+class Journals:
+    """All of it belongs to the reactor thread."""
+
+    def __init__(self, clock: Clock, counters: StorageCounters) -> None:
+        self.all: list[Journal] = []  # in the order of the configuration; a start fills it
+        self.fault: str | None = None  # why nothing is durable any more
+        self._clock = clock
+        self._counters = counters
+        self._durable: Callable[[list[object]], None] = lambda tokens: None
+        self._listener: JournalsListener | None = None
+        self._ready: list[object] = []  # tokens that wait for nothing
+        self._ends: list[Deferred[None]] = []
+        self._awaited: dict[Deferred[None], None] = {}
+
+    def listen(self, listener: JournalsListener) -> None:
+        """Once, before a start."""
+        self._listener = listener
+
+    def hand_tokens_to(self, durable: Callable[[list[object]], None]) -> None:
+        self._durable = durable
+
+    def of(self, ledger: int) -> Journal:
+        return self.all[ledger % len(self.all)]
+
+    def awaited(self) -> "tuple[Deferred[None], Callable[[], None]]":
+        """For a block on its way: what fires when it is durable, or on a fault; and what to append with the block as its `when_synced`."""
+        waiting: Deferred[None] = Deferred()
+        self._awaited[waiting] = None
+
+        def synced() -> None:
+            del self._awaited[waiting]
+            waiting.callback(None)
+
+        return waiting, synced
+
+    def give_back(self, token: object) -> None:
+        """It waits for nothing; it comes back in the next turn."""
+        self._ready.append(token)
+        if len(self._ready) == 1:
+            self._clock.callLater(0, self._give_ready)
+
+    def _give_ready(self) -> None:
+        tokens, self._ready = self._ready, []
+        if self.fault is None:
+            self._durable(tokens)
+
+    async def end(self) -> None:
+        """All end with a mark of a clean stop.  `StorageError`."""
+        self._ends = [Deferred() for _ in self.all]
+        ends = list(self._ends)
+        for journal in self.all:
+            journal.end()
+        for end in ends:
+            await end
+
+    def count(self) -> None:
+        counters = self._counters
+        if len(self.all) == 1:
+            (journal,) = self.all
+            counters.journal_groups, counters.journal_syncs = journal.groups, journal.syncs
+            counters.journal_bytes, counters.journal_seals = journal.bytes_written, journal.seals
+            return
+        counters.journal_groups = sum(journal.groups for journal in self.all)
+        counters.journal_syncs = sum(journal.syncs for journal in self.all)
+        counters.journal_bytes = sum(journal.bytes_written for journal in self.all)
+        counters.journal_seals = sum(journal.seals for journal in self.all)
+
+    def group_durable(self, group: Group) -> None:
+        if self.fault is not None:
+            return
+        for hear in group.when_synced:
+            hear()
+        self.count()
+        if group.tokens:
+            self._durable(group.tokens)
+        if group.end and self._ends:
+            self._ends.pop().callback(None)
+        if self._listener is not None:
+            self._listener.synced()
+
+    def crowding_changed(self) -> None:
+        if self._listener is not None:
+            self._listener.crowding()
+
+    def journal_failed(self, reason: str) -> None:
+        if self.fault is None:
+            self.fault = reason
+            log.critical("storage: {reason}; nothing is acknowledged any more", reason=reason)
+            awaited, self._awaited = self._awaited, {}
+            for waiting in awaited:
+                waiting.callback(None)
+            ends, self._ends = self._ends, []
+            for end in ends:
+                end.errback(StorageError(reason))
+            if self._listener is not None:
+                self._listener.failed(reason)
+
+
+class Pressure:
+    """All of it belongs to the reactor thread."""
+
+    def __init__(self, journals: Journals, checkpoints: Checkpoints, cache: WriteCache, counters: StorageCounters) -> None:
+        self.read_only: str | None = None  # why plain adds are refused
+        self.blocked: str | None = None  # why recovery adds are refused as well
+        self.closing = False
+        self._events: StorageEvents = NoListener()
+        self._journals = journals
+        self._checkpoints = checkpoints
+        self._cache = cache
+        self._counters = counters
+        self._parked = False  # a caller was refused for want of room
+
+    def listen(self, events: StorageEvents) -> None:
+        self._events = events
+
+    def send_away(self, journal: Journal) -> None:
+        """No room.  Remembers that a caller was refused, so that `relieved` is called later."""
+        self._parked = True
+        self._counters.parked += 1
+        if journal.backlog_full:
+            self.checkpoint_soon()
+
+    def checkpoint_soon(self) -> None:
+        if not self._checkpoints.running and self.blocked is None:
+            self._checkpoints.run().addErrback(lambda failure: None)  # `checkpoint_ended` sees and logs it
+
+    def checkpoint_ended(self) -> None:
+        """One was made, or failed."""
+        self.blocked = self._checkpoints.failure or self._checkpoints.blocked
+        journals = self._journals.all
+        for journal in journals:
+            journal.make_room()  # segments may have been given back; `crowding` sees whether that helped
+        if self.blocked is not None or not any(journal.crowded for journal in journals):
+            self._judge_read_only()
+        if self._cache.full and self.blocked is None and not self.closing:
+            self.checkpoint_soon()
+        if self._parked and not self.closing:
+            self._relieve()
+
+    # What the journals report
+
+    def synced(self) -> None:
+        """A group is durable, and its tokens were handed back."""
+        if self._parked:
+            self._relieve()
+
+    def crowding(self) -> None:
+        """A journal's disk is full, or is not any more.  A checkpoint is made first where it may give something back."""
+        if self.blocked is None and not self.closing and any(journal.crowded and len(journal.segments) > 1 for journal in self._journals.all):
+            self.checkpoint_soon()
+        else:
+            self._judge_read_only()
+
+    def failed(self, reason: str) -> None:
+        """Nothing is acknowledged any more."""
+        self._events.failed(reason)
+        if self._parked:
+            self._parked = False
+            self._events.relieved()
+
+    def _relieve(self) -> None:
+        """Those that were refused may try again: there is room, or they will be refused for good."""
+        journals = self._journals.all
+        if self.read_only is None and any(journal.backlog_full for journal in journals):
+            self.checkpoint_soon()  # and then again
+            return
+        if self.read_only is not None or (not self._cache.full and all(journal.relaxed for journal in journals)):
+            self._parked = False
+            self._events.relieved()
+
+    def _judge_read_only(self) -> None:
+        """A ledger directory that takes no more, or a journal that can't grow: what is left of that is for fences and recovery."""
+        reason = self.blocked or next((journal.crowded for journal in self._journals.all if journal.crowded is not None), None)
+        if reason != self.read_only and not self.closing:
+            self.read_only = reason
+            if reason is None:
+                log.info("storage: writable again")
+            else:
+                log.error("storage: read-only: {reason}; the journal keeps what was acknowledged", reason=reason)
+            self._events.read_only(reason)
+            if self._parked:
+                self._relieve()
