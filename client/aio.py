@@ -65,11 +65,11 @@ def _nothing(_result: object) -> None:
     """For results that nobody has to put away."""
 
 
-async def _wait(thread: ReactorThread, story: Callable[[], Awaitable[T]], unwanted: Callable[[T], object] = _nothing) -> T:
-    """`unwanted` ends on the reactor's thread what came of the story though this task was cancelled."""
+async def _wait(thread: ReactorThread, work: Callable[[], Awaitable[T]], unwanted: Callable[[T], object] = _nothing) -> T:
+    """`unwanted` ends on the reactor's thread what came of the work though this task was cancelled."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
-    running = thread.begin(story, lambda value: _hand(loop, future, value), unwanted)
+    running = thread.begin(work, lambda value: _hand(loop, future, value), unwanted)
     try:
         return await future
     except asyncio.CancelledError:

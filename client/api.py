@@ -25,7 +25,7 @@ from quire.client.handles.range_reader import read_body
 from quire.client.handles.reader import Entry, Reader
 from quire.client.handles.recovery import Recovery
 from quire.client.handles.writer import Writer, limits_of
-from quire.client.placement.choice import Spares
+from quire.client.placement.choice import BookieChoice
 from quire.client.placement.from_options import domains, policy, source
 from quire.client.placement.health import Health, HealthLimits
 from quire.client.placement.policy import Placement, Wish
@@ -82,7 +82,7 @@ class Client:
     """
     A cluster's ledgers.  `random` draws ensembles and creation tokens; a test or a simulator seeds it.
 
-    `handles` are the writers and readers that have not ended, `recoveries` those under way, `spares` the choice of bookies.
+    `handles` are the writers and readers that have not ended, `recoveries` those under way, `choice` the choice of bookies.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Client:
         self.topology = Topology(reactor.seconds, source(reactor, store, chosen))
         weights = Weights(reactor.seconds, self.pool.info, chosen.weight_multiple_max, chosen.disk_info_interval_ms) if chosen.weigh_disks else None
         policy_now = placement or policy(self.random, chosen, self.topology.place_of, weights.weigh if weights else lambda _bookies: None)
-        self.spares = Spares(reactor, store, policy_now, self.health, self.topology, weights)
+        self.choice = BookieChoice(reactor, store, policy_now, self.health, self.topology, weights)
         self._bookies_watch: Watch | None = None
         self.handles: set[Writer | Reader] = set()
         self.recoveries: set[Recovery] = set()
@@ -237,7 +237,7 @@ class Client:
         wanted = ensemble_size
         while True:
             try:
-                bookies = await self.spares.ensemble(ensemble_size, Wish(write_quorum, ack_quorum, dict(custom or {})))
+                bookies = await self.choice.ensemble(ensemble_size, Wish(write_quorum, ack_quorum, dict(custom or {})))
                 break
             except NotEnoughBookies:
                 if not self.options.opportunistic_striping or ensemble_size == write_quorum:
@@ -256,7 +256,7 @@ class Client:
         writer = Writer(
             self.reactor,
             self.pool,
-            self.spares,
+            self.choice,
             LedgerRecord(self.store, ledger, stored),
             Digest(kind, password),
             self.options,
@@ -339,7 +339,7 @@ class Client:
             write_set = [ensemble[(entry + step) % now.ensemble_size] for step in range(metadata.write_quorum)]
             return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, write_set, entry))
 
-        recovery = Recovery(self.reactor, self.pool, self.spares, record, digest, limits_of(self.options), body)
+        recovery = Recovery(self.reactor, self.pool, self.choice, record, digest, limits_of(self.options), body)
         self.recoveries.add(recovery)
         try:
             return await recovery.run()

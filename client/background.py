@@ -26,7 +26,7 @@ from quire.metadata.clock import steady
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
-Story = Callable[[], Awaitable[T]]
+Work = Callable[[], Awaitable[T]]
 Done = Callable[[T | Failure], None]
 
 THREAD_NAME = "quire-reactor"
@@ -79,11 +79,11 @@ def _forget(_result: Any) -> None:
 
 
 class Running(Generic[T]):
-    """A story on its way on the reactor's thread."""
+    """Work on its way on the reactor's thread."""
 
-    def __init__(self, reactor: Reactor, story: Story[T], done: Done[T], unwanted: Callable[[T], object]) -> None:
+    def __init__(self, reactor: Reactor, work: Work[T], done: Done[T], unwanted: Callable[[T], object]) -> None:
         self._reactor = reactor
-        self._story = story
+        self._work = work
         self._done = done
         self._unwanted = unwanted
         self._deferred: Deferred[Any] | None = None
@@ -99,7 +99,7 @@ class Running(Generic[T]):
         self._reactor.callFromThread(self._cancel)
 
     def _start(self) -> None:
-        self._deferred = maybeDeferred(cast(Any, self._story))
+        self._deferred = maybeDeferred(cast(Any, self._work))
         if self._cancelled:
             self._deferred.cancel()
         self._deferred.addBoth(self._end)
@@ -142,35 +142,35 @@ class ReactorThread:
         """Runs `fn` on the reactor's thread, soon, in the order of the calls."""
         self.reactor.callFromThread(fn, *args)
 
-    def begin(self, story: Story[T], done: Done[T], unwanted: Callable[[T], object] = _forget) -> Running[T]:
+    def begin(self, work: Work[T], done: Done[T], unwanted: Callable[[T], object] = _forget) -> Running[T]:
         """
         Runs an async function (or one that returns a Deferred) on the reactor's thread and hands its result, or its failure, to
         `done` there.  `unwanted` gets there what came of it though it was cancelled, and must be ended.
         """
-        return Running(self.reactor, story, done, unwanted)
+        return Running(self.reactor, work, done, unwanted)
 
-    def future(self, story: Story[T]) -> "Future[T]":
+    def future(self, work: Work[T]) -> "Future[T]":
         """The same, with the result in a future."""
         result: Future[T] = Future()
-        self.begin(story, lambda value: settle(result, value))
+        self.begin(work, lambda value: settle(result, value))
         return result
 
-    def let_go(self, story: Story[T]) -> None:
+    def let_go(self, work: Work[T]) -> None:
         """The same for what only ends something: nobody waits for it, and in a forked child there is nothing to end."""
         if not isinstance(self.reactor, Forked):
-            self.begin(story, _forget)
+            self.begin(work, _forget)
 
-    def wait(self, story: Story[T], unwanted: Callable[[T], object] = _forget) -> T:
+    def wait(self, work: Work[T], unwanted: Callable[[T], object] = _forget) -> T:
         """
         The same, but this thread waits for the result.  `RuntimeError` on the reactor's own thread.  An interrupt (whatever a signal's
-        handler raises) cancels the story.
+        handler raises) cancels the work.
         """
         self.check_may_wait()
         result: Future[T] = Future()
-        running = self.begin(story, lambda value: settle(result, value), unwanted)
+        running = self.begin(work, lambda value: settle(result, value), unwanted)
         try:
             return result.result()
-        except BaseException:  # or the story failed: then there is nothing left to cancel
+        except BaseException:  # or the work failed: then there is nothing left to cancel
             running.cancel()
             raise
 

@@ -47,7 +47,7 @@ Down = Callable[["Link", int, str], None]
 A = TypeVar("A")
 
 
-class Waiting(Generic[A]):
+class PendingRequest(Generic[A]):
     """One request that is not an add: who waits, until when, and how to make its answer from a code alone."""
 
     __slots__ = ("blank", "deadline", "deferred")
@@ -124,7 +124,7 @@ class Link(Protocol, ABC):
         """Whether anything waits for an answer."""
 
     @abstractmethod
-    def drain(self) -> list[Waiting[Any]]:
+    def drain(self) -> list[PendingRequest[Any]]:
         """Forgets and gives back every request that waits."""
 
     # the connection

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.connections.add_channel import AddChannel
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
-from quire.client.connections.link import TIMED_OUT, Link, Waiting
+from quire.client.connections.link import TIMED_OUT, Link, PendingRequest
 from quire.client.connections.unanswered import RunTable, Sent
 from quire.protocol import availability, v3
 from quire.protocol.batch import AddBatch
@@ -100,7 +100,7 @@ LIST: Kind[ListAnswer] = Kind(ListReply, _list_of, lambda code: ListAnswer(code,
 INFO: Kind[InfoAnswer] = Kind(InfoReply, lambda reply: InfoAnswer(code_of(reply.status, writing=False), reply.total_bytes, reply.free_bytes), InfoAnswer)
 
 
-class One(Waiting[Any]):
+class One(PendingRequest[Any]):
     """One request; its run has one transaction."""
 
     __slots__ = ("answer", "kind", "left")
@@ -117,7 +117,7 @@ class One(Waiting[Any]):
             self.answer = self.kind.of(reply)
 
 
-class ReadRun(Waiting[BatchAnswer]):
+class ReadRun(PendingRequest[BatchAnswer]):
     """Reads of consecutive entries that answer as one: up to the first that failed, within a number of bytes."""
 
     __slots__ = ("_bodies", "_bytes_max", "_code", "_stop", "left")
@@ -326,7 +326,7 @@ class LinkV3(Link):
     def waiting(self) -> bool:
         return any(run.left for run in self._table.open())
 
-    def drain(self) -> list[Waiting[Any]]:
-        everything: list[Waiting[Any]] = [run for run in self._table.open() if not isinstance(run, AddsRun)]
+    def drain(self) -> list[PendingRequest[Any]]:
+        everything: list[PendingRequest[Any]] = [run for run in self._table.open() if not isinstance(run, AddsRun)]
         self._table.clear()
         return everything

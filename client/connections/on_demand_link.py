@@ -54,7 +54,7 @@ class LinkFactory(ClientFactory):
         """The link tells it itself."""
 
 
-class Lane:
+class OnDemandLink:
     """
     `make_link(name, up, down)` makes an unconnected link.  `use` runs a function with the connection, now or when it stands.
     """

@@ -24,7 +24,7 @@ from quire.client.connections.link import LOST, Down, Link, Up
 from quire.client.connections.link_v2 import LinkV2
 from quire.client.connections.link_v3 import INFO, LAC, LIST, POLL, READ, SET_LAC, SYNC, Kind, LinkV3, Numbered, Packing
 from quire.client.connections.network import Reactor
-from quire.client.connections.on_demand_link import Lane
+from quire.client.connections.on_demand_link import OnDemandLink
 from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
 from quire.protocol.batch import AddBatch
@@ -47,7 +47,7 @@ class BookiePool:
         self._reactor = reactor
         self._store = store
         self._options = options
-        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._links: dict[tuple[str, int], OnDemandLink] = {}
         self._serials = count(1)
         self._packing = Packing()
         self._closed = False
@@ -61,16 +61,16 @@ class BookiePool:
         """
         channel = AddChannel(self._reactor, bookie, ledger, sink)
         if secure or self._options.protocol == "v3":
-            self._lane(bookie, 3).use(channel.attach, channel.fail, patient=True)
+            self._link_to(bookie, 3).use(channel.attach, channel.fail, patient=True)
             return channel
 
         def attach(link: Link) -> None:
             if isinstance(link, LinkV2) and not link.admits_adds(ledger):
-                self._lane(bookie, 3).use(channel.attach, channel.fail, patient=True)
+                self._link_to(bookie, 3).use(channel.attach, channel.fail, patient=True)
             else:
                 channel.attach(link)
 
-        self._lane(bookie, 2).use(attach, channel.fail, patient=True)
+        self._link_to(bookie, 2).use(attach, channel.fail, patient=True)
         return channel
 
     def part(self, channel: AddChannel) -> None:
@@ -89,7 +89,7 @@ class BookiePool:
                 reason = f"entry {entry} is too large for V3, and other adds of ledger {channel.ledger} are under way over V2"
                 self._reactor.callLater(0, channel.fail, LOST, reason)
 
-        self._lane(channel.bookie, 2).use(send, channel.fail, patient=True)
+        self._link_to(channel.bookie, 2).use(send, channel.fail, patient=True)
 
     def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]:
         """
@@ -180,8 +180,8 @@ class BookiePool:
         A token of the V3 connection that stands now (None: there is none).  Adds that it carried before and a force that it
         carries later are in order if the token is the same (client-protocol.md D15).
         """
-        lane = self._lanes.get((bookie, 3))
-        return lane.link.serial if lane is not None and lane.link is not None else None
+        on_demand = self._links.get((bookie, 3))
+        return on_demand.link.serial if on_demand is not None and on_demand.link is not None else None
 
     def close(self) -> Deferred[None]:
         """
@@ -192,23 +192,23 @@ class BookiePool:
 
     def _end(self) -> Deferred[None]:
         self._closed = True
-        return DeferredList([lane.close() for lane in list(self._lanes.values())]).addCallback(lambda _ended: None)
+        return DeferredList([on_demand.close() for on_demand in list(self._links.values())]).addCallback(lambda _ended: None)
 
-    def _lane(self, bookie: str, generation: int) -> Lane:
-        lane = self._lanes.get((bookie, generation))
-        if lane is None:
+    def _link_to(self, bookie: str, generation: int) -> OnDemandLink:
+        on_demand = self._links.get((bookie, generation))
+        if on_demand is None:
 
             def make(name: str, up: Up, down: Down) -> Link:
                 arguments = (self._reactor, self._options, f"{name}, V{generation}", next(self._serials), up, down)
                 return LinkV2(*arguments) if generation == 2 else LinkV3(self._packing, self._send_large, *arguments)
 
-            lane = self._lanes[bookie, generation] = Lane(self._reactor, self._store, self._options, bookie, make)
+            on_demand = self._links[bookie, generation] = OnDemandLink(self._reactor, self._store, self._options, bookie, make)
             if self._closed:
-                lane.close()
-        return lane
+                on_demand.close()
+        return on_demand
 
     def _use(self, bookie: str, generation: int, over: Callable[[Link], None], answer: Deferred[A], blank: Callable[[int], A], patient: bool) -> Deferred[A]:
-        self._lane(bookie, generation).use(over, lambda code, _reason: answer.callback(blank(code)), patient)
+        self._link_to(bookie, generation).use(over, lambda code, _reason: answer.callback(blank(code)), patient)
         return answer
 
     def _ask(self, bookie: str, kind: Kind[A], request: Numbered, answer: Deferred[A], patient: bool, more_ms: int = 0) -> Deferred[A]:

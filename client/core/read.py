@@ -25,7 +25,7 @@ ENTRY_BYTES_GUESS = 1024  # before anything was read
 SMALL_PIECES_MAX = 64  # pieces under way when a piece is an entry or a stripe
 
 
-class State(Enum):
+class ReadState(Enum):
     READING = auto()
     FINISHED = auto()  # everything was delivered
     FAILED = auto()
@@ -173,7 +173,7 @@ class RangeRead:
         self.quorums = quorums
         self.digest = digest
         self.limits = limits
-        self.state = State.READING
+        self.state = ReadState.READING
         self.batch = limits.batch  # off for good when everybody drops batch reads (spec 3.4)
         self.prefer = prefer  # the index that is asked first where all hold everything
         self.last = last
@@ -198,7 +198,7 @@ class RangeRead:
     def handle(self, given: Input) -> list[Effect]:
         """Takes one input, returns the effects in order.  Once FINISHED or FAILED nothing has an effect."""
         effects: list[Effect] = []
-        if self.state is not State.READING:
+        if self.state is not ReadState.READING:
             return effects
         try:
             if isinstance(given, Answered):
@@ -208,14 +208,14 @@ class RangeRead:
             elif isinstance(given, Slow):
                 self._slow(effects)
             elif isinstance(given, Stop):
-                self._end(State.FINISHED)
+                self._end(ReadState.FINISHED)
             self._ask_on(effects)
         except BaseException:
-            self._end(State.FAILED)
+            self._end(ReadState.FAILED)
             raise
         return effects
 
-    def _end(self, state: State) -> None:
+    def _end(self, state: ReadState) -> None:
         self.state = state
         self._pieces.clear()
         self._asks.clear()
@@ -226,7 +226,7 @@ class RangeRead:
         ahead = self.limits.pieces
         if self.quorums.striped or not self.batch:
             ahead = max(ahead, min(SMALL_PIECES_MAX, self.limits.entries_max, int(self.limits.bytes_max // self._entry_bytes)))
-        while self.state is State.READING and self._next <= self.last and len(self._pieces) + self._untaken < ahead:
+        while self.state is ReadState.READING and self._next <= self.last and len(self._pieces) + self._untaken < ahead:
             piece = self._cut()
             self._pieces.append(piece)
             self._ask(piece, effects)
@@ -329,7 +329,7 @@ class RangeRead:
             self._untaken += 1
             effects.append(Deliver(piece.first, payloads))
             if piece.last == self.last:
-                self._end(State.FINISHED)
+                self._end(ReadState.FINISHED)
                 effects.append(Finished())
 
     def _split(self, piece: Piece, effects: list[Effect]) -> None:
@@ -346,7 +346,7 @@ class RangeRead:
                 single.failures, single.code = list(piece.failures), piece.code
             self._pieces.insert(place, single)
         for single in list(self._pieces)[place : place + piece.last - piece.first + 1]:
-            if self.state is not State.READING:
+            if self.state is not ReadState.READING:
                 break
             if single.order:
                 self._ask(single, effects)
@@ -359,7 +359,7 @@ class RangeRead:
             return
         who = "; ".join(describe(piece.bookies[index], code) for index, code in piece.failures)
         what = f"entry {piece.first}" if piece.first == piece.last else f"entries {piece.first} to {piece.last}"
-        self._end(State.FAILED)
+        self._end(ReadState.FAILED)
         effects.append(Failed(piece.code, unreadable(what, self.ledger, self.quorums.write, who, piece.code)))
 
     def _read_singly(self, piece: Piece, effects: list[Effect]) -> None:

@@ -18,6 +18,7 @@ from quire.client.core.append.machine import AppendMachine, IllegalInput
 from quire.client.core.append.messages import (
     Acked,
     AddRefused,
+    AlarmFired,
     Append,
     ChangeRefused,
     ChannelLost,
@@ -26,7 +27,6 @@ from quire.client.core.append.messages import (
     EnsembleChanged,
     FailPending,
     Limits,
-    Rang,
     Refuse,
     ReleaseAcks,
     Shutdown,
@@ -46,7 +46,7 @@ READS_MAX = 64  # recovery reads under way
 READ_BYTES_MAX = 8 << 20  # what they may bring back, judged by the largest entry seen so far
 
 
-class State(Enum):
+class RecoveryState(Enum):
     MARKING = auto()  # R1: IN_RECOVERY is being written
     FENCING = auto()  # R2, R3: the last ensemble is being fenced
     READING = auto()  # R5: entries above the base are read and written back
@@ -211,7 +211,7 @@ class RecoveryMachine:
         self.quorums = quorums
         self.digest = digest
         self.limits = limits
-        self.state = State.MARKING
+        self.state = RecoveryState.MARKING
         self.base = -1
         self.last = -1  # highest entry found
         self.length = 0  # ledger length after it
@@ -236,7 +236,7 @@ class RecoveryMachine:
             row.step(self, given, effects)
             assert self.state in row.after, f"{type(given).__name__} led to {self.state.name}"
         except BaseException:
-            self.state = State.FAILED
+            self.state = RecoveryState.FAILED
             raise
         return effects
 
@@ -245,12 +245,12 @@ class RecoveryMachine:
 
     def _marked(self, given: Marked, effects: list[Effect]) -> None:
         assert len(given.bookies) == self.quorums.ensemble
-        self.state = State.FENCING
+        self.state = RecoveryState.FENCING
         self._first, self.bookies = given.first, given.bookies
         effects += [Fence(index, bookie) for index, bookie in enumerate(given.bookies)]
 
     def _adopt(self, given: FoundClosed, effects: list[Effect]) -> None:
-        self.state = State.DONE
+        self.state = RecoveryState.DONE
         effects.append(Recovered(True))
 
     def _store_failed(self, given: StoreFailed, effects: list[Effect]) -> None:
@@ -271,7 +271,7 @@ class RecoveryMachine:
             self.last = self.base
             self._next_read = self.base + 1
             self.adds = AppendMachine(self.ledger, self.quorums, self.digest, self.bookies, self.limits, last=self.base, recovery=True)
-            self.state = State.READING
+            self.state = RecoveryState.READING
             self._read_on(effects)
         elif coverage.exhausted:
             codes = list(coverage.answered.values())
@@ -282,7 +282,7 @@ class RecoveryMachine:
     def _read_on(self, effects: list[Effect]) -> None:
         assert self.adds is not None
         window = max(1, min(READS_MAX, READ_BYTES_MAX // self._largest))
-        while len(self._reads) < window and not self.adds.crowded:
+        while len(self._reads) < window and not self.adds.window_full:
             entry = self._next_read
             self._next_read += 1
             order = sorted(self.quorums.write_set(entry), key=self._suspects.__contains__)
@@ -335,13 +335,13 @@ class RecoveryMachine:
             self.length, self.last = read.length, read.entry
         if payloads:
             self._write_back(payloads, length, effects)
-        if self.state is not State.READING:
+        if self.state is not RecoveryState.READING:
             return
         if read is None or read.verdict is None:
             self._read_on(effects)
         elif read.verdict is Verdict.ABSENT:
             reads.clear()  # a find behind a gap is no entry of this ledger
-            self.state = State.WRITING
+            self.state = RecoveryState.WRITING
             self._finish(effects)
         else:
             codes = "; ".join(describe(self.bookies[index], code) for index, code in sorted(read.codes.items()))
@@ -367,9 +367,9 @@ class RecoveryMachine:
 
     def _added(self, given: AddInput, effects: list[Effect]) -> None:
         self._pass(given, effects)
-        if self.state is State.READING:
+        if self.state is RecoveryState.READING:
             self._read_on(effects)
-        elif self.state is State.WRITING:
+        elif self.state is RecoveryState.WRITING:
             self._finish(effects)
 
     def _finish(self, effects: list[Effect]) -> None:
@@ -377,7 +377,7 @@ class RecoveryMachine:
         if self.adds.head < self.last:
             return
         if self.last == self.base >= 0:
-            self.state = State.MEASURING
+            self.state = RecoveryState.MEASURING
             effects.append(FindLength(self.base))
         else:
             self._store_end(effects)
@@ -392,12 +392,12 @@ class RecoveryMachine:
     # R6
 
     def _store_end(self, effects: list[Effect]) -> None:
-        self.state = State.CLOSING
+        self.state = RecoveryState.CLOSING
         effects.append(StoreEnd(self.last, self.length, tuple(sorted(self._ensembles.items()))))
 
     def _stored(self, given: EndStored, effects: list[Effect]) -> None:
         self._let_go(effects)
-        self.state = State.DONE
+        self.state = RecoveryState.DONE
         effects.append(Recovered(False))
 
     def _adopt_late(self, given: FoundClosed, effects: list[Effect]) -> None:
@@ -410,10 +410,10 @@ class RecoveryMachine:
 
     def _fail(self, code: int, reason: str, effects: list[Effect]) -> None:
         """Refusal of the password and time-outs keep their code, all else is LedgerRecovery (spec 4.1)."""
-        if self.state is State.FAILED:
+        if self.state is RecoveryState.FAILED:
             return
         self._let_go(effects)
-        self.state = State.FAILED
+        self.state = RecoveryState.FAILED
         kept = code in (UnauthorizedAccess.code, Timeout.code, LedgerRecovery.code)
         text = f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; nothing is lost by trying again"
         effects.append(Failed(code if kept else LedgerRecovery.code, text))
@@ -427,21 +427,21 @@ class RecoveryMachine:
 
 class Row(NamedTuple):
     step: Callable[[RecoveryMachine, Any, list[Effect]], None]
-    after: frozenset[State]
+    after: frozenset[RecoveryState]
 
 
-S, M = State, RecoveryMachine
-ADD_INPUTS = (Acked, AddRefused, ChannelLost, EnsembleChanged, ChangeRefused, Rang)
+S, M = RecoveryState, RecoveryMachine
+ADD_INPUTS = (Acked, AddRefused, ChannelLost, EnsembleChanged, ChangeRefused, AlarmFired)
 _READ = frozenset((S.READING, S.WRITING, S.MEASURING, S.CLOSING, S.FAILED))
 _WRITE = frozenset((S.WRITING, S.MEASURING, S.CLOSING, S.FAILED))
 _FAILED = frozenset((S.FAILED,))
 
 
-def _stay(state: State) -> Row:
+def _stay(state: RecoveryState) -> Row:
     return Row(M._ignore, frozenset((state,)))
 
 
-TRANSITIONS: dict[tuple[State, type], Row] = {
+TRANSITIONS: dict[tuple[RecoveryState, type], Row] = {
     (S.MARKING, Begin): Row(M._begin, frozenset((S.MARKING,))),
     (S.MARKING, Marked): Row(M._marked, frozenset((S.FENCING,))),
     (S.MARKING, FoundClosed): Row(M._adopt, frozenset((S.DONE,))),
@@ -471,13 +471,13 @@ for _late in (Marked, FoundClosed, EndStored, StoreFailed, LengthAnswer):
 
 INPUTS = (Begin, Marked, FoundClosed, EndStored, StoreFailed, FenceAnswer, ReadAnswer, LengthAnswer, Shutdown, *ADD_INPUTS)
 # Reaching one of these is our bug: an answer to something that was not asked for.
-ILLEGAL: set[tuple[State, type]] = {
-    *((state, Begin) for state in State if state is not S.MARKING),
-    *((state, Marked) for state in State if state not in (S.MARKING, S.FAILED)),
-    *((state, FoundClosed) for state in State if state not in (S.MARKING, S.CLOSING, S.FAILED)),
-    *((state, EndStored) for state in State if state not in (S.CLOSING, S.FAILED)),
-    *((state, StoreFailed) for state in State if state not in (S.MARKING, S.CLOSING, S.FAILED)),
-    *((state, LengthAnswer) for state in State if state not in (S.MEASURING, S.FAILED)),
+ILLEGAL: set[tuple[RecoveryState, type]] = {
+    *((state, Begin) for state in RecoveryState if state is not S.MARKING),
+    *((state, Marked) for state in RecoveryState if state not in (S.MARKING, S.FAILED)),
+    *((state, FoundClosed) for state in RecoveryState if state not in (S.MARKING, S.CLOSING, S.FAILED)),
+    *((state, EndStored) for state in RecoveryState if state not in (S.CLOSING, S.FAILED)),
+    *((state, StoreFailed) for state in RecoveryState if state not in (S.MARKING, S.CLOSING, S.FAILED)),
+    *((state, LengthAnswer) for state in RecoveryState if state not in (S.MEASURING, S.FAILED)),
     *((state, FenceAnswer) for state in (S.MARKING,)),
     *((state, ReadAnswer) for state in (S.MARKING, S.FENCING)),
     *((state, add) for state in (S.MARKING, S.FENCING) for add in ADD_INPUTS),

@@ -17,7 +17,7 @@ from quire.client.connections.network import Clock, Timer
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import Fatal, Forced
 from quire.client.core.coverage import describe
-from quire.client.handles.add_driver import Shell
+from quire.client.handles.add_driver import AddDriver
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, BookieHandleNotAvailable, LedgerError, Write, error_of
 
@@ -37,7 +37,7 @@ class ConfirmingPool(Protocol):
 class Confirming:
     """Forces and explicit LACs of one writer.  `interval_ms`: between two explicit LACs while the writer is idle, 0 for none."""
 
-    def __init__(self, clock: Clock, pool: ConfirmingPool, machine: AppendMachine, driver: Shell, interval_ms: int) -> None:
+    def __init__(self, clock: Clock, pool: ConfirmingPool, machine: AppendMachine, driver: AddDriver, interval_ms: int) -> None:
         self.id = machine.ledger
         self._clock = clock
         self._pool = pool
@@ -105,7 +105,7 @@ class Confirming:
 
     def _final_error(self) -> LedgerError:
         """The error of every request to a writer that has ended."""
-        code, reason = self._machine.epitaph
+        code, reason = self._machine.final_error
         return error_of(code, f"ledger {self.id}: {reason}")
 
     async def write_lac(self) -> None:

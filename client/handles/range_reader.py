@@ -15,7 +15,7 @@ from quire.client.connections.network import Clock, Timer
 from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums, merge
-from quire.client.core.read import Answered, Ask, Begin, Damaged, Deliver, Failed, Input, Late, RangeRead, ReadLimits, Slow, State, Stop, Taken, unreadable
+from quire.client.core.read import Answered, Ask, Begin, Damaged, Deliver, Failed, Input, Late, RangeRead, ReadLimits, ReadState, Slow, Stop, Taken, unreadable
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import SUSPECT_SECONDS_MAX
 from quire.protocol.digest import Digest
@@ -32,7 +32,7 @@ class ReadPool(Protocol):
     def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]: ...
 
 
-class Run(NamedTuple):
+class PayloadRun(NamedTuple):
     """Payloads of entries first, first + 1, …"""
 
     first: int
@@ -79,8 +79,8 @@ class RangeReader:
         self._speculation = speculation
         self._wait_ms = float(speculation.ms)
         self._notes = notes or Notes()
-        self._runs: deque[Run] = deque()
-        self._waiter: Deferred[Run | None] | None = None
+        self._runs: deque[PayloadRun] = deque()
+        self._waiter: Deferred[PayloadRun | None] | None = None
         self._failure: LedgerError | None = None
         self._timer: Timer | None = None
         self._begun = False
@@ -95,7 +95,7 @@ class RangeReader:
         """A last add confirmed that what was read vouches for; -1: none."""
         return self._machine.lac
 
-    def following(self) -> Deferred[Run | None]:
+    def following(self) -> Deferred[PayloadRun | None]:
         """One call at a time.  Fails when an entry can't be had from any replica."""
         if not self._begun:
             self._begun = True
@@ -106,7 +106,7 @@ class RangeReader:
             return succeed(run)
         if self._failure is not None:
             return fail(self._failure)
-        if self._machine.state is not State.READING:
+        if self._machine.state is not ReadState.READING:
             return succeed(None)
         self._waiter = Deferred(lambda _waiter: self.stop())
         return self._waiter
@@ -132,7 +132,7 @@ class RangeReader:
             if isinstance(effect, Ask):
                 self._ask(effect)
             elif isinstance(effect, Deliver):
-                self._runs.append(Run(effect.first, effect.payloads))
+                self._runs.append(PayloadRun(effect.first, effect.payloads))
                 self._wait_ms = self._speculation.ms
                 self._watch_time()
             elif isinstance(effect, Damaged):
@@ -141,7 +141,7 @@ class RangeReader:
                 self._notes.late(effect.bookie)
             elif isinstance(effect, Failed):
                 self._failure = error_of(effect.code, effect.reason)
-        if self._machine.state is not State.READING:
+        if self._machine.state is not ReadState.READING:
             self._stop_timer()
         elif self._timer is None:
             self._watch_time()
@@ -160,7 +160,7 @@ class RangeReader:
         elif self._failure is not None:
             self._waiter = None
             waiter.errback(self._failure)
-        elif self._machine.state is not State.READING:
+        elif self._machine.state is not ReadState.READING:
             self._waiter = None
             waiter.callback(None)
 
@@ -184,7 +184,7 @@ class RangeReader:
     def _watch_time(self) -> None:
         """From each delivery on, the next one has so long."""
         self._stop_timer()
-        if self._wait_ms and self._machine.state is State.READING:
+        if self._wait_ms and self._machine.state is ReadState.READING:
             self._timer = self._clock.callLater(self._wait_ms / 1000, self._slow)
 
     def _stop_timer(self) -> None:

@@ -20,7 +20,7 @@ from quire.client.core.quorum import Quorums
 from quire.client.core.read import ReadLimits
 from quire.client.handles.end_of_ledger import EndOfLedger, LastConfirmedPool
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.handles.range_reader import Notes, RangeReads, ReadPool, Run, Speculation
+from quire.client.handles.range_reader import Notes, PayloadRun, RangeReads, ReadPool, Speculation
 from quire.client.placement.health import Health
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     data: bytes
 
 
-def entries_of(ledger: int, run: Run) -> list[Entry]:
+def entries_of(ledger: int, run: PayloadRun) -> list[Entry]:
     return [Entry(ledger, entry, payload) for entry, payload in enumerate(run.payloads, run.first)]
 
 
@@ -230,7 +230,7 @@ class Reader:
             entries += entries_of(self.id, run)
         return entries
 
-    async def _runs(self, first: int, last: int) -> AsyncGenerator[Run, None]:
+    async def _runs(self, first: int, last: int) -> AsyncGenerator[PayloadRun, None]:
         if first > last:
             return
         if first < 0:
@@ -250,7 +250,7 @@ class Reader:
             if self.closed:
                 last = min(last, self._end.lac)  # D9
 
-    async def _runs_as_known(self, first: int, last: int) -> AsyncGenerator[Run, None]:
+    async def _runs_as_known(self, first: int, last: int) -> AsyncGenerator[PayloadRun, None]:
         reading = self._reads.begin(first, last, self._limits)
         try:
             while (run := await reading.following()) is not None:

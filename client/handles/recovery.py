@@ -37,9 +37,9 @@ from quire.client.core.recovery import (
     StoreEnd,
     StoreFailed,
 )
-from quire.client.handles.add_driver import AddPool, Shell
+from quire.client.handles.add_driver import AddDriver, AddPool
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.placement.choice import Spares, wish_of
+from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import HEADER, Digest
 from quire.protocol.errors import LedgerError, UnexpectedCondition, error_of
@@ -67,7 +67,7 @@ class Recovery:
         self,
         clock: Clock,
         pool: RecoveryPool,
-        spares: Spares,
+        choice: BookieChoice,
         record: LedgerRecord,
         digest: Digest,
         limits: Limits,
@@ -75,7 +75,7 @@ class Recovery:
     ) -> None:
         metadata = record.metadata
         self._pool = pool
-        self._spares = spares
+        self._choice = choice
         self._record = record
         self._digest = digest
         self._read_body = read_body
@@ -95,16 +95,16 @@ class Recovery:
             Failed: self._failed,
             StoreEnsemble: self._replace,
         }
-        self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, secure=True)
+        self._driver = AddDriver(clock, pool, record.ledger, self._machine, perform, self._poisoned, choice.suspect, secure=True)
 
     def run(self) -> Deferred[LedgerMetadata]:
         """Call once."""
-        self._shell.feed(Begin())
+        self._driver.feed(Begin())
         return self._done
 
     def stop(self) -> None:
         """The client is closed, or nobody waits for the end any more: nothing further is asked, and no edit is tried again."""
-        self._shell.feed(Shutdown())
+        self._driver.feed(Shutdown())
 
     def _later(self, made: Any, feed: Callable[[Any], Any]) -> None:
         """Feeds what a Deferred brings; a failure that is nobody's answer ends the attempt."""
@@ -116,7 +116,7 @@ class Recovery:
         return result
 
     def _mark(self, effect: MarkInRecovery) -> None:
-        self._later(Deferred.fromCoroutine(self._marking()), self._shell.feed)
+        self._later(Deferred.fromCoroutine(self._marking()), self._driver.feed)
 
     async def _marking(self) -> Input:
         try:
@@ -129,28 +129,28 @@ class Recovery:
 
     def _fence(self, effect: Fence) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, LAST_ENTRY, self._digest.master_key, PRIORITY)
-        self._later(asked, lambda answer: self._shell.feed(FenceAnswer(effect.index, answer.code, answer.body)))
+        self._later(asked, lambda answer: self._driver.feed(FenceAnswer(effect.index, answer.code, answer.body)))
 
     def _read(self, effect: RecoveryRead) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, effect.entry, self._digest.master_key, PRIORITY)
-        self._later(asked, lambda answer: self._shell.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body)))
+        self._later(asked, lambda answer: self._driver.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body)))
 
     def _find_length(self, effect: FindLength) -> None:
         found = self._read_body(effect.entry)
         found.addCallbacks(
-            lambda body: self._shell.feed(LengthAnswer(HEADER.unpack_from(body)[3])),
-            lambda failure: self._shell.feed(LengthAnswer(None, failure.getErrorMessage())),
+            lambda body: self._driver.feed(LengthAnswer(HEADER.unpack_from(body)[3])),
+            lambda failure: self._driver.feed(LengthAnswer(None, failure.getErrorMessage())),
         )
 
     def _replace(self, effect: StoreEnsemble) -> None:
         async def replacing() -> EnsembleChanged:
-            picked = await self._spares.replace(effect, wish_of(self._record.metadata))
+            picked = await self._choice.replace(effect, wish_of(self._record.metadata))
             return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
 
-        self._later(Deferred.fromCoroutine(replacing()), self._shell.feed)
+        self._later(Deferred.fromCoroutine(replacing()), self._driver.feed)
 
     def _store_end(self, effect: StoreEnd) -> None:
-        self._later(Deferred.fromCoroutine(self._storing(effect)), self._shell.feed)
+        self._later(Deferred.fromCoroutine(self._storing(effect)), self._driver.feed)
 
     async def _storing(self, end: StoreEnd) -> Input:
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
@@ -168,21 +168,21 @@ class Recovery:
         return FoundClosed() if adopted else EndStored()
 
     def _recovered(self, effect: Recovered) -> None:
-        self._shell.release()
+        self._driver.release()
         metadata = self._record.metadata
         how = "closed by somebody else" if effect.adopted else "recovered"
         self._log.info("ledger {ledger}: {how} at entry {last}", ledger=self._record.ledger, how=how, last=metadata.last_entry)
         self._end(lambda: self._done.callback(metadata))
 
     def _failed(self, effect: Failed) -> None:
-        self._shell.release()
+        self._driver.release()
         self._end(lambda: self._done.errback(error_of(effect.code, effect.reason)))
 
     def _poisoned(self, reason: str) -> None:
         self._end(lambda: self._done.errback(UnexpectedCondition(f"ledger {self._record.ledger} can't be recovered: {reason}")))
 
     def _give_up(self, reason: str) -> None:
-        self._shell.feed(Shutdown())
+        self._driver.feed(Shutdown())
         self._poisoned(reason)
 
     def _end(self, tell: Callable[[], None]) -> None:

@@ -36,11 +36,11 @@ from quire.client.core.append.messages import (
     WatchBookies,
 )
 from quire.client.core.quorum import Domains, Quorums
-from quire.client.handles.add_driver import AddPool, Shell
+from quire.client.handles.add_driver import AddDriver, AddPool
 from quire.client.handles.confirming import Confirming, ConfirmingPool
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.writer_metadata import WriterMetadata
-from quire.client.placement.choice import Spares
+from quire.client.placement.choice import BookieChoice
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList
@@ -96,7 +96,7 @@ class Writer:
         self,
         clock: Clock,
         pool: WriterPool,
-        spares: Spares,
+        choice: BookieChoice,
         record: LedgerRecord,
         digest: Digest,
         options: ClientOptions,
@@ -119,7 +119,7 @@ class Writer:
         self._machine = AppendMachine(
             record.ledger, quorums, digest, bookies, limits_of(options), deferred_sync=deferred_sync, advanced=advanced, domains=domains
         )
-        self._edits = WriterMetadata(record, spares, self._ensemble_changed)
+        self._edits = WriterMetadata(record, choice, self._ensemble_changed)
         self._waiters: deque[Waiter] = deque()
         self._gathered: list[tuple[Sequence[bytes], Deferred[Any], bool]] = []  # (payloads, who waits, one entry only)
         self._gathered_bytes = 0
@@ -137,8 +137,8 @@ class Writer:
             WatchBookies: self._watch_bookies,
             Ended: self._ended,
         }
-        self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, deferred_sync, self._tell_ready)
-        self._confirming = Confirming(clock, pool, self._machine, self._shell, options.explicit_lac_interval_ms)
+        self._driver = AddDriver(clock, pool, record.ledger, self._machine, perform, self._poisoned, choice.suspect, deferred_sync, self._tell_ready)
+        self._confirming = Confirming(clock, pool, self._machine, self._driver, options.explicit_lac_interval_ms)
 
     # What a user sees.
 
@@ -216,7 +216,7 @@ class Writer:
 
     def ready(self) -> Deferred[None]:
         """Fires when an append would be sent at once instead of waiting for the window."""
-        if self._shell.dead or (not self._machine.crowded and not self._gathered):
+        if self._driver.dead or (not self._machine.window_full and not self._gathered):
             return succeed(None)
         done: Deferred[None] = Deferred(self._not_waiting)
         self._ready.append(done)
@@ -246,18 +246,18 @@ class Writer:
         done: Deferred[None] = Deferred()
         self._closers.append(done)
         self._flush()
-        self._shell.feed(Close())
+        self._driver.feed(Close())
         self._tell_closers()
         return done
 
     def keep_ensemble(self, on: bool) -> None:
         """From now on bookies that fail are not replaced, as with `disable_ensemble_change`; or they are again."""
-        self._shell.feed(KeepEnsemble(on))
+        self._driver.feed(KeepEnsemble(on))
 
     def shut_down(self) -> None:
         """The client is closed: appends under way fail with `ClientClosed`, the ledger stays open."""
         self._flush()
-        self._shell.feed(Shutdown())
+        self._driver.feed(Shutdown())
 
     # Appending.
 
@@ -275,7 +275,7 @@ class Writer:
         self._flush()
 
     def _tell_ready(self) -> None:
-        if self._ready and not self._machine.crowded and not self._gathered:
+        if self._ready and not self._machine.window_full and not self._gathered:
             self._end_waits()
 
     def _end_waits(self) -> None:
@@ -304,10 +304,10 @@ class Writer:
         self._feed_append(Append(payloads, None, waiters))
 
     def _feed_append(self, given: Append) -> None:
-        if self._shell.dead:  # a machine that failed answers nothing
+        if self._driver.dead:  # a machine that failed answers nothing
             self._refused(Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log"))
         else:
-            self._shell.feed(given)
+            self._driver.feed(given)
 
     def check_size(self, size: int) -> None:
         """`ValueError` for an entry of so many bytes that no frame holds it."""
@@ -342,10 +342,10 @@ class Writer:
     # The metadata.
 
     def _store_ensemble(self, effect: StoreEnsemble) -> None:
-        self._edits.change_ensemble(effect).addCallback(self._shell.feed)
+        self._edits.change_ensemble(effect).addCallback(self._driver.feed)
 
     def _store_close(self, effect: StoreClose) -> None:
-        self._edits.close_ledger(effect).addCallback(self._shell.feed)
+        self._edits.close_ledger(effect).addCallback(self._driver.feed)
 
     def _watch_bookies(self, effect: WatchBookies) -> None:
         if effect.on:
@@ -354,7 +354,7 @@ class Writer:
             self._edits.stop_watching()
 
     def _bookies_seen(self, bookies: BookieList) -> None:
-        self._shell.feed(BookiesSeen(frozenset(bookies.writable)))
+        self._driver.feed(BookiesSeen(frozenset(bookies.writable)))
 
     def _ensemble_changed(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
         if self.on_ensemble_change is not None:
@@ -372,7 +372,7 @@ class Writer:
         self._finish(UnexpectedCondition.code, reason)
 
     def _finish(self, code: int, reason: str) -> None:
-        self._shell.release()
+        self._driver.release()
         self._edits.stop_watching()
         self._confirming.stop()
         if self._end is None:

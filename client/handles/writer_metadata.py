@@ -24,7 +24,7 @@ from quire.client.core.append.messages import (
     StoreEnsemble,
 )
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.placement.choice import Spares, wish_of
+from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import BookieList, Watch
 from quire.protocol.errors import (
@@ -47,10 +47,10 @@ class WriterMetadata:
     change that was stored.
     """
 
-    def __init__(self, record: LedgerRecord, spares: Spares, changed: Callable[[tuple[str, ...], tuple[str, ...]], None]) -> None:
+    def __init__(self, record: LedgerRecord, choice: BookieChoice, changed: Callable[[tuple[str, ...], tuple[str, ...]], None]) -> None:
         self.id = record.ledger
         self._record = record
-        self._spares = spares
+        self._choice = choice
         self._changed = changed
         self._watch: Watch | None = None
         self._log = Logger()
@@ -77,7 +77,7 @@ class WriterMetadata:
 
     async def _change_ensemble(self, wanted: StoreEnsemble) -> EnsembleChanged | ChangeRefused | Fatal:
         failed = dict(wanted.failed)
-        picked = await self._spares.replace(wanted, wish_of(self._record.metadata))
+        picked = await self._choice.replace(wanted, wish_of(self._record.metadata))
         if picked.bookies == wanted.bookies:
             self._log.warn("ledger {ledger} goes on without {failed}: {why}", ledger=self.id, failed=list(failed.values()), why=picked.shortage)
             return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)

@@ -38,7 +38,7 @@ def wish_of(metadata: LedgerMetadata) -> Wish:
     return Wish(metadata.write_quorum, metadata.ack_quorum, metadata.custom)
 
 
-class Spares:
+class BookieChoice:
     """One client's choice of bookies."""
 
     def __init__(

@@ -95,8 +95,8 @@ class Health:
         Empty while all are healthy and none has `many`: then any order will do.
         """
         registered = self.registered
-        crowded = many > 0 and any(pending(bookie) >= many for bookie in bookies)
-        if not crowded and not self._failed and not self._slow and (registered is None or all(bookie in registered.writable for bookie in bookies)):
+        overloaded = many > 0 and any(pending(bookie) >= many for bookie in bookies)
+        if not overloaded and not self._failed and not self._slow and (registered is None or all(bookie in registered.writable for bookie in bookies)):
             return {}
         since = self._seconds() - self._limits.memory_ms / 1000
         ranks = {}

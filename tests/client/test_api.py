@@ -145,7 +145,7 @@ def test_bookies_that_failed_lately_are_chosen_only_when_needed():
     cluster = FakeCluster(5)
     client = cluster.client()
     for name in ("b0", "b1"):
-        client.spares.suspect(name)
+        client.choice.suspect(name)
     for _ in range(5):
         writer = cluster.succeed(client.create_ledger())
         assert set(writer.metadata.last_fragment.bookies) == {"b2", "b3", "b4"}

@@ -20,6 +20,7 @@ from quire.client.core.append.messages import (
     Acked,
     AddRefused,
     Alarm,
+    AlarmFired,
     Append,
     BookiesSeen,
     ChangeRefused,
@@ -36,7 +37,6 @@ from quire.client.core.append.messages import (
     Forced,
     Input,
     KeepEnsemble,
-    Rang,
     Refuse,
     ReleaseAcks,
     SetAlarm,
@@ -168,7 +168,7 @@ class AppendMachine(Sending):
             }.get(given.code, "it does not serve adds of this kind (protocol or deferred sync)")
             self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}", effects)
             return
-        self._fail(replica, given.code, f"bookie {replica.bookie} refused entry {given.first}", bool(open_entries) or self._owes(replica), True, effects)
+        self._fail(replica, given.code, f"bookie {replica.bookie} refused entry {given.first}", bool(open_entries) or self._has_pending(replica), True, effects)
 
     def _channel_lost(self, given: ChannelLost, effects: list[Effect]) -> None:
         replica = self._channels.get(given.channel)
@@ -177,9 +177,9 @@ class AppendMachine(Sending):
         if given.code == ClientClosed.code:
             self._end(given.code, given.reason, effects)
         else:
-            self._fail(replica, given.code, given.reason, self._owes(replica), bool(replica.unanswered), effects)
+            self._fail(replica, given.code, given.reason, self._has_pending(replica), bool(replica.unanswered), effects)
 
-    def _owes(self, replica: Replica) -> bool:
+    def _has_pending(self, replica: Replica) -> bool:
         """Whether entries that are not acknowledged to the caller wait for an answer of this replica."""
         return self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._window.sent_last
 
@@ -329,7 +329,7 @@ class AppendMachine(Sending):
         if self.state is State.OPEN and not given.on:
             self._return(self._seen or frozenset(), effects)
 
-    def _rang(self, given: Rang, effects: list[Effect]) -> None:
+    def _alarm_fired(self, given: AlarmFired, effects: list[Effect]) -> None:
         if given.alarm is Alarm.RETRY:
             if self.state is State.OPEN:
                 self._return(self._seen or frozenset(), effects)
@@ -352,7 +352,7 @@ class AppendMachine(Sending):
 
     def _look_at_quorum(self, effects: list[Effect]) -> None:
         """Half the time-out is over once more: what waits since the last look but one waits for too long."""
-        overdue = self._patience.rang(self._unsettled())
+        overdue = self._quorum_timeout.alarm_fired(self._unsettled())
         late = self.head + 1
         if isinstance(overdue, frozenset):  # one that waits for a gap below it has its quorum
             late = min((entry for entry in overdue & self._ids if entry > self._window.sent_last or not self._at_quorum(entry)), default=-1)
@@ -363,9 +363,9 @@ class AppendMachine(Sending):
             reason = f"entry {late} missed its ack quorum of {self.quorums.ack} for {self.limits.quorum_ms_max} ms (addEntryQuorumTimeoutSec): {silent}"
             self._give_up(AddEntryQuorumTimeout.code, reason, effects)
         elif self.idle and not self._ids:
-            self._patience.waiting = False
+            self._quorum_timeout.waiting = False
         else:
-            self._patience.set_alarm(effects)
+            self._quorum_timeout.set_alarm(effects)
 
     def _failures(self, *standings: Standing) -> str:
         """How each bookie failed that stands so."""
@@ -393,9 +393,9 @@ class AppendMachine(Sending):
             effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
         if self._stalled:
             effects.append(StopAlarm(Alarm.STALL))
-        if self._patience.waiting:
+        if self._quorum_timeout.waiting:
             effects.append(StopAlarm(Alarm.QUORUM))
-            self._patience.waiting = False
+            self._quorum_timeout.waiting = False
         self._channels = {}
         self._live = ()
         self._window.clear(lac, length)
@@ -440,10 +440,10 @@ class AppendMachine(Sending):
         effects.append(Ended(*self.ended_by))
 
     def _refuse(self, given: Append, effects: list[Effect]) -> None:
-        effects.append(Refuse(given.token, *self.epitaph))
+        effects.append(Refuse(given.token, *self.final_error))
 
     @property
-    def epitaph(self) -> tuple[int, str]:
+    def final_error(self) -> tuple[int, str]:
         """What is answered to whatever comes after the end: a code, and why it ended."""
         code, reason = self.ended_by
         if code == ClientClosed.code:
@@ -476,7 +476,7 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
     (S.OPEN, AddRefused): Row(M._add_refused, _ANY_LIVE),
     (S.OPEN, ChannelLost): Row(M._channel_lost, _ANY_LIVE),
     (S.OPEN, BookiesSeen): Row(M._bookies_seen, WRITABLE),
-    (S.OPEN, Rang): Row(M._rang, _ANY_LIVE),
+    (S.OPEN, AlarmFired): Row(M._alarm_fired, _ANY_LIVE),
     (S.OPEN, Forced): Row(M._forced, frozenset((S.OPEN,))),
     (S.OPEN, KeepEnsemble): Row(M._keep_ensemble, WRITABLE),
     (S.OPEN, Fatal): Row(M._fatal, _ENDING),
@@ -489,7 +489,7 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
     (S.CHANGING, AddRefused): Row(M._add_refused, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
     (S.CHANGING, ChannelLost): Row(M._channel_lost, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
     (S.CHANGING, BookiesSeen): Row(M._bookies_seen, frozenset((S.CHANGING,))),
-    (S.CHANGING, Rang): Row(M._rang, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
+    (S.CHANGING, AlarmFired): Row(M._alarm_fired, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
     (S.CHANGING, Forced): Row(M._forced, frozenset((S.CHANGING,))),  # of a handle without deferred sync: it moves nothing
     (S.CHANGING, KeepEnsemble): Row(M._keep_ensemble, frozenset((S.CHANGING,))),  # the change under way goes on
     (S.CHANGING, EnsembleChanged): Row(M._ensemble_changed, _ANY_LIVE),
@@ -508,7 +508,7 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
 }
 for _state in (S.CLOSING, S.CLOSED, S.DEAD):
     TRANSITIONS[_state, Append] = Row(M._refuse, frozenset((_state,)))
-    for _late in (Acked, AddRefused, ChannelLost, BookiesSeen, Rang, EnsembleChanged, ChangeRefused, KeepEnsemble, Forced, Fatal, Close):
+    for _late in (Acked, AddRefused, ChannelLost, BookiesSeen, AlarmFired, EnsembleChanged, ChangeRefused, KeepEnsemble, Forced, Fatal, Close):
         TRANSITIONS[_state, _late] = _stay(_state)
 
 # Reaching one of these is our bug, so it raises instead of being ignored.

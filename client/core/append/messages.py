@@ -170,7 +170,7 @@ class Alarm(Enum):
 
 
 @dataclass(slots=True)
-class Rang:
+class AlarmFired:
     alarm: Alarm
 
 
@@ -189,7 +189,7 @@ Input = (
     | BookiesSeen
     | CloseStored
     | CloseRefused
-    | Rang
+    | AlarmFired
 )
 
 # Effects.

@@ -13,7 +13,7 @@ from quire.client.core.append.messages import Alarm, Effect, SetAlarm
 Mark = int | frozenset[int]  # everything up to an id, or ids
 
 
-class Patience:
+class QuorumTimeout:
     """`waiting`: the alarm is set."""
 
     __slots__ = ("_last", "_last_but_one", "_ms_max", "waiting")
@@ -30,7 +30,7 @@ class Patience:
         self._last_but_one, self._last = -1, now
         self.set_alarm(effects)
 
-    def rang(self, now: Mark) -> Mark:
+    def alarm_fired(self, now: Mark) -> Mark:
         """What waited a whole time-out ago.  `now`: what waits now."""
         overdue, self._last_but_one, self._last = self._last_but_one, self._last, now
         return overdue

@@ -21,7 +21,7 @@ from quire.client.core.append.messages import (
     SetAlarm,
     State,
 )
-from quire.client.core.append.quorum_timeout import Patience
+from quire.client.core.append.quorum_timeout import QuorumTimeout
 from quire.client.core.append.replica import Replica, Standing
 from quire.client.core.append.window import Window
 from quire.client.core.quorum import Domains, Quorums
@@ -79,7 +79,7 @@ class Sending(ABC):
         self._round: tuple[Replica, ...] = ()  # those that the change under way is to replace
         self._seen: frozenset[str] | None = frozenset()  # None: nobody asked yet
         self._watching = False
-        self._patience = Patience(limits.quorum_ms_max)
+        self._quorum_timeout = QuorumTimeout(limits.quorum_ms_max)
         self._stalled = False
         self.ended_by = (0, "")  # the code and the reason, once it is over
         self._retry_ms = limits.stall_ms_max
@@ -116,7 +116,7 @@ class Sending(ABC):
         return not self._window.pending and not self._window.waiting
 
     @property
-    def crowded(self) -> bool:
+    def window_full(self) -> bool:
         """Whether an append would have to wait for the window."""
         return bool(self._window.waiting)
 
@@ -157,15 +157,15 @@ class Sending(ABC):
             return
         self.pushed = max(self.pushed, first + count - 1)
         self._window.take(first, payloads, given.length)
-        if self.limits.quorum_ms_max and not self._patience.waiting:
-            self._patience.begin(self._unsettled(), effects)
+        if self.limits.quorum_ms_max and not self._quorum_timeout.waiting:
+            self._quorum_timeout.begin(self._unsettled(), effects)
         self._pump(effects)
 
     def _pump(self, effects: list[Effect]) -> None:
         """Sends what waits, as far as the window and the slowest replica's backlog allow."""
         window = self._window
         if window.waiting and len(self._channels) != len(self._replicas):
-            self._rouse(effects)
+            self._decide_lapsed(effects)
         while window.waiting and (not self._stalled or window.fills_gap(self.head)) and window.has_room(self.head):
             if not window.fills_gap(self.head) and self._held_up(window.waiting[0].size, effects):
                 break
@@ -186,7 +186,7 @@ class Sending(ABC):
                     self._channels[channel].send(batch.last, size)
                 effects.append(SendAdds(batch, channels))
 
-    def _rouse(self, effects: list[Effect]) -> None:
+    def _decide_lapsed(self, effects: list[Effect]) -> None:
         """Before more is sent: lapsed replicas are connected again, or replaced if they owe an answer."""
         missed = False
         for replica in self._replicas:

@@ -17,7 +17,7 @@ from quire.client.core.recovery import (
     Marked,
     ReadAnswer,
     RecoveryMachine,
-    State,
+    RecoveryState,
     StoreEnd,
     StoreFailed,
 )
@@ -34,13 +34,13 @@ DIGEST = Digest(DigestType.CRC32C, b"")
 
 
 def test_every_pair_is_decided():
-    assert set(TRANSITIONS) | ILLEGAL == set(product(State, INPUTS))
+    assert set(TRANSITIONS) | ILLEGAL == set(product(RecoveryState, INPUTS))
     assert not set(TRANSITIONS) & ILLEGAL
 
 
 def test_the_ended_states_are_traps():
     for (before, _given), row in TRANSITIONS.items():
-        if before in (State.DONE, State.FAILED):
+        if before in (RecoveryState.DONE, RecoveryState.FAILED):
             assert row.after == {before}
 
 
@@ -48,7 +48,7 @@ def test_an_answer_to_nothing_is_our_bug():
     machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
     with pytest.raises(IllegalInput):
         machine.handle(EndStored())
-    assert machine.state is State.FAILED
+    assert machine.state is RecoveryState.FAILED
 
 
 # The rules of one recovery read, without a cluster.
@@ -62,7 +62,7 @@ def reading(shape=(3, 3, 2), first=0):
     machine.handle(Marked(first, bookies))
     for index in range(shape[0]):
         effects = machine.handle(FenceAnswer(index, NO_ENTRY, None))
-        if machine.state is State.READING:
+        if machine.state is RecoveryState.READING:
             break
     return machine, [effect for effect in effects if effect.entry == first]
 
@@ -78,7 +78,7 @@ def test_absent_needs_qc_negatives():
     """S7: with AQ 2 of 3 one "no" proves nothing."""
     machine, _asked = reading()
     effects = machine.handle(ReadAnswer(0, 0, NO_ENTRY, None))
-    assert machine.state is State.READING
+    assert machine.state is RecoveryState.READING
     assert [(effect.entry, effect.index) for effect in effects] == [(0, 1), (0, 2)], "now all others are asked"
     effects = machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
     assert isinstance(effects[-1], StoreEnd)
@@ -91,7 +91,7 @@ def test_s8_failures_are_no_negatives():
     machine.handle(ReadAnswer(0, 0, TIMED_OUT, None))
     machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
     effects = machine.handle(ReadAnswer(0, 2, TIMED_OUT, None))
-    assert machine.state is State.FAILED
+    assert machine.state is RecoveryState.FAILED
     assert effects[-1].code == LedgerRecovery.code
     assert "b0 gave no answer in time" in effects[-1].reason
     assert "one of its 3 bookies must give it, or 2 say that they do not have it" in effects[-1].reason
@@ -102,7 +102,7 @@ def test_no_failure_of_any_kind_counts_as_a_negative(code):
     machine, _asked = reading()
     for index in range(3):
         machine.handle(ReadAnswer(0, index, code if index else NO_ENTRY, None))
-    assert machine.state is State.FAILED
+    assert machine.state is RecoveryState.FAILED
 
 
 def test_damaged_bytes_are_unknown_and_never_found():
@@ -112,7 +112,7 @@ def test_damaged_bytes_are_unknown_and_never_found():
     machine.handle(ReadAnswer(0, 0, 0, bytes(body)))
     machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
     machine.handle(ReadAnswer(0, 2, 0, bytes(body)))
-    assert machine.state is State.FAILED
+    assert machine.state is RecoveryState.FAILED
 
 
 def test_what_the_store_said_is_named_with_its_code():
@@ -127,10 +127,10 @@ def test_an_unknown_behind_the_end_does_not_matter():
     machine, _asked = reading()
     for index in range(3):
         machine.handle(ReadAnswer(1, index, TIMED_OUT, None))
-    assert machine.state is State.READING
+    assert machine.state is RecoveryState.READING
     for index in range(2):
         machine.handle(ReadAnswer(0, index, NO_ENTRY, None))
-    assert machine.state is State.CLOSING
+    assert machine.state is RecoveryState.CLOSING
 
 
 def test_s29_fence_answers_of_four_two_two():
@@ -141,7 +141,7 @@ def test_s29_fence_answers_of_four_two_two():
         machine.handle(Marked(0, ("b0", "b1", "b2", "b3")))
         for index in heard:
             machine.handle(FenceAnswer(index, NO_ENTRY, None))
-        assert (machine.state is not State.FENCING) == covers, heard
+        assert (machine.state is not RecoveryState.FENCING) == covers, heard
 
 
 def test_a_damaged_fence_answer_covers_but_brings_no_lac():
@@ -150,9 +150,9 @@ def test_a_damaged_fence_answer_covers_but_brings_no_lac():
     machine.handle(Begin())
     machine.handle(Marked(0, ("b0", "b1")))
     machine.handle(FenceAnswer(0, 0, b"\0" * 50))
-    assert machine.state is State.FENCING
+    assert machine.state is RecoveryState.FENCING
     machine.handle(FenceAnswer(1, 0, DIGEST.entry(1, 4, 3, 50, b"x" * 10)))
-    assert machine.state is State.READING
+    assert machine.state is RecoveryState.READING
     assert machine.base == 3
 
 

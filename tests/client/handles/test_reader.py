@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import Quorums
-from quire.client.core.read import Answered, Ask, Begin, Deliver, Failed, Finished, RangeRead, ReadLimits, Slow, State, Stop, Taken
+from quire.client.core.read import Answered, Ask, Begin, Deliver, Failed, Finished, RangeRead, ReadLimits, ReadState, Slow, Stop, Taken
 from quire.client.handles.end_of_ledger import READ_ON
 from quire.metadata.memory.store import Fault
 from quire.protocol.digest import Digest, DigestType
@@ -233,7 +233,7 @@ def test_random_reads_deliver_everything_once_and_in_order(shape, batch):
                 got += payloads
                 untaken += 1
             assert not any(isinstance(effect, Failed) for effect in effects), (shape, seed, effects)
-            if reading.state is not State.READING:
+            if reading.state is not ReadState.READING:
                 break
             if random.random() < 0.2:
                 effects = reading.handle(Slow())

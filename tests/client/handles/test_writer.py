@@ -375,7 +375,7 @@ def test_a_bookie_that_tells_of_a_fence_is_not_suspected():
     writer = cluster.succeed(client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2))
     cluster.judge = lambda request: FENCED if request.op == "add" else "pass"
     assert isinstance(cluster.fails(writer.append(b"x")), LedgerFenced)
-    assert client.spares.suspects(list(cluster.bookies)) == []
+    assert client.choice.suspects(list(cluster.bookies)) == []
 
 
 def test_a_read_only_bookie_is_replaced():

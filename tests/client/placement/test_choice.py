@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from quire.client.core.append.messages import StoreEnsemble
-from quire.client.placement.choice import SUSPECT_SECONDS_MAX, Spares
+from quire.client.placement.choice import SUSPECT_SECONDS_MAX, BookieChoice
 from quire.client.placement.policy import RandomPlacement
 from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol.errors import MetaStore, NotEnoughBookies
@@ -32,9 +32,9 @@ class Store:
         return succeed(BookieList(dict.fromkeys(self.names, INFO), {"r0": INFO}))
 
 
-def spares(*names):
+def choice_among(*names):
     store, clock = Store(*names), Clock()
-    return Spares(clock, store, RandomPlacement(Random(1))), store, clock
+    return BookieChoice(clock, store, RandomPlacement(Random(1))), store, clock
 
 
 def result(story):
@@ -51,14 +51,14 @@ def wanted(*failed, must=False, bookies=("a", "b", "c")):
 
 
 def test_an_ensemble_is_of_writable_bookies():
-    chosen, _store, _clock = spares("a", "b", "c", "d")
+    chosen, _store, _clock = choice_among("a", "b", "c", "d")
     assert set(result(chosen.ensemble(4))) == {"a", "b", "c", "d"}
     with pytest.raises(NotEnoughBookies):
         result(chosen.ensemble(5))
 
 
 def test_a_replacement_is_neither_in_the_ensemble_nor_failed():
-    chosen, _store, _clock = spares("a", "b", "c", "d", "e")
+    chosen, _store, _clock = choice_among("a", "b", "c", "d", "e")
     picked = result(chosen.replace(wanted("a", "b")))
     assert set(picked.bookies) == {"c", "d", "e"}
     assert picked.bookies[2] == "c"
@@ -67,21 +67,21 @@ def test_a_replacement_is_neither_in_the_ensemble_nor_failed():
 
 
 def test_as_many_as_there_are_spares_are_replaced():
-    chosen, _store, _clock = spares("b", "c", "d")
+    chosen, _store, _clock = choice_among("b", "c", "d")
     picked = result(chosen.replace(wanted("a", "b", must=True)))
     assert picked.bookies == ("d", "b", "c")
     assert "all that are writable are in the ensemble or failed lately: b, c, d" in picked.shortage
 
 
 def test_a_suspect_is_picked_only_when_there_must_be_one():
-    chosen, _store, _clock = spares("b", "c", "d")
+    chosen, _store, _clock = choice_among("b", "c", "d")
     chosen.suspect("d")
     assert result(chosen.replace(wanted("a"))).bookies == ("a", "b", "c")
     assert result(chosen.replace(wanted("a", must=True))).bookies == ("d", "b", "c")
 
 
 def test_suspicion_ends_with_time_or_when_the_bookie_left():
-    chosen, store, clock = spares("b", "c", "d")
+    chosen, store, clock = choice_among("b", "c", "d")
     chosen.suspect("d")
     clock.advance(SUSPECT_SECONDS_MAX + 1)
     assert chosen.suspects(store.names) == []
@@ -91,7 +91,7 @@ def test_suspicion_ends_with_time_or_when_the_bookie_left():
 
 
 def test_a_store_that_is_down_is_a_shortage():
-    chosen, store, _clock = spares("b", "c", "d")
+    chosen, store, _clock = choice_among("b", "c", "d")
     store.down = True
     picked = result(chosen.replace(wanted("a")))
     assert picked.bookies == ("a", "b", "c")
@@ -102,7 +102,7 @@ def test_a_store_that_is_down_is_a_shortage():
 
 def test_the_store_is_asked_only_where_too_few_are_known():
     """Who has come since is found then; otherwise choosing costs the store nothing."""
-    chosen, store, _clock = spares("a", "b", "c", "d")
+    chosen, store, _clock = choice_among("a", "b", "c", "d")
     store.heard = ("a", "b", "c")
     assert set(result(chosen.ensemble(3))) == {"a", "b", "c"}
     assert store.asked == 0

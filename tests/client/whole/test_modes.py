@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from quire.client.core.append.messages import Alarm, BookiesSeen, KeepEnsemble, Limits, Rang, State
+from quire.client.core.append.messages import Alarm, AlarmFired, BookiesSeen, KeepEnsemble, Limits, State
 from quire.client.placement.zone import ZoneAware
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerRecovery, NotEnoughBookies
@@ -34,9 +34,9 @@ def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
     story.append(2)
     story.ack(0, 0, 1)
     assert story.alarms[Alarm.QUORUM] == 500, "two looks in one time-out"
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert not story.failed
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
     assert story.closes == [(-1, 0)]
     assert Alarm.QUORUM not in story.alarms
@@ -48,7 +48,7 @@ def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_
     story.ack(0, 0)
     story.lose(1)
     for _ in range(2):
-        story.give(Rang(Alarm.QUORUM))
+        story.give(AlarmFired(Alarm.QUORUM))
     _code, reason = story.machine.ended_by
     assert "(addEntryQuorumTimeoutSec): lost (BookieHandleNotAvailable, code -8); no answer from b2;" in reason
 
@@ -56,14 +56,14 @@ def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_
 def test_the_time_out_counts_from_each_entry_s_own_append():
     story = patient()
     story.append(1)
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     story.append(1)
     story.ack(0, 0, 1)
     story.ack(1, 0)
-    story.give(Rang(Alarm.QUORUM))
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert not story.failed, "the first is acknowledged, the second is young"
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
     assert story.closes == [(0, 10)]
 
@@ -74,7 +74,7 @@ def test_the_alarm_stops_when_nothing_waits_and_begins_anew():
     story.ack(0, 0)
     story.ack(1, 0)
     story.alarms.clear()
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert story.alarms == {}
     story.append(1)
     assert story.alarms == {Alarm.QUORUM: 500}
@@ -87,11 +87,11 @@ def test_an_advanced_entry_behind_a_gap_has_its_quorum():
     story.ack(0, 1)
     story.ack(1, 1)
     for _ in range(5):
-        story.give(Rang(Alarm.QUORUM))
+        story.give(AlarmFired(Alarm.QUORUM))
     assert not story.failed
     story.append(1, first=0)
     for _ in range(3):
-        story.give(Rang(Alarm.QUORUM))
+        story.give(AlarmFired(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
 
 
@@ -205,7 +205,7 @@ def test_a_bookie_that_was_spared_is_tried_again_and_only_later():
     story.lose(0)
     story.give(BookiesSeen(frozenset(("b0", "b1", "b2", "b9"))))
     assert len(story.opened) == 3, "it is known to be registered: no reason to try again at once"
-    story.give(Rang(Alarm.RETRY))
+    story.give(AlarmFired(Alarm.RETRY))
     assert story.opened[-1][1:] == (0, "b0")
     assert not story.stores, "a spare is no reason for a change"
     story.ack(0, 0)
@@ -335,7 +335,7 @@ def test_a_smaller_ensemble_that_the_placement_does_not_take_is_passed_over():
     """Strict zone-aware placement takes multiples of the write quorum; that the wanted size is none is the caller's mistake."""
     cluster = FakeCluster(5)
     client = cluster.client(opportunistic_striping=True)
-    client.spares.placement = ZoneAware(Random(1), lambda bookie: f"/z{int(bookie[1:]) % 3}/{bookie}")
+    client.choice.placement = ZoneAware(Random(1), lambda bookie: f"/z{int(bookie[1:]) % 3}/{bookie}")
     assert cluster.succeed(client.create_ledger(ensemble_size=6, write_quorum=3)).metadata.ensemble_size == 3
     assert isinstance(cluster.fails(client.create_ledger(ensemble_size=5, write_quorum=3)), ValueError)
 
@@ -510,7 +510,7 @@ def test_changes_that_are_switched_off_while_one_is_under_way(changes_max):
     story.ack(2, 0)
     assert story.released == -1
     story.give(BookiesSeen(frozenset(("b1", "b2", "b7"))))
-    story.give(Rang(Alarm.RETRY))
+    story.give(AlarmFired(Alarm.RETRY))
     story.ack(1, 0)
     assert story.released == 0
 

@@ -11,6 +11,7 @@ from quire.client.core.append.messages import (
     Acked,
     AddRefused,
     Alarm,
+    AlarmFired,
     Append,
     BookiesSeen,
     ChangeRefused,
@@ -24,7 +25,6 @@ from quire.client.core.append.messages import (
     Forced,
     Input,
     Limits,
-    Rang,
     Shutdown,
     State,
 )
@@ -156,7 +156,7 @@ def test_every_pair_is_decided():
 
 
 def test_what_a_peer_or_a_clock_can_cause_is_legal_everywhere():
-    for state, given in product(S, (Acked, AddRefused, ChannelLost, Fatal, BookiesSeen, Rang)):
+    for state, given in product(S, (Acked, AddRefused, ChannelLost, Fatal, BookiesSeen, AlarmFired)):
         assert (state, given) in TRANSITIONS
 
 
@@ -252,11 +252,11 @@ def test_the_window_holds_back_what_exceeds_it():
     story = Story(limits=Limits(window_entries_max=10, batch_entries_max=5))
     story.append(15)
     assert sum(batch.count for batch in story.batches) == 10
-    assert story.machine.crowded
+    assert story.machine.window_full
     story.ack(0, 0, 4)
     story.ack(1, 0, 4)
     assert sum(batch.count for batch in story.batches) == 15
-    assert not story.machine.crowded
+    assert not story.machine.window_full
 
 
 def test_a_batch_larger_than_the_window_goes_alone():
@@ -406,7 +406,7 @@ def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
     story.append(1)
     for given in ending:
         story.give(given)
-    assert story.machine.epitaph == (code, reason)
+    assert story.machine.final_error == (code, reason)
     story.append(1)
     assert story.refused == [code]
 
@@ -478,11 +478,11 @@ def test_d17_a_bookie_that_stays_registered_is_tried_again_ever_less_often():
     waits = []
     for _ in range(6):
         waits.append(story.alarms[Alarm.RETRY])
-        story.give(Rang(Alarm.RETRY))
+        story.give(AlarmFired(Alarm.RETRY))
         story.lose(0)
         story.changed(seen=("b0", "b1", "b2"))
     assert waits == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
-    story.give(Rang(Alarm.RETRY))
+    story.give(AlarmFired(Alarm.RETRY))
     story.append(1)
     story.ack(0, 1)
     story.lose(0)
@@ -750,7 +750,7 @@ def test_a_replica_that_holds_up_the_writer_too_long_is_replaced():
             story.ack(2, 0)
     story.append(1, size=10)
     story.ack(2, 1)
-    story.give(Rang(Alarm.STALL))
+    story.give(AlarmFired(Alarm.STALL))
     assert [store.failed for store in story.stores] == [((2, "b2"),)]
     story.changed(i2="b3")
     assert story.sent[story.channel(2)] == [11]
@@ -925,7 +925,7 @@ class RandomHistory:
     def ring(self):
         for alarm in list(self.story.alarms):
             del self.story.alarms[alarm]
-            self.give(self.story.give(Rang(alarm)))
+            self.give(self.story.give(AlarmFired(alarm)))
 
     def settle(self):
         """No more failures; whoever is out stays out."""
@@ -940,7 +940,7 @@ class RandomHistory:
             self.finish_change()
             self.answer()
             if not self.story.changing and not any(self.answers.get(channel, ((), ()))[1] for channel in self.story.open):
-                if not machine.crowded or not self.story.alarms:
+                if not machine.window_full or not self.story.alarms:
                     break
                 self.ring()  # a bookie's backlog holds up the writer until the clock says so
         assert self.story.released == machine.pushed, (self.story.released, machine.pushed, machine.state)
