@@ -25,7 +25,16 @@ from quire.protocol.errors import (
 
 # Answers that are no fault of the bookie (spec client-protocol.md 6).
 INNOCENT = frozenset(
-    kind.code for kind in (BookieHandleNotAvailable, NoSuchLedgerExists, NoSuchEntry, LedgerFenced, LedgerExist, DuplicateEntryId, WriteOnReadOnlyBookie)
+    kind.code
+    for kind in (
+        BookieHandleNotAvailable,
+        NoSuchLedgerExists,
+        NoSuchEntry,
+        LedgerFenced,
+        LedgerExist,
+        DuplicateEntryId,
+        WriteOnReadOnlyBookie,
+    )
 ) | {OK}
 
 
@@ -43,7 +52,9 @@ class HealthLimits(NamedTuple):
 class Health:
     """`seconds`: the clock; `random` decides who of the bad ones is put into quarantine."""
 
-    def __init__(self, seconds: Callable[[], float], limits: HealthLimits = HealthLimits(), random: Random | None = None) -> None:
+    def __init__(
+        self, seconds: Callable[[], float], limits: HealthLimits = HealthLimits(), random: Random | None = None
+    ) -> None:
         self._seconds = seconds
         self._limits = limits
         self._random = random
@@ -71,7 +82,9 @@ class Health:
         if now - since > limits.interval_ms / 1000:
             since, count = now, 0
         self._errors[bookie] = (since, count + 1)
-        if count + 1 == limits.errors and (limits.ratio >= 1 or (self._random is not None and self._random.random() < limits.ratio)):
+        if count + 1 == limits.errors and (
+            limits.ratio >= 1 or (self._random is not None and self._random.random() < limits.ratio)
+        ):
             self._quarantined[bookie] = now + limits.quarantine_ms / 1000
 
     def suspects(self, registered: Collection[str]) -> list[str]:
@@ -88,7 +101,9 @@ class Health:
         self._quarantined = {bookie: until for bookie, until in self._quarantined.items() if until > now}
         return sorted(self._quarantined)
 
-    def ranks(self, bookies: Collection[str], pending: Callable[[str], int] = lambda _bookie: 0, many: int = 0) -> dict[str, tuple[int, int, float]]:
+    def ranks(
+        self, bookies: Collection[str], pending: Callable[[str], int] = lambda _bookie: 0, many: int = 0
+    ) -> dict[str, tuple[int, int, float]]:
         """
         Whom to ask first, lowest rank first: healthy, failed lately (the longer ago the better), read-only, slow, not registered; among
         equals who has fewer reads under way (`pending`), in steps of `many`; 0: their number counts among slow ones only.
@@ -96,7 +111,12 @@ class Health:
         """
         registered = self.registered
         overloaded = many > 0 and any(pending(bookie) >= many for bookie in bookies)
-        if not overloaded and not self._failed and not self._slow and (registered is None or all(bookie in registered.writable for bookie in bookies)):
+        if (
+            not overloaded
+            and not self._failed
+            and not self._slow
+            and (registered is None or all(bookie in registered.writable for bookie in bookies))
+        ):
             return {}
         since = self._seconds() - self._limits.memory_ms / 1000
         ranks = {}

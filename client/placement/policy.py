@@ -33,10 +33,19 @@ class Placement(Protocol):
     `(random, options, place_of, weigh) -> Placement`, registered as an entry point of the group `quire.placement`.
     """
 
-    def new_ensemble(self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = ...) -> list[str]:
+    def new_ensemble(
+        self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = ...
+    ) -> list[str]:
         """`size` different bookies of `available`, none of `exclude`."""
 
-    def replacement(self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), index: int | None = None, wish: Wish = ...) -> str:
+    def replacement(
+        self,
+        available: Sequence[str],
+        ensemble: Sequence[str],
+        excluded: Sequence[str] = (),
+        index: int | None = None,
+        wish: Wish = ...,
+    ) -> str:
         """One bookie for the place `index` of the ensemble, neither in it nor excluded."""
 
 
@@ -72,14 +81,21 @@ class RandomPlacement:
     def __init__(self, random: Random, weigh: Weigh = lambda _bookies: None) -> None:
         self._draw = Draw(random, weigh)
 
-    def new_ensemble(self, available: Collection[str], size: int, exclude: Collection[str] = (), wish: Wish = Wish()) -> list[str]:
+    def new_ensemble(
+        self, available: Collection[str], size: int, exclude: Collection[str] = (), wish: Wish = Wish()
+    ) -> list[str]:
         """
         `size` different bookies of `available`, none of `exclude`, in random order.  `NotEnoughBookies` names the numbers.
         """
         return self._draw.some(usable_for_all(available, size, exclude), size)
 
     def replacement(
-        self, available: Collection[str], ensemble: Sequence[str], excluded: Collection[str] = (), index: int | None = None, wish: Wish = Wish()
+        self,
+        available: Collection[str],
+        ensemble: Sequence[str],
+        excluded: Collection[str] = (),
+        index: int | None = None,
+        wish: Wish = Wish(),
     ) -> str:
         """One bookie of `available` that is neither in the ensemble nor excluded.  `NotEnoughBookies` names the numbers."""
         return self._draw.one(usable_for_one(available, ensemble, excluded))
@@ -102,5 +118,9 @@ def usable_for_one(available: Collection[str], ensemble: Sequence[str], excluded
     usable = sorted(set(available) - set(ensemble) - set(excluded))
     if not usable:
         writable = ", ".join(sorted(set(available)))
-        raise NotEnoughBookies(f"all that are writable are in the ensemble or failed lately: {writable}" if writable else "no bookie is writable")
+        raise NotEnoughBookies(
+            f"all that are writable are in the ensemble or failed lately: {writable}"
+            if writable
+            else "no bookie is writable"
+        )
     return usable

@@ -28,7 +28,9 @@ def capped(free: Sequence[int], multiple: int) -> list[float]:
 class Weights:
     """`info` asks a bookie; `seconds` is the clock."""
 
-    def __init__(self, seconds: Callable[[], float], info: Callable[[str], Deferred[InfoAnswer]], multiple: int, interval_ms: int) -> None:
+    def __init__(
+        self, seconds: Callable[[], float], info: Callable[[str], Deferred[InfoAnswer]], multiple: int, interval_ms: int
+    ) -> None:
         self._seconds = seconds
         self._info = info
         self._multiple = multiple
@@ -42,7 +44,9 @@ class Weights:
     async def learn(self, bookies: Sequence[str]) -> None:
         """Asks those of whom nothing is known, or nothing new; one that does not answer is asked again at the next choice."""
         now = self._seconds()
-        stale = [bookie for bookie in sorted(bookies) if self._asked.get(bookie, -self._interval) <= now - self._interval]
+        stale = [
+            bookie for bookie in sorted(bookies) if self._asked.get(bookie, -self._interval) <= now - self._interval
+        ]
         asked = [self._info(bookie) for bookie in stale]
         for bookie, one in zip(stale, asked, strict=True):
             answer = await one

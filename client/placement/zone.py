@@ -24,7 +24,14 @@ class ZoneAware:
     """
 
     def __init__(
-        self, random: Random, place_of: PlaceOf, *, zones_min: int = 2, zones_desired: int = 3, strict: bool = True, weigh: Weigh = lambda _bookies: None
+        self,
+        random: Random,
+        place_of: PlaceOf,
+        *,
+        zones_min: int = 2,
+        zones_desired: int = 3,
+        strict: bool = True,
+        weigh: Weigh = lambda _bookies: None,
     ) -> None:
         self._draw = Draw(random, weigh)
         self._place_of = place_of
@@ -54,7 +61,9 @@ class ZoneAware:
     def _known(self, usable: list[str]) -> list[str]:
         return [bookie for bookie in usable if not is_default(self._place_of(bookie))] if self._strict else usable
 
-    def new_ensemble(self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()) -> list[str]:
+    def new_ensemble(
+        self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()
+    ) -> list[str]:
         """`ValueError` for a shape that strict placement does not take."""
         if self._strict and (size % wish.write or wish.write <= self._zones_min):
             raise ValueError(
@@ -81,12 +90,18 @@ class ZoneAware:
         ensemble: list[str | None] = [None] * size
         chosen: list[str] = []
         for index in range(size):
-            fitting = [bookie for bookie in usable if bookie not in chosen and self._fits(ensemble, index, bookie, write, zones)]
+            fitting = [
+                bookie
+                for bookie in usable
+                if bookie not in chosen and self._fits(ensemble, index, bookie, write, zones)
+            ]
             if not fitting:
                 return None
             used = list(map(self._zone, chosen))
             least = min(used.count(self._zone(bookie)) for bookie in fitting)
-            ensemble[index] = bookie = self._draw.one([bookie for bookie in fitting if used.count(self._zone(bookie)) == least])
+            ensemble[index] = bookie = self._draw.one(
+                [bookie for bookie in fitting if used.count(self._zone(bookie)) == least]
+            )
             chosen.append(bookie)
         return chosen
 
@@ -96,7 +111,12 @@ class ZoneAware:
         return self.adheres(trial, write, zones, index)
 
     def replacement(
-        self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), index: int | None = None, wish: Wish = Wish()
+        self,
+        available: Sequence[str],
+        ensemble: Sequence[str],
+        excluded: Sequence[str] = (),
+        index: int | None = None,
+        wish: Wish = Wish(),
     ) -> str:
         usable = self._known(usable_for_one(available, ensemble, excluded))
         if index is None:
@@ -104,7 +124,11 @@ class ZoneAware:
         for zones in dict.fromkeys((self._zones_desired, self._zones_min)):
             fitting = [bookie for bookie in usable if self._fits(ensemble, index, bookie, wish.write, zones)]
             if fitting:
-                return self._draw.one([bookie for bookie in fitting if self._zone(bookie) == self._zone(ensemble[index])] or fitting)
+                return self._draw.one(
+                    [bookie for bookie in fitting if self._zone(bookie) == self._zone(ensemble[index])] or fitting
+                )
         if usable and not self._strict:
             return self._draw.one(usable)
-        raise NotEnoughBookies(f"none of the {len(usable)} bookies that can be used leaves each write set its {min(wish.write, self._zones_min)} zones")
+        raise NotEnoughBookies(
+            f"none of the {len(usable)} bookies that can be used leaves each write set its {min(wish.write, self._zones_min)} zones"
+        )
