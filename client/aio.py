@@ -22,14 +22,14 @@ from typing import Self, TypeVar
 from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
 
+from quire.client.api import LEDGER_IDS_PER_PAGE, Entry
 from quire.client.api import Client as LedgerClient
-from quire.client.api import Entry
 from quire.client.api import Reader as LedgerReader
 from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
 from quire.client.background import ReactorThread, reactor_thread
-from quire.client.blocking import LEDGER_IDS_PER_PAGE, Batches, gathering, payload_of
-from quire.client.gathering import append_when_ready
+from quire.client.gathering import Batches, append_when_ready, gathering
+from quire.client.handles.writer import payload_of
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch

@@ -56,6 +56,7 @@ __all__ = ["Client", "Entry", "Reader", "Writer", "connect"]
 DEFERRED_SYNC = "DEFERRED_SYNC"
 ID_TRIES_MAX = 100
 CTOKEN_BITS = 62
+LEDGER_IDS_PER_PAGE = 1000
 
 T = TypeVar("T")
 
@@ -154,7 +155,7 @@ class Client:
         """Removes the metadata; bookies free the space later.  A ledger that does not exist is success."""
         return Deferred.fromCoroutine(self._delete(ledger_id))
 
-    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+    def ledger_ids(self, after: int = -1, limit: int = LEDGER_IDS_PER_PAGE) -> Deferred[list[int]]:
         """The next ids above `after`, ascending; [] at the end."""
         return Deferred.fromCoroutine(self._ids(after, limit))
 

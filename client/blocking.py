@@ -16,16 +16,14 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock
-
+from quire.client.api import LEDGER_IDS_PER_PAGE, Entry
 from quire.client.api import Client as LedgerClient
-from quire.client.api import Entry
 from quire.client.api import Reader as LedgerReader
 from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
 from quire.client.background import ReactorThread, reactor_thread, settle
-from quire.client.gathering import Gathering, append_when_ready
-from quire.client.handles.writer import FRAME_OVERHEAD
+from quire.client.gathering import Batches, append_when_ready, gathering
+from quire.client.handles.writer import payload_of
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch
@@ -36,8 +34,6 @@ from quire.protocol.errors import LedgerError
 
 T = TypeVar("T")
 
-LEDGER_IDS_PER_PAGE = 1000
-
 
 def connect(uri: str, options: ClientOptions | None = None) -> "Client":
     """
@@ -47,20 +43,6 @@ def connect(uri: str, options: ClientOptions | None = None) -> "Client":
     thread = reactor_thread()
     chosen = options or ClientOptions()
     return Client(thread, thread.wait(lambda: open_cluster(thread.reactor, uri, chosen), LedgerClient.close), chosen)
-
-
-def payload_of(data: bytes | bytearray | memoryview) -> bytes:
-    """`TypeError` for anything that isn't bytes."""
-    if isinstance(data, bytes):
-        return data
-    if isinstance(data, bytearray | memoryview):
-        return bytes(data)
-    raise TypeError(f"an entry is bytes, not {type(data).__name__}")
-
-
-def gathering(thread: ReactorThread, writer: LedgerWriter, options: ClientOptions) -> Gathering:
-    """A writer's single appends, bounded like its window."""
-    return Gathering(thread, writer, options.window_entries_max, options.window_bytes_max, options.frame_bytes_max - FRAME_OVERHEAD)
 
 
 class Handle:
@@ -342,44 +324,3 @@ class Reader(Handle):
                 thread.check_may_wait()
         finally:
             thread.let_go(batches.end)
-
-
-class Batches:
-    """An async generator that is made, asked and ended on the reactor's thread, one question at a time."""
-
-    def __init__(self, begin: Callable[[], AsyncIterator[list[Entry]]]) -> None:
-        self._begin = begin
-        self._batches: AsyncIterator[list[Entry]] | None = None
-        self._asked = DeferredLock()
-        self._question: Deferred[list[Entry] | None] | None = None
-        self._ended = False
-
-    async def following(self) -> list[Entry] | None:
-        """The next batch; None at the end."""
-        await self._asked.acquire()
-        try:
-            if self._ended:
-                return None
-            if self._batches is None:
-                self._batches = self._begin()
-            self._question = Deferred.fromCoroutine(self._next(self._batches))
-            return await self._question
-        finally:
-            self._asked.release()
-
-    async def _next(self, batches: AsyncIterator[list[Entry]]) -> list[Entry] | None:
-        try:
-            return await anext(batches)
-        except StopAsyncIteration:
-            return None
-
-    async def end(self) -> None:
-        """Asks no more.  A question under way is cancelled: a tail may wait long for its answer."""
-        self._ended = True
-        if self._question is not None:
-            self._question.cancel()
-        await self._asked.acquire()
-        close = getattr(self._batches, "aclose", None)  # generators have one, other iterators need not
-        if close is not None:
-            await close()
-        self._asked.release()

@@ -1,21 +1,25 @@
 """
-Many single appends become few batches: what several callers append between two turns of the reactor goes out together.
+Batches between threads: many single appends become few batches, and a stream of entries is read a batch at a time.
 
-Knows: payloads in the order they came, who waits for each, and how many may be under way before a caller has to wait.
-Does not know: ledgers, threads' event loops; `done` is called on the reactor's thread.
+Knows: payloads in the order they came, who waits for each, how many may be under way before a caller has to wait, and the one batch
+of a stream that is being read.
+Does not know: the protocol, threads' event loops; `done` is called on the reactor's thread.
 
 Safety: ids are handed out in the order of the calls, since a turn takes everything that has come and keeps its order, and the
 next one does not overtake it.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.python.failure import Failure
 
 from quire.client.background import Forked, ReactorThread
+from quire.client.handles.reader import Entry
+from quire.client.handles.writer import FRAME_OVERHEAD
+from quire.conf.client import ClientOptions
 from quire.protocol.errors import TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
@@ -138,3 +142,49 @@ class Gathering:
                 done(entry)
         for fn in woken:
             fn()
+
+
+def gathering(thread: ReactorThread, writer: Appends, options: ClientOptions) -> Gathering:
+    """A writer's single appends, bounded like its window."""
+    return Gathering(thread, writer, options.window_entries_max, options.window_bytes_max, options.frame_bytes_max - FRAME_OVERHEAD)
+
+
+class Batches:
+    """An async generator that is made, asked and ended on the reactor's thread, one question at a time."""
+
+    def __init__(self, begin: Callable[[], AsyncIterator[list[Entry]]]) -> None:
+        self._begin = begin
+        self._batches: AsyncIterator[list[Entry]] | None = None
+        self._asked = DeferredLock()
+        self._question: Deferred[list[Entry] | None] | None = None
+        self._ended = False
+
+    async def following(self) -> list[Entry] | None:
+        """The next batch; None at the end."""
+        await self._asked.acquire()
+        try:
+            if self._ended:
+                return None
+            if self._batches is None:
+                self._batches = self._begin()
+            self._question = Deferred.fromCoroutine(self._next(self._batches))
+            return await self._question
+        finally:
+            self._asked.release()
+
+    async def _next(self, batches: AsyncIterator[list[Entry]]) -> list[Entry] | None:
+        try:
+            return await anext(batches)
+        except StopAsyncIteration:
+            return None
+
+    async def end(self) -> None:
+        """Asks no more.  A question under way is cancelled: a tail may wait long for its answer."""
+        self._ended = True
+        if self._question is not None:
+            self._question.cancel()
+        await self._asked.acquire()
+        close = getattr(self._batches, "aclose", None)  # generators have one, other iterators need not
+        if close is not None:
+            await close()
+        self._asked.release()

@@ -69,6 +69,15 @@ class Waiter(NamedTuple):
     result: Any
 
 
+def payload_of(data: object) -> bytes:
+    """The bytes of one entry; `TypeError` for anything that isn't bytes."""
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(f"an entry must be bytes, not {type(data).__name__}")
+
+
 def limits_of(options: ClientOptions) -> Limits:
     return Limits(
         window_entries_max=options.window_entries_max,
@@ -178,7 +187,7 @@ class Writer:
     def append(self, payload: bytes) -> Deferred[int]:
         """Appends one entry; its id, once it is acknowledged."""
         if type(payload) is not bytes:
-            payload = _as_bytes(payload)
+            payload = payload_of(payload)
         if len(payload) > self._payload_bytes_max:
             return fail(self._too_large(len(payload)))
         done: Deferred[int] = Deferred()
@@ -192,7 +201,7 @@ class Writer:
 
         Fails with `TooManyRequests` when more waits than the window holds: `ready()` tells when to go on.
         """
-        payloads = payloads if isinstance(payloads, list) and set(map(type, payloads)) <= {bytes} else [_as_bytes(payload) for payload in payloads]
+        payloads = payloads if isinstance(payloads, list) and set(map(type, payloads)) <= {bytes} else [payload_of(payload) for payload in payloads]
         if not payloads:
             first = self._machine.pushed + 1 + sum(len(gathered) for gathered, _done, _one in self._gathered)
             return succeed(range(first, first))
@@ -205,7 +214,7 @@ class Writer:
 
     def append_at(self, entry_id: int, data: bytes) -> Deferred[int]:
         """Appends under an id of the caller's choice, 0 to 2^63 - 1 (advanced writers): acknowledged once every lower id is."""
-        entry_id, data = operator.index(entry_id), _as_bytes(data)
+        entry_id, data = operator.index(entry_id), payload_of(data)
         if len(data) > self._payload_bytes_max:
             return fail(self._too_large(len(data)))
         done: Deferred[int] = Deferred()
@@ -390,11 +399,3 @@ class Writer:
                 done.callback(None)
             else:
                 done.errback(error_of(code, f"ledger {self.id}: {reason}"))
-
-
-def _as_bytes(payload: object) -> bytes:
-    if isinstance(payload, bytes):
-        return payload
-    if isinstance(payload, bytearray | memoryview):
-        return bytes(payload)
-    raise TypeError(f"an entry must be bytes, not {type(payload).__name__}")

@@ -8,7 +8,6 @@ import pytest
 
 import quire.client as quire
 from quire.client import ClientOptions, connect
-from quire.client.blocking import payload_of
 from quire.metadata.ledger import LedgerState
 from tests.reactor import run
 from tests.real_cluster import RealCluster
@@ -201,12 +200,6 @@ def test_wrong_arguments_are_python_s_own_errors(bk):
         connect("nowhere")
     with pytest.raises(quire.MetaStore):
         connect("memory://holds-no-cluster")
-
-
-def test_a_payload_is_bytes():
-    assert payload_of(b"x") == b"x"
-    with pytest.raises(TypeError, match="str"):
-        payload_of("x")  # type: ignore[arg-type]  # the point of the test
 
 
 def test_a_closed_client_says_so(cluster):

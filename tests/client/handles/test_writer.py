@@ -4,6 +4,7 @@ import pytest
 
 from quire.client.core.append.machine import AppendMachine
 from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.handles.writer import payload_of
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.store import Fault
 from quire.metadata.store import Versioned
@@ -718,3 +719,10 @@ def test_a_writer_whose_machine_failed_answers_whoever_comes_later(monkeypatch):
         assert isinstance(cluster.fails(late), LedgerClosed)
     assert cluster.outcome(writer.ready()).done
     assert isinstance(cluster.fails(writer.close()), UnexpectedCondition)
+
+
+def test_a_payload_is_bytes():
+    """Anything that holds bytes is copied; anything else is refused."""
+    assert [payload_of(data) for data in (b"x", bytearray(b"x"), memoryview(b"x"))] == [b"x"] * 3
+    with pytest.raises(TypeError, match="str"):
+        payload_of("x")
