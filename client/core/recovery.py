@@ -1,16 +1,17 @@
 """
-Recovering a ledger whose writer is gone: fence it, find its end, make the tail safe, close it (spec client-protocol.md 4).
+Recovering a ledger whose writer is gone: fence it, find its end, make the tail safe, close it (spec client-protocol.md
+4).
 
 Knows: steps R1 to R6 with D2 to D4, D7, D16 and D17.  The tail is written back by an `AppendMachine` of its own.
 Does not know: connections, the metadata store, placement.  `client.recovery` performs the effects.
 
-Safety: the metadata says IN_RECOVERY before anybody is fenced; every read fences; an entry is absent only when QC fenced bookies
-of its write set say so, and a failure is never a "no"; ensemble changes stay in memory until the one write that closes the
-ledger, so a recovery that dies leaves no edit behind; every answer "unknown" ends the attempt and never closes.
+Safety: the metadata says IN_RECOVERY before anybody is fenced; every read fences; an entry is absent only when QC
+fenced bookies of its write set say so, and a failure is never a "no"; ensemble changes stay in memory until the one
+write that closes the ledger, so a recovery that dies leaves no edit behind; every answer "unknown" ends the attempt and
+never closes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -33,10 +34,28 @@ from quire.client.core.append.messages import (
     StopAlarm,
     StoreEnsemble,
 )
-from quire.client.core.append.messages import Effect as AddEffect
 from quire.client.core.append.messages import Input as AddInput
 from quire.client.core.coverage import Coverage, describe
 from quire.client.core.quorum import NEGATIVE, Quorums
+from quire.client.core.recovery_messages import (
+    Begin,
+    Effect,
+    EndStored,
+    Failed,
+    Fence,
+    FenceAnswer,
+    FindLength,
+    FoundClosed,
+    Input,
+    LengthAnswer,
+    Marked,
+    MarkInRecovery,
+    ReadAnswer,
+    Recovered,
+    RecoveryRead,
+    StoreEnd,
+    StoreFailed,
+)
 from quire.protocol.digest import HEADER, Digest
 from quire.protocol.errors import OK, DigestMatch, LedgerRecovery, Timeout, UnauthorizedAccess, name_of
 
@@ -55,124 +74,6 @@ class RecoveryState(Enum):
     CLOSING = auto()  # R6: the one write
     DONE = auto()
     FAILED = auto()
-
-
-@dataclass(slots=True)
-class Begin:
-    pass
-
-
-# Inputs from the metadata store.
-
-
-@dataclass(slots=True)
-class Marked:
-    """The store says IN_RECOVERY, and this is the last fragment: its first entry and its bookies."""
-
-    first: int
-    bookies: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class FoundClosed:
-    """Somebody else closed the ledger; its end stands."""
-
-
-@dataclass(slots=True)
-class EndStored:
-    pass
-
-
-@dataclass(slots=True)
-class StoreFailed:
-    code: int
-    reason: str
-
-
-# Inputs from the network.
-
-
-@dataclass(slots=True)
-class FenceAnswer:
-    index: int
-    code: int
-    body: bytes | None
-
-
-@dataclass(slots=True)
-class ReadAnswer:
-    entry: int
-    index: int
-    code: int
-    body: bytes | None
-
-
-@dataclass(slots=True)
-class LengthAnswer:
-    """The length field of the entry that was asked for; None when it could not be read."""
-
-    length: int | None
-    reason: str = ""
-
-
-# Effects, besides those of the adds: OpenChannel, CloseChannel, SendAdds, StoreEnsemble (here: pick, store nothing), alarms.
-
-
-@dataclass(slots=True)
-class MarkInRecovery:
-    """Compare-and-set OPEN to IN_RECOVERY; IN_RECOVERY already: no write (D2)."""
-
-
-@dataclass(slots=True)
-class Fence:
-    """A fencing read of the last entry."""
-
-    index: int
-    bookie: str
-
-
-@dataclass(slots=True)
-class RecoveryRead:
-    """A fencing read of one entry, with high priority."""
-
-    entry: int
-    index: int
-    bookie: str
-
-
-@dataclass(slots=True)
-class FindLength:
-    """An ordinary read of a confirmed entry, for its length field."""
-
-    entry: int
-
-
-@dataclass(slots=True)
-class StoreEnd:
-    """Compare-and-set to CLOSED with these ensembles, (first entry, bookies), each at or after the last one stored."""
-
-    last: int
-    length: int
-    ensembles: tuple[tuple[int, tuple[str, ...]], ...]
-
-
-@dataclass(slots=True)
-class Recovered:
-    """The ledger is CLOSED; `adopted`: by somebody else."""
-
-    adopted: bool
-
-
-@dataclass(slots=True)
-class Failed:
-    """Not recovered; the fences and IN_RECOVERY stay, trying again is always allowed."""
-
-    code: int
-    reason: str
-
-
-Input = Begin | Marked | FoundClosed | EndStored | StoreFailed | FenceAnswer | ReadAnswer | LengthAnswer | AddInput
-Effect = MarkInRecovery | Fence | RecoveryRead | FindLength | StoreEnd | Recovered | Failed | AddEffect
 
 
 class Verdict(Enum):
@@ -261,7 +162,11 @@ class RecoveryMachine:
     def _fenced(self, given: FenceAnswer, effects: list[Effect]) -> None:
         coverage = self._coverage
         if given.code == UnauthorizedAccess.code:
-            self._fail(given.code, f"bookie {self.bookies[given.index]} knows ledger {self.ledger} under another password", effects)
+            self._fail(
+                given.code,
+                f"bookie {self.bookies[given.index]} knows ledger {self.ledger} under another password",
+                effects,
+            )
             return
         coverage.last_entry(given.index, given.code, given.body)
         if given.index not in coverage.heard:
@@ -270,12 +175,18 @@ class RecoveryMachine:
             self.base = max(coverage.lac, self._first - 1)
             self.last = self.base
             self._next_read = self.base + 1
-            self.adds = AppendMachine(self.ledger, self.quorums, self.digest, self.bookies, self.limits, last=self.base, recovery=True)
+            self.adds = AppendMachine(
+                self.ledger, self.quorums, self.digest, self.bookies, self.limits, last=self.base, recovery=True
+            )
             self.state = RecoveryState.READING
             self._read_on(effects)
         elif coverage.exhausted:
             codes = list(coverage.answered.values())
-            self._fail(Timeout.code if codes[-1] == Timeout.code else LedgerRecovery.code, "can't fence: " + coverage.failure(self.bookies), effects)
+            self._fail(
+                Timeout.code if codes[-1] == Timeout.code else LedgerRecovery.code,
+                "can't fence: " + coverage.failure(self.bookies),
+                effects,
+            )
 
     # R5
 
@@ -319,7 +230,9 @@ class RecoveryMachine:
             self._take(effects)
 
     def _take(self, effects: list[Effect]) -> None:
-        """Hands on what is decided, in order of ids; the entries that arrived together are written back as one batch."""
+        """
+        Hands on what is decided, in order of ids; the entries that arrived together are written back as one batch.
+        """
         reads = self._reads
         payloads: list[bytes] = []
         length = self.length
@@ -345,8 +258,15 @@ class RecoveryMachine:
             self._finish(effects)
         else:
             codes = "; ".join(describe(self.bookies[index], code) for index, code in sorted(read.codes.items()))
-            need = f"one of its {self.quorums.write} bookies must give it, or {self.quorums.absent} say that they do not have it"
-            self._fail(LedgerRecovery.code, f"can't tell whether entry {read.entry} exists: {codes}; {need}; bring some of these bookies back", effects)
+            need = (
+                f"one of its {self.quorums.write} bookies must give it, or {self.quorums.absent} say that they do "
+                "not have it"
+            )
+            self._fail(
+                LedgerRecovery.code,
+                f"can't tell whether entry {read.entry} exists: {codes}; {need}; bring some of these bookies back",
+                effects,
+            )
 
     def _write_back(self, payloads: list[bytes], length: int, effects: list[Effect]) -> None:
         self._pass(Append(payloads, length=length), effects)
@@ -384,7 +304,11 @@ class RecoveryMachine:
 
     def _measured(self, given: LengthAnswer, effects: list[Effect]) -> None:
         if given.length is None:
-            self._fail(LedgerRecovery.code, f"can't read entry {self.base}, the last one confirmed, for the ledger's length: {given.reason}", effects)
+            self._fail(
+                LedgerRecovery.code,
+                f"can't read entry {self.base}, the last one confirmed, for the ledger's length: {given.reason}",
+                effects,
+            )
             return
         self.length = given.length
         self._store_end(effects)
@@ -406,7 +330,9 @@ class RecoveryMachine:
 
     def _let_go(self, effects: list[Effect]) -> None:
         if self.adds is not None:
-            effects += [effect for effect in self.adds.handle(Shutdown()) if isinstance(effect, CloseChannel | StopAlarm)]
+            effects += [
+                effect for effect in self.adds.handle(Shutdown()) if isinstance(effect, CloseChannel | StopAlarm)
+            ]
 
     def _fail(self, code: int, reason: str, effects: list[Effect]) -> None:
         """Refusal of the password and time-outs keep their code, all else is LedgerRecovery (spec 4.1)."""
@@ -415,7 +341,10 @@ class RecoveryMachine:
         self._let_go(effects)
         self.state = RecoveryState.FAILED
         kept = code in (UnauthorizedAccess.code, Timeout.code, LedgerRecovery.code)
-        text = f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; nothing is lost by trying again"
+        text = (
+            f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; nothing is "
+            "lost by trying again"
+        )
         effects.append(Failed(code if kept else LedgerRecovery.code, text))
 
     def _stop(self, given: Shutdown, effects: list[Effect]) -> None:
@@ -469,7 +398,18 @@ for _add in ADD_INPUTS:
 for _late in (Marked, FoundClosed, EndStored, StoreFailed, LengthAnswer):
     TRANSITIONS[S.FAILED, _late] = _stay(S.FAILED)  # the client was closed meanwhile
 
-INPUTS = (Begin, Marked, FoundClosed, EndStored, StoreFailed, FenceAnswer, ReadAnswer, LengthAnswer, Shutdown, *ADD_INPUTS)
+INPUTS = (
+    Begin,
+    Marked,
+    FoundClosed,
+    EndStored,
+    StoreFailed,
+    FenceAnswer,
+    ReadAnswer,
+    LengthAnswer,
+    Shutdown,
+    *ADD_INPUTS,
+)
 # Reaching one of these is our bug: an answer to something that was not asked for.
 ILLEGAL: set[tuple[RecoveryState, type]] = {
     *((state, Begin) for state in RecoveryState if state is not S.MARKING),

@@ -1,11 +1,12 @@
 """
 Opening a ledger for recovery: performs one attempt of `core.recovery`.
 
-Knows: the metadata writes of R1 and R6, fencing reads and recovery adds over the pool, replacements that stay in memory.
+Knows: the metadata writes of R1 and R6, fencing reads and recovery adds over the pool, replacements that stay in
+memory.
 Does not know: when an entry is found or absent; the machine does.
 
-Safety: replacements are picked but not stored; the one write at the end applies them together with the end of the ledger, if the
-ledger is still IN_RECOVERY and nobody added a later fragment.
+Safety: replacements are picked but not stored; the one write at the end applies them together with the end of the
+ledger, if the ledger is still IN_RECOVERY and nobody added a later fragment.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from quire.client.connections.network import Clock
 from quire.client.connections.pool import Answer
 from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
 from quire.client.core.quorum import Quorums
-from quire.client.core.recovery import (
+from quire.client.core.recovery import RecoveryMachine
+from quire.client.core.recovery_messages import (
     Begin,
     EndStored,
     Failed,
@@ -32,7 +34,6 @@ from quire.client.core.recovery import (
     MarkInRecovery,
     ReadAnswer,
     Recovered,
-    RecoveryMachine,
     RecoveryRead,
     StoreEnd,
     StoreFailed,
@@ -53,7 +54,9 @@ PRIORITY = 100
 class RecoveryPool(AddPool, Protocol):
     """What a recovery needs of a `BookiePool`."""
 
-    def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]: ...
+    def read(
+        self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
+    ) -> Deferred[Answer]: ...
 
 
 class Recovery:
@@ -95,7 +98,9 @@ class Recovery:
             Failed: self._failed,
             StoreEnsemble: self._replace,
         }
-        self._driver = AddDriver(clock, pool, record.ledger, self._machine, perform, self._poisoned, choice.suspect, secure=True)
+        self._driver = AddDriver(
+            clock, pool, record.ledger, self._machine, perform, self._poisoned, choice.suspect, secure=True
+        )
 
     def run(self) -> Deferred[LedgerMetadata]:
         """Call once."""
@@ -103,13 +108,18 @@ class Recovery:
         return self._done
 
     def stop(self) -> None:
-        """The client is closed, or nobody waits for the end any more: nothing further is asked, and no edit is tried again."""
+        """
+        The client is closed, or nobody waits for the end any more: nothing further is asked, and no edit is tried
+        again.
+        """
         self._driver.feed(Shutdown())
 
     def _later(self, made: Any, feed: Callable[[Any], Any]) -> None:
         """Feeds what a Deferred brings; a failure that is nobody's answer ends the attempt."""
         self._under_way.add(made)
-        made.addBoth(self._came, made).addCallback(feed).addErrback(lambda failure: self._give_up(failure.getErrorMessage()))
+        made.addBoth(self._came, made).addCallback(feed).addErrback(
+            lambda failure: self._give_up(failure.getErrorMessage())
+        )
 
     def _came(self, result: Any, made: Any) -> Any:
         self._under_way.discard(made)
@@ -120,7 +130,9 @@ class Recovery:
 
     async def _marking(self) -> Input:
         try:
-            metadata = await self._record.edit(lambda metadata: metadata.state is LedgerState.OPEN, lambda metadata: metadata.recovering())
+            metadata = await self._record.edit(
+                lambda metadata: metadata.state is LedgerState.OPEN, lambda metadata: metadata.recovering()
+            )
         except LedgerError as error:
             return StoreFailed(error.code, f"IN_RECOVERY could not be stored: {error}")
         if metadata.state is LedgerState.CLOSED:
@@ -133,7 +145,9 @@ class Recovery:
 
     def _read(self, effect: RecoveryRead) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, effect.entry, self._digest.master_key, PRIORITY)
-        self._later(asked, lambda answer: self._driver.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body)))
+        self._later(
+            asked, lambda answer: self._driver.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body))
+        )
 
     def _find_length(self, effect: FindLength) -> None:
         found = self._read_body(effect.entry)
@@ -156,7 +170,9 @@ class Recovery:
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
             for first, bookies in end.ensembles:
                 if first < metadata.last_fragment.first:
-                    raise UnexpectedCondition(f"somebody else added a fragment at entry {metadata.last_fragment.first}, after ours at {first}")
+                    raise UnexpectedCondition(
+                        f"somebody else added a fragment at entry {metadata.last_fragment.first}, after ours at {first}"
+                    )
                 metadata = metadata.with_ensemble(first, bookies)
             return metadata.closed(end.last, end.length)
 
@@ -171,7 +187,9 @@ class Recovery:
         self._driver.release()
         metadata = self._record.metadata
         how = "closed by somebody else" if effect.adopted else "recovered"
-        self._log.info("ledger {ledger}: {how} at entry {last}", ledger=self._record.ledger, how=how, last=metadata.last_entry)
+        self._log.info(
+            "ledger {ledger}: {how} at entry {last}", ledger=self._record.ledger, how=how, last=metadata.last_entry
+        )
         self._end(lambda: self._done.callback(metadata))
 
     def _failed(self, effect: Failed) -> None:
@@ -179,7 +197,11 @@ class Recovery:
         self._end(lambda: self._done.errback(error_of(effect.code, effect.reason)))
 
     def _poisoned(self, reason: str) -> None:
-        self._end(lambda: self._done.errback(UnexpectedCondition(f"ledger {self._record.ledger} can't be recovered: {reason}")))
+        self._end(
+            lambda: self._done.errback(
+                UnexpectedCondition(f"ledger {self._record.ledger} can't be recovered: {reason}")
+            )
+        )
 
     def _give_up(self, reason: str) -> None:
         self._driver.feed(Shutdown())

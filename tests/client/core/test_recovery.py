@@ -1,4 +1,6 @@
-"""Recovery: the machine's table, and the scenarios S1 to S11, S21 to S29 of client-protocol.md 4.6 on a fake cluster."""
+"""
+Recovery: the machine's table, and the scenarios S1 to S11, S21 to S29 of client-protocol.md 4.6 on a fake cluster.
+"""
 
 from itertools import product
 
@@ -7,20 +9,8 @@ import pytest
 from quire.client.core.append.machine import IllegalInput
 from quire.client.core.append.messages import Limits
 from quire.client.core.quorum import Quorums
-from quire.client.core.recovery import (
-    ILLEGAL,
-    INPUTS,
-    TRANSITIONS,
-    Begin,
-    EndStored,
-    FenceAnswer,
-    Marked,
-    ReadAnswer,
-    RecoveryMachine,
-    RecoveryState,
-    StoreEnd,
-    StoreFailed,
-)
+from quire.client.core.recovery import ILLEGAL, INPUTS, TRANSITIONS, RecoveryMachine, RecoveryState
+from quire.client.core.recovery_messages import Begin, EndStored, FenceAnswer, Marked, ReadAnswer, StoreEnd, StoreFailed
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.store import Fault
 from quire.protocol.digest import HEADER, Digest, DigestType
@@ -120,7 +110,11 @@ def test_what_the_store_said_is_named_with_its_code():
     machine.handle(Begin())
     failed = machine.handle(StoreFailed(MetaStore.code, "the store is away"))[-1]
     assert failed.code == LedgerRecovery.code
-    assert failed.reason == f"ledger 1 can't be recovered: the store is away (MetaStore, code {MetaStore.code}); nothing is lost by trying again"
+    assert (
+        failed.reason
+        == f"ledger 1 can't be recovered: the store is away (MetaStore, code {MetaStore.code}); nothing is lost "
+        "by trying again"
+    )
 
 
 def test_an_unknown_behind_the_end_does_not_matter():
@@ -145,7 +139,10 @@ def test_s29_fence_answers_of_four_two_two():
 
 
 def test_a_damaged_fence_answer_covers_but_brings_no_lac():
-    """The bookie is fenced, its bytes are not believed; alone it completes nothing, and as the last answer it does not fail the rest."""
+    """
+    The bookie is fenced, its bytes are not believed; alone it completes nothing, and as the last answer it does not
+    fail the rest.
+    """
     machine = RecoveryMachine(1, Quorums(2, 2, 2), DIGEST, Limits())
     machine.handle(Begin())
     machine.handle(Marked(0, ("b0", "b1")))
@@ -180,8 +177,8 @@ def test_recovery_of_a_writer_that_is_alive():
 @pytest.mark.parametrize("late_fence", [False, True])
 def test_s1_s2_an_entry_that_arrives_after_the_recovery_read_is_never_acknowledged(late_fence):
     """
-    S1: e0 reaches b1 only; the fence to b2 is lost, and b1 does not answer; b0 and b2 have nothing, so the ledger closes empty; then
-    e0 reaches b2.  S2: the fence comes to b2 after the recovery read.  The recovery read fenced b2.
+    S1: e0 reaches b1 only; the fence to b2 is lost, and b1 does not answer; b0 and b2 have nothing, so the ledger
+    closes empty; then e0 reaches b2.  S2: the fence comes to b2 after the recovery read.  The recovery read fenced b2.
     """
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client(add_timeout_ms=60_000).create_ledger())
@@ -209,7 +206,10 @@ def test_s1_s2_an_entry_that_arrives_after_the_recovery_read_is_never_acknowledg
 
 
 def test_s3_an_empty_last_fragment_is_recovered_from_its_own_first_entry():
-    """S3: 2/2/2, fragments at 0, 1000, 2000, the last one empty and answering LAC -1; its end is 1999, and nothing older is read."""
+    """
+    S3: 2/2/2, fragments at 0, 1000, 2000, the last one empty and answering LAC -1; its end is 1999, and nothing older
+    is read.
+    """
     cluster = FakeCluster(6)
     ledger = cluster.ledger({0: ["b1", "b2"], 1000: ["b2", "b3"], 2000: ["b4", "b5"]}, 2, 2)
     cluster.put(ledger, 1999, b"x" * 5, 1998, 10_000, "b2", "b3")
@@ -239,7 +239,9 @@ def test_s4_a_dead_bookie_of_the_last_fragment_is_replaced_in_the_closing_write(
 
 
 def test_s5_a_recovery_that_fails_leaves_no_ensemble_behind():
-    """S5: one bookie down, its replacement refuses recovery adds; the old one returns; a later open finds everything."""
+    """
+    S5: one bookie down, its replacement refuses recovery adds; the old one returns; a later open finds everything.
+    """
     cluster = FakeCluster(4)
     writer = cluster.succeed(cluster.client().create_ledger(write_quorum=2))
     cluster.succeed(writer.append_many([b"entry %d" % entry for entry in range(20)]))
@@ -265,7 +267,9 @@ def test_s6_ensembles_of_a_dead_recovery_mislead_nobody():
     ledger = cluster.ledger({0: ["b1", "b2"]}, 2, 2)
     cluster.kill("b0")
     cluster.put(ledger, 0, b"e0", -1, 2, "b1", "b2")
-    cluster.store_fault = lambda name, given: Fault(error=MetaStore("gone")) if name == "write_ledger" and given[1].is_closed else None
+    cluster.store_fault = lambda name, given: (
+        Fault(error=MetaStore("gone")) if name == "write_ledger" and given[1].is_closed else None
+    )
     cluster.judge = lambda request: -8 if request.op == "recovery add" and request.bookie == "b2" else "pass"
     assert isinstance(cluster.fails(cluster.client().open_ledger(ledger)), LedgerRecovery)
     assert "b3" in cluster.holders(ledger, 0), "r1 wrote to its replacement"
@@ -512,11 +516,19 @@ def test_a_later_fragment_of_somebody_else_ends_the_attempt():
     cluster = FakeCluster(5)
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 3)
     cluster.put(ledger, 0, b"x", -1, 1, "b0", "b1", "b2")
-    cluster.judge = lambda request: -12 if request.op == "recovery add" and request.bookie == "b0" else "hold" if request.op == "recovery add" else "pass"
+    cluster.judge = lambda request: (
+        -12
+        if request.op == "recovery add" and request.bookie == "b0"
+        else "hold"
+        if request.op == "recovery add"
+        else "pass"
+    )
     opening = cluster.outcome(cluster.client().open_ledger(ledger))
     cluster.spin(0.2)
     current = cluster.shared.ledgers[ledger]
-    cluster.succeed(cluster.store.write_ledger(ledger, current.value.with_ensemble(7, ["b2", "b3", "b4"]), current.version))
+    cluster.succeed(
+        cluster.store.write_ledger(ledger, current.value.with_ensemble(7, ["b2", "b3", "b4"]), current.version)
+    )
     cluster.judge = lambda _request: "pass"
     cluster.let_go()
     cluster.spin(20)
