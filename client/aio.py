@@ -10,7 +10,8 @@ The asyncio face: the same names as the blocking one with `async with`, `await` 
 Knows: how to carry results from the reactor's thread to an asyncio loop, once per batch.
 Does not know: the protocol; every decision is the core's (`api`).
 
-Cancelling a task cancels the operation it waits for, and what came of it all the same is ended; an append that was sent stays sent.
+Cancelling a task cancels the operation it waits for, and what came of it all the same is ended; an append that was sent
+stays sent.
 """
 
 import asyncio
@@ -65,7 +66,9 @@ def _nothing(_result: object) -> None:
     """For results that nobody has to put away."""
 
 
-async def _wait(thread: ReactorThread, work: Callable[[], Awaitable[T]], unwanted: Callable[[T], object] = _nothing) -> T:
+async def _wait(
+    thread: ReactorThread, work: Callable[[], Awaitable[T]], unwanted: Callable[[T], object] = _nothing
+) -> T:
     """`unwanted` ends on the reactor's thread what came of the work though this task was cancelled."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -105,7 +108,9 @@ class Connecting:
         self._client = await self._connect()
         return self._client
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._client is not None:
             await self._client.__aexit__(kind, error, trace)
 
@@ -116,7 +121,10 @@ class Connecting:
 
 
 def connect(uri: str, options: ClientOptions | None = None) -> Connecting:
-    """Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be used."""
+    """
+    Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be
+    used.
+    """
     return Connecting(uri, options)
 
 
@@ -129,7 +137,9 @@ class Handle:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             await self.close()
         except (LedgerError, RuntimeError):
@@ -144,7 +154,9 @@ class Client(Handle):
         self._thread = thread
         self._client = client
         self._options = options
-        self._watches: set[asyncio.Queue[tuple[LedgerMetadata | None] | None]] = set()  # what their loops wait at; None: the client was closed
+        self._watches: set[asyncio.Queue[tuple[LedgerMetadata | None] | None]] = (
+            set()
+        )  # what their loops wait at; None: the client was closed
 
     async def create_ledger(
         self,
@@ -177,7 +189,12 @@ class Client(Handle):
         return Writer(self._thread, writer, self._options)
 
     async def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> "Reader":
-        return Reader(self._thread, await _wait(self._thread, lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close))
+        return Reader(
+            self._thread,
+            await _wait(
+                self._thread, lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close
+            ),
+        )
 
     async def delete_ledger(self, ledger_id: int) -> None:
         await _wait(self._thread, lambda: self._client.delete_ledger(ledger_id))
@@ -201,8 +218,8 @@ class Client(Handle):
 
     async def watch_ledger(self, ledger_id: int) -> AsyncIterator[LedgerMetadata | None]:
         """
-        The metadata now and after changes (not every one in between), None once the ledger is deleted or missing.  Leaving the loop ends
-        the watch; the client's close ends the loop with `ClientClosed`.
+        The metadata now and after changes (not every one in between), None once the ledger is deleted or missing.
+        Leaving the loop ends the watch; the client's close ends the loop with `ClientClosed`.
         """
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[tuple[LedgerMetadata | None] | None] = asyncio.Queue()

@@ -1,13 +1,14 @@
 """
 The Twisted face of a cluster: create, open, delete and list ledgers.  The blocking and asyncio faces stand on it.
 
-Knows: how a ledger comes into being, how it is opened with and without recovery, and who has to be told when the client closes.
+Knows: how a ledger comes into being, how it is opened with and without recovery, and who has to be told when the client
+closes.
 Does not know: appending, reading, recovering; the handles do.
 
 Every method returns a Deferred.  Errors are `quire.protocol.errors.LedgerError` and, for wrong arguments, `ValueError`.
 
-Safety: who cancels a Deferred ends the operation: no reader, watch or recovery stays behind.  What was sent to a bookie or to the store may
-still be done there.
+Safety: who cancels a Deferred ends the operation: no reader, watch or recovery stays behind.  What was sent to a bookie
+or to the store may still be done there.
 """
 
 import operator
@@ -63,8 +64,8 @@ T = TypeVar("T")
 
 def connect(reactor: Reactor, uri: str, options: ClientOptions | None = None) -> Deferred["Client"]:
     """
-    Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached in
-    the session timeout or holds no cluster.
+    Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be
+    reached in the session timeout or holds no cluster.
     """
     return Deferred.fromCoroutine(_connect(reactor, uri, options or ClientOptions()))
 
@@ -83,7 +84,8 @@ class Client:
     """
     A cluster's ledgers.  `random` draws ensembles and creation tokens; a test or a simulator seeds it.
 
-    `handles` are the writers and readers that have not ended, `recoveries` those under way, `choice` the choice of bookies.
+    `handles` are the writers and readers that have not ended, `recoveries` those under way, `choice` the choice of
+    bookies.
     """
 
     def __init__(
@@ -105,12 +107,23 @@ class Client:
         self.random = random or SystemRandom()
         chosen = self.options
         limits = HealthLimits(
-            chosen.failure_memory_ms, chosen.quarantine, chosen.quarantine_interval_ms, chosen.quarantine_errors, chosen.quarantine_ms, chosen.quarantine_ratio
+            chosen.failure_memory_ms,
+            chosen.quarantine,
+            chosen.quarantine_interval_ms,
+            chosen.quarantine_errors,
+            chosen.quarantine_ms,
+            chosen.quarantine_ratio,
         )
         self.health = Health(reactor.seconds, limits, self.random)
         self.topology = Topology(reactor.seconds, source(reactor, store, chosen))
-        weights = Weights(reactor.seconds, self.pool.info, chosen.weight_multiple_max, chosen.disk_info_interval_ms) if chosen.weigh_disks else None
-        policy_now = placement or policy(self.random, chosen, self.topology.place_of, weights.weigh if weights else lambda _bookies: None)
+        weights = (
+            Weights(reactor.seconds, self.pool.info, chosen.weight_multiple_max, chosen.disk_info_interval_ms)
+            if chosen.weigh_disks
+            else None
+        )
+        policy_now = placement or policy(
+            self.random, chosen, self.topology.place_of, weights.weigh if weights else lambda _bookies: None
+        )
         self.choice = BookieChoice(reactor, store, policy_now, self.health, self.topology, weights)
         self._bookies_watch: Watch | None = None
         self.handles: set[Writer | Reader] = set()
@@ -131,19 +144,30 @@ class Client:
         advanced: bool = False,
     ) -> Deferred[Writer]:
         """
-        A new ledger and its writer.  No bookie is contacted yet.  `NotEnoughBookies` with the numbers; `LedgerExist` when `ledger_id` is
-        taken; `ValueError` for quorums, digests or flags that make no sense.  Cancelled, it may leave an empty ledger, as a failure may whose
-        answer was lost: whoever opens that closes it.
+        A new ledger and its writer.  No bookie is contacted yet.  `NotEnoughBookies` with the numbers; `LedgerExist`
+        when `ledger_id` is taken; `ValueError` for quorums, digests or flags that make no sense.  Cancelled, it may
+        leave an empty ledger, as a failure may whose answer was lost: whoever opens that closes it.
         """
         return Deferred.fromCoroutine(
-            self._create(ensemble_size, write_quorum, ack_quorum, password, digest, custom_metadata, ledger_id, write_flags, advanced)
+            self._create(
+                ensemble_size,
+                write_quorum,
+                ack_quorum,
+                password,
+                digest,
+                custom_metadata,
+                ledger_id,
+                write_flags,
+                advanced,
+            )
         )
 
     def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> Deferred[Reader]:
         """
-        A reader.  With `recover`, a ledger that is not closed is fenced, brought to an end and closed first: its writer loses it.
-        Without, nothing is disturbed; `Reader.tail` follows the writer.  `NoSuchLedger`; `UnauthorizedAccess`, before anything is
-        touched; `LedgerRecovery` or `Timeout` when too few bookies answer, and trying again is always allowed.
+        A reader.  With `recover`, a ledger that is not closed is fenced, brought to an end and closed first: its writer
+        loses it.  Without, nothing is disturbed; `Reader.tail` follows the writer.  `NoSuchLedger`;
+        `UnauthorizedAccess`, before anything is touched; `LedgerRecovery` or `Timeout` when too few bookies answer, and
+        trying again is always allowed.
         """
         return Deferred.fromCoroutine(self._open(ledger_id, password, recover))
 
@@ -169,8 +193,8 @@ class Client:
 
     def watch_ledger(self, ledger_id: int, fn: Callable[[LedgerMetadata | None], object]) -> Watch:
         """
-        Calls `fn` with the metadata now and after changes (not with every one in between), with None once it is deleted or missing;
-        `cancel()` of what comes back, or the client's close, ends it.
+        Calls `fn` with the metadata now and after changes (not with every one in between), with None once it is deleted
+        or missing; `cancel()` of what comes back, or the client's close, ends it.
         """
         self._check_open()
         check_ledger_id(ledger_id)
@@ -182,8 +206,8 @@ class Client:
 
     def disable_ensemble_change(self, on: bool = True) -> None:
         """
-        The option of that name at run time, for this client's writers and those to come: while bookies are restarted one after another,
-        say, none is replaced; appends wait where the ack quorum is out of reach.
+        The option of that name at run time, for this client's writers and those to come: while bookies are restarted
+        one after another, say, none is replaced; appends wait where the ack quorum is out of reach.
         """
         self.options = self.options.model_copy(update={"disable_ensemble_change": on})
         for handle in list(self.handles):
@@ -192,8 +216,8 @@ class Client:
 
     def close(self) -> Deferred[None]:
         """
-        Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger is closed.  It goes on to
-        its end, also when nobody waits for that any more.
+        Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger
+        is closed.  It goes on to its end, also when nobody waits for that any more.
         """
         told: Deferred[None] = Deferred()
         if self._closing is not None:
@@ -226,12 +250,17 @@ class Client:
         flags = {write_flags} if isinstance(write_flags, str) else set(write_flags)
         flags.discard("")
         if flags - {DEFERRED_SYNC}:
-            raise ValueError(f"no write flag is named {', '.join(sorted(flags - {DEFERRED_SYNC}))}: there is {DEFERRED_SYNC}")
+            raise ValueError(
+                f"no write flag is named {', '.join(sorted(flags - {DEFERRED_SYNC}))}: there is {DEFERRED_SYNC}"
+            )
         if not isinstance(password, bytes):
             raise TypeError(f"a password must be bytes, not {type(password).__name__}")
         ensemble_size, write_quorum, ack_quorum = map(operator.index, (ensemble_size, write_quorum, ack_quorum))
         if not 1 <= ack_quorum <= write_quorum <= ensemble_size:
-            raise ValueError(f"quorums must be 1 <= ack_quorum ({ack_quorum}) <= write_quorum ({write_quorum}) <= ensemble_size ({ensemble_size})")
+            raise ValueError(
+                f"quorums must be 1 <= ack_quorum ({ack_quorum}) <= write_quorum ({write_quorum}) <= "
+                f"ensemble_size ({ensemble_size})"
+            )
         if ledger_id is not None:
             check_ledger_id(ledger_id)
         kind = DigestType.named(digest)
@@ -243,15 +272,29 @@ class Client:
             except NotEnoughBookies:
                 if not self.options.opportunistic_striping or ensemble_size == write_quorum:
                     raise
-            except ValueError:  # the placement takes no such size: the caller's mistake only where it is the caller's size
+            except (
+                ValueError
+            ):  # the placement takes no such size: the caller's mistake only where it is the caller's size
                 if ensemble_size in (wanted, write_quorum):
                     raise
             ensemble_size -= 1
         apart = domains(self.options, self.topology.place_of)
         if apart is not None and not apart.serve(Quorums(ensemble_size, write_quorum, ack_quorum), bookies):
-            raise NotEnoughBookies(f"{apart.lack(bookies)}; tell their places (see docs/placement.md), or start bookies elsewhere")
+            raise NotEnoughBookies(
+                f"{apart.lack(bookies)}; tell their places (see docs/placement.md), or start bookies elsewhere"
+            )
         token = 1 + self.random.getrandbits(CTOKEN_BITS)
-        metadata = LedgerMetadata.new(ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, int(self._time_of_day() * 1000))
+        metadata = LedgerMetadata.new(
+            ensemble_size,
+            write_quorum,
+            ack_quorum,
+            bookies,
+            kind,
+            password,
+            custom,
+            token,
+            int(self._time_of_day() * 1000),
+        )
         ledger, stored = await self._store(ledger_id, metadata)
         self._check_open()
         writer = Writer(
@@ -294,7 +337,9 @@ class Client:
         found = await self.store.read_ledger(ledger)
         stored = found.value.password
         if stored is not None and stored != password:
-            raise UnauthorizedAccess(f"ledger {ledger}: this is not the password that it was created with; nothing was touched")
+            raise UnauthorizedAccess(
+                f"ledger {ledger}: this is not the password that it was created with; nothing was touched"
+            )
         digest = Digest(found.value.digest or DigestType.CRC32, password)
         record = LedgerRecord(self.store, ledger, found)
         if recover and not found.value.is_closed:
@@ -302,7 +347,9 @@ class Client:
         self._check_open()
         if self.options.reorder_reads and self._bookies_watch is None:
             self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
-        reader = Reader(self.reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks)
+        reader = Reader(
+            self.reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks
+        )
         self.handles.add(reader)
         if not record.metadata.is_closed:
             reader.watch()
@@ -322,7 +369,11 @@ class Client:
 
     def _ranks(self, bookies: set[str]) -> Mapping[str, tuple[float, ...]]:
         """Near and healthy ones first; empty while all are the same."""
-        ranks = self.health.ranks(bookies, self.pool.pending, self.options.crowded_reads) if self.options.reorder_reads else {}
+        ranks = (
+            self.health.ranks(bookies, self.pool.pending, self.options.crowded_reads)
+            if self.options.reorder_reads
+            else {}
+        )
         local = self.options.local_place
         if not local or not self.options.reorder_reads:
             return ranks
@@ -355,8 +406,13 @@ class Client:
         if found.value.is_closed:
             return found.value
         if found.value.password is None or found.value.digest is None:
-            raise LedgerRecovery(f"ledger {ledger}: its metadata (format {found.value.format_version}) names no password; open it with one instead")
-        return await self._recover(LedgerRecord(self.store, ledger, found), Digest(found.value.digest, found.value.password))
+            raise LedgerRecovery(
+                f"ledger {ledger}: its metadata (format {found.value.format_version}) names no password; open "
+                "it with one instead"
+            )
+        return await self._recover(
+            LedgerRecord(self.store, ledger, found), Digest(found.value.digest, found.value.password)
+        )
 
     async def _delete(self, ledger: int) -> None:
         self._check_open()

@@ -1,12 +1,15 @@
 """
-The reactor for programs that run none: one daemon thread runs Twisted's global reactor while the program does its own work.
+The reactor for programs that run none: one daemon thread runs Twisted's global reactor while the program does its own
+work.
 
-Knows: how to start it, once per process, how to wait for its results from other threads, and that it does not survive a fork.
+Knows: how to start it, once per process, how to wait for its results from other threads, and that it does not survive a
+fork.
 Does not know: ledgers.
 
-A reactor that runs already, in whichever thread, is used as it is.  The reactor's own thread must never wait for itself, so a
-blocking call from it raises `RuntimeError` at once.  Signal handlers stay the program's.  Twisted's reactor module is imported
-only here and only when it is needed, so that a process may fork workers before (Spark's do) and each gets its own.
+A reactor that runs already, in whichever thread, is used as it is.  The reactor's own thread must never wait for
+itself, so a blocking call from it raises `RuntimeError` at once.  Signal handlers stay the program's.  Twisted's
+reactor module is imported only here and only when it is needed, so that a process may fork workers before (Spark's do)
+and each gets its own.
 """
 
 import os
@@ -43,7 +46,10 @@ FORKED = (
 
 
 class Forked:
-    """Stands in a forked child where the parent's reactor, or a lock that its threads may hold for ever, was: who uses it is told so."""
+    """
+    Stands in a forked child where the parent's reactor, or a lock that its threads may hold for ever, was: who uses it
+    is told so.
+    """
 
     def __enter__(self) -> NoReturn:
         raise RuntimeError(FORKED)
@@ -93,8 +99,8 @@ class Running(Generic[T]):
 
     def cancel(self) -> None:
         """
-        Ends it early, from any thread, for nobody takes its result: `done` gets a failure, or, if the result was on its way, `unwanted`
-        gets that too.
+        Ends it early, from any thread, for nobody takes its result: `done` gets a failure, or, if the result was on its
+        way, `unwanted` gets that too.
         """
         self._reactor.callFromThread(self._cancel)
 
@@ -125,7 +131,10 @@ class Running(Generic[T]):
 
 
 class ReactorThread:
-    """The running reactor as other threads see it.  In a forked child everything that needs it raises `RuntimeError` at once."""
+    """
+    The running reactor as other threads see it.  In a forked child everything that needs it raises `RuntimeError` at
+    once.
+    """
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
@@ -144,8 +153,8 @@ class ReactorThread:
 
     def begin(self, work: Work[T], done: Done[T], unwanted: Callable[[T], object] = _forget) -> Running[T]:
         """
-        Runs an async function (or one that returns a Deferred) on the reactor's thread and hands its result, or its failure, to
-        `done` there.  `unwanted` gets there what came of it though it was cancelled, and must be ended.
+        Runs an async function (or one that returns a Deferred) on the reactor's thread and hands its result, or its
+        failure, to `done` there.  `unwanted` gets there what came of it though it was cancelled, and must be ended.
         """
         return Running(self.reactor, work, done, unwanted)
 
@@ -162,8 +171,8 @@ class ReactorThread:
 
     def wait(self, work: Work[T], unwanted: Callable[[T], object] = _forget) -> T:
         """
-        The same, but this thread waits for the result.  `RuntimeError` on the reactor's own thread.  An interrupt (whatever a signal's
-        handler raises) cancels the work.
+        The same, but this thread waits for the result.  `RuntimeError` on the reactor's own thread.  An interrupt
+        (whatever a signal's handler raises) cancels the work.
         """
         self.check_may_wait()
         result: Future[T] = Future()
@@ -179,7 +188,10 @@ class ReactorThread:
         if isinstance(self.reactor, Forked):
             raise RuntimeError(FORKED)
         if threadable.ioThread == threading.get_ident():
-            raise RuntimeError("a blocking call of quire.client on the reactor's own thread would wait for itself: use quire.client.api there")
+            raise RuntimeError(
+                "a blocking call of quire.client on the reactor's own thread would wait for itself: use "
+                "quire.client.api there"
+            )
 
 
 def settle(future: "Future[T]", value: T | Failure) -> None:
@@ -205,7 +217,9 @@ def reactor_thread() -> ReactorThread:
             steady(reactor)
             up = threading.Event()
             reactor.callWhenRunning(up.set)
-            _thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name=THREAD_NAME, daemon=True)
+            _thread = threading.Thread(
+                target=reactor.run, kwargs={"installSignalHandlers": False}, name=THREAD_NAME, daemon=True
+            )
             _thread.start()
             if not up.wait(START_SECONDS_MAX):
                 raise RuntimeError(f"the background reactor did not start within {START_SECONDS_MAX:.0f} s")

@@ -1,12 +1,12 @@
 """
 Batches between threads: many single appends become few batches, and a stream of entries is read a batch at a time.
 
-Knows: payloads in the order they came, who waits for each, how many may be under way before a caller has to wait, and the one batch
-of a stream that is being read.
+Knows: payloads in the order they came, who waits for each, how many may be under way before a caller has to wait, and
+the one batch of a stream that is being read.
 Does not know: the protocol, threads' event loops; `done` is called on the reactor's thread.
 
-Safety: ids are handed out in the order of the calls, since a turn takes everything that has come and keeps its order, and the
-next one does not overtake it.
+Safety: ids are handed out in the order of the calls, since a turn takes everything that has come and keeps its order,
+and the next one does not overtake it.
 """
 
 import threading
@@ -53,7 +53,9 @@ class Gathering:
     `payload_bytes_max`: what may travel with others (a larger one is refused by itself, so that it fails nobody else).
     """
 
-    def __init__(self, thread: ReactorThread, writer: Appends, entries_max: int, bytes_max: int, payload_bytes_max: int) -> None:
+    def __init__(
+        self, thread: ReactorThread, writer: Appends, entries_max: int, bytes_max: int, payload_bytes_max: int
+    ) -> None:
         self._thread = thread
         self._writer = writer
         self._entries_max = entries_max
@@ -74,7 +76,9 @@ class Gathering:
         self._lock = Forked()
 
     def put(self, payload: bytes, done: Done) -> None:
-        """Appends soon; `done` gets the entry's id or the failure.  Never waits: whoever can wait uses `when_room` first."""
+        """
+        Appends soon; `done` gets the entry's id or the failure.  Never waits: whoever can wait uses `when_room` first.
+        """
         if len(payload) > self._payload_bytes_max:
             self._thread.begin(lambda: self._writer.append(payload), done)
             return
@@ -122,7 +126,9 @@ class Gathering:
                 if not payloads:
                     self._flushing = False
                     return
-            ensureDeferred(append_when_ready(self._writer, payloads)).addBoth(self._answered, waiters, sum(map(len, payloads)))
+            ensureDeferred(append_when_ready(self._writer, payloads)).addBoth(
+                self._answered, waiters, sum(map(len, payloads))
+            )
 
     def _answered(self, result: range | Failure, waiters: list[Done], size: int) -> None:
         woken: list[Callable[[], object]] = []
@@ -146,7 +152,9 @@ class Gathering:
 
 def gathering(thread: ReactorThread, writer: Appends, options: ClientOptions) -> Gathering:
     """A writer's single appends, bounded like its window."""
-    return Gathering(thread, writer, options.window_entries_max, options.window_bytes_max, options.frame_bytes_max - FRAME_OVERHEAD)
+    return Gathering(
+        thread, writer, options.window_entries_max, options.window_bytes_max, options.frame_bytes_max - FRAME_OVERHEAD
+    )
 
 
 class Batches:

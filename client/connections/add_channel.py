@@ -1,12 +1,13 @@
 """
 An add channel: the adds of one ledger to one bookie, in batches, and what became of them.
 
-Knows: which adds are queued until the connection stands, which are sent and not answered, how many bytes that is, and whether
-answers still make progress.
-Does not know: frames and transactions (`link_v2`, `link_v3`), quorums, which bookie should come next (the writer's core).
+Knows: which adds are queued until the connection stands, which are sent and not answered, how many bytes that is, and
+whether answers still make progress.
+Does not know: frames and transactions (`link_v2`, `link_v3`), quorums, which bookie should come next (the writer's
+core).
 
-Safety: an id is reported as acknowledged only when this bookie answered for it on this channel's own connections; a channel
-that failed reports nothing more, so a writer never mixes answers from before and after a reconnect.
+Safety: an id is reported as acknowledged only when this bookie answered for it on this channel's own connections; a
+channel that failed reports nothing more, so a writer never mixes answers from before and after a reconnect.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,9 @@ class AddSink(Protocol):
         """The bookie answered for `count` ids from `first` on: 0, or a BookKeeper code for exactly those."""
 
     def failed(self, channel: "AddChannel", code: int, reason: str, /) -> None:
-        """Everything unanswered failed, once: -8 connection refused or lost, -23 no progress in time, -19 client closed."""
+        """
+        Everything unanswered failed, once: -8 connection refused or lost, -23 no progress in time, -19 client closed.
+        """
 
 
 class Carrier(Protocol):
@@ -49,7 +52,9 @@ class Carrier(Protocol):
 
 
 class AddChannel:
-    """Adds of one ledger to one bookie.  Made by `BookiePool.add_channel`; after `failed` or `close` it is of no more use."""
+    """
+    Adds of one ledger to one bookie.  Made by `BookiePool.add_channel`; after `failed` or `close` it is of no more use.
+    """
 
     def __init__(self, clock: Clock, bookie: str, ledger: int, sink: AddSink) -> None:
         self.bookie = bookie
@@ -162,7 +167,9 @@ class AddChannel:
                 self._sink.acked(self, first, count, code)
 
     def stuck(self, now: float, seconds: float) -> str | None:
-        """Why this channel has failed for want of answers, or None.  A busy channel may take long: only silence counts."""
+        """
+        Why this channel has failed for want of answers, or None.  A busy channel may take long: only silence counts.
+        """
         if self._sink is None or not self.unanswered:
             return None
         if now - self._progress_at > seconds:
@@ -187,8 +194,9 @@ class AddChannel:
 
 class Parting:
     """
-    The sink of channels whose writer has closed its ledger: what they have queued is still sent, and each is closed when its last add
-    is answered or it fails.  So a copy above the ack quorum is not left out because its bookie was slower than the close.
+    The sink of channels whose writer has closed its ledger: what they have queued is still sent, and each is closed
+    when its last add is answered or it fails.  So a copy above the ack quorum is not left out because its bookie was
+    slower than the close.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,15 +1,15 @@
 """
 One TCP connection to a bookie: bytes in and out, time-outs, and the end of everything that waits when it ends.
 
-Knows: how a connection of either generation lives and dies, and how it begins: the other side is asked who it is, over V3 also
-where V2 follows (spec wire-protocol.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
+Knows: how a connection of either generation lives and dies, and how it begins: the other side is asked who it is, over
+V3 also where V2 follows (spec wire-protocol.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
 Does not know: which bookies exist, who was meant and when to connect again (`on_demand_link`), what an answer means.
 
 Safety: nobody is given a connection, so nothing is asked of it, before that first answer.
 
-Rules (spec wire-protocol.md 10.2 and 13 "Client"): an answer that does not decode closes the connection; a connection that
-ends fails everything outstanding with -8; an answer to nothing that waits is ignored; every request has a time-out.  One sweep
-per connection finds what is overdue, and it runs only while something waits.
+Rules (spec wire-protocol.md 10.2 and 13 "Client"): an answer that does not decode closes the connection; a connection
+that ends fails everything outstanding with -8; an answer to nothing that waits is ignored; every request has a
+time-out.  One sweep per connection finds what is overdue, and it runs only while something waits.
 """
 
 import socket
@@ -36,8 +36,12 @@ LOST = BookieHandleNotAvailable.code
 TIMED_OUT = Timeout.code
 CLOSED = ClientClosed.code
 SWEEPS_PER_TIMEOUT = 8
-SILENCE_FACTOR = 3  # a connection that brought no byte for this many time-outs, while requests expired on it, is given up
-ANSWER_BYTES_MORE = 1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
+SILENCE_FACTOR = (
+    3  # a connection that brought no byte for this many time-outs, while requests expired on it, is given up
+)
+ANSWER_BYTES_MORE = (
+    1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
+)
 WHO_TXN = 0  # transactions of requests begin at 1
 WHO = v3.pack_request(BookieInfo(BOOKIE_ID, WHO_TXN))
 
@@ -63,8 +67,8 @@ class PendingRequest(Generic[A]):
 
 class Link(Protocol, ABC):
     """
-    A connection of one generation.  `up` is called once, when the other side has said who it is; `down(link, code, reason)` once
-    when the connection ended, before that or after.  `name` is for the log: bookie, address, generation.
+    A connection of one generation.  `up` is called once, when the other side has said who it is; `down(link, code,
+    reason)` once when the connection ended, before that or after.  `name` is for the log: bookie, address, generation.
     """
 
     generation = 0
@@ -83,7 +87,9 @@ class Link(Protocol, ABC):
         self._asking: v3.Replies | None = v3.Replies(self._answer_bytes_max)  # until the other side has said who it is
         self._ended = False
         self._end: tuple[int, str] | None = None
-        self._quiet_since = clock.seconds()  # no byte came since then, though something was, or should have been, answered
+        self._quiet_since = (
+            clock.seconds()
+        )  # no byte came since then, though something was, or should have been, answered
         self._doubted = False  # a request expired since the last byte came
         self._sweep_call: Timer | None = None
         self._sweep_seconds = min(options.add_timeout_ms, options.read_timeout_ms) / 1000 / SWEEPS_PER_TIMEOUT
@@ -153,7 +159,10 @@ class Link(Protocol, ABC):
             self._end_as_malformed(failure)
 
     def _told(self, asking: v3.Replies, data: bytes) -> None:
-        """The first answer, with any status.  Nothing else was asked, so nothing else is listened to, and nothing can be half there."""
+        """
+        The first answer, with any status.  Nothing else was asked, so nothing else is listened to, and nothing can be
+        half there.
+        """
         answers = [reply for reply in asking.feed(data) if isinstance(reply, InfoReply) and reply.txn == WHO_TXN]
         if asking.failure is not None or (answers and asking.held):
             self._end_as_malformed(asking.failure or MalformedFrame("more than was asked for"))
@@ -165,7 +174,9 @@ class Link(Protocol, ABC):
             self._up(self)
 
     def _end_as_malformed(self, failure: WireError) -> None:
-        self._log.warn("closing the connection to {name}: its answer does not decode: {failure}", name=self.name, failure=failure)
+        self._log.warn(
+            "closing the connection to {name}: its answer does not decode: {failure}", name=self.name, failure=failure
+        )
         self.end(LOST, f"{self.name} sent what does not decode: {failure}")
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -220,7 +231,9 @@ class Link(Protocol, ABC):
         self._doubted = self._doubted or overdue > 0
         if self._ended:  # one of those called back and closed the client
             return
-        if overdue and (now - self._quiet_since) * 1000 > SILENCE_FACTOR * max(self._options.add_timeout_ms, self._options.read_timeout_ms):
+        if overdue and (now - self._quiet_since) * 1000 > SILENCE_FACTOR * max(
+            self._options.add_timeout_ms, self._options.read_timeout_ms
+        ):
             self.end(TIMED_OUT, f"{self.name} has sent nothing for {now - self._quiet_since:.1f} s")
         elif self.waiting():
             self._sweep_call = self.clock.callLater(self._sweep_seconds, self._sweep)

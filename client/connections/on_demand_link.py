@@ -1,17 +1,17 @@
 """
 The way to one bookie in one generation: at most one connection, made when somebody needs it.
 
-Knows: where the metadata store says that the bookie is, asked anew for each connection, whether the connection stands or is
-being made, and how long to leave a bookie alone that refused.
+Knows: where the metadata store says that the bookie is, asked anew for each connection, whether the connection stands
+or is being made, and how long to leave a bookie alone that refused.
 Does not know: what travels over it.
 
-Safety: addresses are used again by other bookies, and the protocol names none: an add, a fence or a read at the wrong one looks
-like one at the right one, and is worth nothing.  So no address is kept, and a connection at whose other end a bookie says that it
-is another one is not used.
+Safety: addresses are used again by other bookies, and the protocol names none: an add, a fence or a read at the wrong
+one looks like one at the right one, and is worth nothing.  So no address is kept, and a connection at whose other end a
+bookie says that it is another one is not used.
 
-A lost connection is not made again until the next request (spec wire-protocol.md 10.1.7).  After a refusal the next attempt
-waits, doubling up to a second; meanwhile an impatient request (a plain read, which has other replicas to ask) fails at once
-and a patient one waits for the attempt.
+A lost connection is not made again until the next request (spec wire-protocol.md 10.1.7).  After a refusal the next
+attempt waits, doubling up to a second; meanwhile an impatient request (a plain read, which has other replicas to ask)
+fails at once and a patient one waits for the attempt.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,8 @@ class LinkFactory(ClientFactory):
 
 class OnDemandLink:
     """
-    `make_link(name, up, down)` makes an unconnected link.  `use` runs a function with the connection, now or when it stands.
+    `make_link(name, up, down)` makes an unconnected link.  `use` runs a function with the connection, now or when it
+    stands.
     """
 
     def __init__(
@@ -85,8 +86,8 @@ class OnDemandLink:
 
     def use(self, use: Use, refuse: Refuse, patient: bool) -> None:
         """
-        Calls one of the two: `use(link)`, at once when the connection stands, or `refuse(code, reason)`, never before this
-        call returned.
+        Calls one of the two: `use(link)`, at once when the connection stands, or `refuse(code, reason)`, never before
+        this call returned.
         """
         if self._closed:
             self._reactor.callLater(0, refuse, CLOSED, "this client was closed")
@@ -99,7 +100,10 @@ class OnDemandLink:
             self._connect_when_due()
 
     def close(self) -> Deferred[None]:
-        """Ends the connection, or the attempt to make one; everything on it and everything that waits for it fails with -19."""
+        """
+        Ends the connection, or the attempt to make one; everything on it and everything that waits for it fails with
+        -19.
+        """
         if not self._closed:
             self._closed = True
             if self._retry is not None:
@@ -144,7 +148,9 @@ class OnDemandLink:
         host, port = await self._resolve()
         place = f"{host}:{port}"
         self._step = f"{place} took no connection, or did not say who it is,"
-        answered: Deferred[Link] = Deferred(lambda _answered: connector.disconnect() if link.transport is None else link.end(CLOSED, "given up"))
+        answered: Deferred[Link] = Deferred(
+            lambda _answered: connector.disconnect() if link.transport is None else link.end(CLOSED, "given up")
+        )
 
         def failed(reason: str) -> None:
             if not answered.called:
@@ -154,8 +160,14 @@ class OnDemandLink:
             failed(reason)
             self._down(link)
 
-        link = self._make_link(f"bookie {self.bookie}" if self.bookie == place else f"bookie {self.bookie} ({place})", answered.callback, down)
-        connector = self._reactor.connectTCP(host, port, LinkFactory(link, failed), timeout=self._options.connect_timeout_ms / 1000)
+        link = self._make_link(
+            f"bookie {self.bookie}" if self.bookie == place else f"bookie {self.bookie} ({place})",
+            answered.callback,
+            down,
+        )
+        connector = self._reactor.connectTCP(
+            host, port, LinkFactory(link, failed), timeout=self._options.connect_timeout_ms / 1000
+        )
         await answered
         if link.bookie is not None and link.bookie != self.bookie:
             reason = f"it is registered at {place}, and there bookie {link.bookie} answers"
@@ -166,8 +178,9 @@ class OnDemandLink:
 
     async def _resolve(self) -> tuple[str, int]:
         """
-        Where the bookie is registered.  One that is not may still answer at the address in its id (spec client-protocol.md), unless
-        that is somebody else's by now.  `BookieHandleNotAvailable`, and what the store says.
+        Where the bookie is registered.  One that is not may still answer at the address in its id (spec
+        client-protocol.md), unless that is somebody else's by now.  `BookieHandleNotAvailable`, and what the store
+        says.
         """
         info = await self._store.service_info(self.bookie)
         if info is not None:
@@ -175,7 +188,9 @@ class OnDemandLink:
         address = address_in(self.bookie)
         if address is None:
             raise BookieHandleNotAvailable("it is not registered, so its address is unknown")
-        listed = await self._store.known_bookies()  # one that is down is tried again and again, which must not read all the others each time
+        listed = (
+            await self._store.known_bookies()
+        )  # one that is down is tried again and again, which must not read all the others each time
         for bookie, other in (*listed.writable.items(), *listed.read_only.items()):
             if bookie != self.bookie and serves_at(other, address):  # else it has just come
                 raise BookieHandleNotAvailable(f"it is not registered, and its address is that of bookie {bookie} now")
@@ -222,7 +237,10 @@ class OnDemandLink:
 
 
 def address_in(bookie: str) -> tuple[str, int] | None:
-    """The address inside an id of the form host:port, which an unregistered bookie may still answer at; None for other ids."""
+    """
+    The address inside an id of the form host:port, which an unregistered bookie may still answer at; None for other
+    ids.
+    """
     host, colon, port = bookie.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         return None

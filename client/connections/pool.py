@@ -1,14 +1,16 @@
 """
 The bookies as a client talks to them: every request of the protocol, by bookie id, with a code for an answer.
 
-Knows: which generation carries which request (architecture.md 2): adds, plain reads and batch reads go over V2, everything else
-over V3, and with `options.protocol` "v3" all of it; a request whose key is taken on the V2 connection goes over V3 too.
+Knows: which generation carries which request (architecture.md 2): adds, plain reads and batch reads go over V2,
+everything else over V3, and with `options.protocol` "v3" all of it; a request whose key is taken on the V2 connection
+goes over V3 too.
 Does not know: ledgers' metadata, quorums, digests.
 
 Nothing here fails a Deferred: an answer carries a code (`answers`).
 
-Safety: a fencing read and a recovery add never travel over V2, whose answers can't tell them from plain ones; but for a recovery
-add of an entry that filled a V2 frame and fits no V3 one, and then only while nobody else sends adds of its ledger there.
+Safety: a fencing read and a recovery add never travel over V2, whose answers can't tell them from plain ones; but for a
+recovery add of an entry that filled a V2 frame and fits no V3 one, and then only while nobody else sends adds of its
+ledger there.
 """
 
 from collections import Counter
@@ -56,8 +58,8 @@ class BookiePool:
 
     def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel:
         """
-        A way to send adds of one ledger to one bookie; the connection is opened if need be.  `secure`: over V3, which recovery
-        adds and deferred sync need.
+        A way to send adds of one ledger to one bookie; the connection is opened if need be.  `secure`: over V3, which
+        recovery adds and deferred sync need.
         """
         channel = AddChannel(self._reactor, bookie, ledger, sink)
         if secure or self._options.protocol == "v3":
@@ -78,7 +80,10 @@ class BookiePool:
         self._parting.take(channel)
 
     def _send_large(self, channel: AddChannel, batch: AddBatch, entry: int) -> None:
-        """One add of a V3 connection whose frame would be too large there: V2's is as large as the one that the entry came by."""
+        """
+        One add of a V3 connection whose frame would be too large there: V2's is as large as the one that the entry came
+        by.
+        """
 
         def send(link: Link) -> None:
             if not channel.is_open:
@@ -86,15 +91,20 @@ class BookiePool:
             if isinstance(link, LinkV2) and link.admits_adds(channel.ledger, channel):
                 channel.send_beside(link, batch, entry)
             else:
-                reason = f"entry {entry} is too large for V3, and other adds of ledger {channel.ledger} are under way over V2"
+                reason = (
+                    f"entry {entry} is too large for V3, and other adds of ledger {channel.ledger} are under way "
+                    "over V2"
+                )
                 self._reactor.callLater(0, channel.fail, LOST, reason)
 
         self._link_to(channel.bookie, 2).use(send, channel.fail, patient=True)
 
-    def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]:
+    def read(
+        self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
+    ) -> Deferred[Answer]:
         """
-        One entry body, not verified; `entry` -1 is the highest one stored there.  With `fence_key` (the master key) the ledger is
-        fenced first, and only V3 carries it.
+        One entry body, not verified; `entry` -1 is the highest one stored there.  With `fence_key` (the master key) the
+        ledger is fenced first, and only V3 carries it.
         """
         fence = fence_key is not None
         answer: Deferred[Answer] = Deferred() if fence else self._counted(bookie)
@@ -112,8 +122,8 @@ class BookiePool:
 
     def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
         """
-        Bodies of consecutive entries from `first` on, not verified: at most `count_max` (<= 0: no limit) and about `bytes_max`
-        bytes, at least one.  Over V2, or as pipelined single reads when all goes over V3.
+        Bodies of consecutive entries from `first` on, not verified: at most `count_max` (<= 0: no limit) and about
+        `bytes_max` bytes, at least one.  Over V2, or as pipelined single reads when all goes over V3.
         """
         answer: Deferred[BatchAnswer] = self._counted(bookie)
 
@@ -123,7 +133,14 @@ class BookiePool:
             elif isinstance(link, LinkV3):
                 link.read_run(ledger, first, count_max, bytes_max, answer)
 
-        return self._use(bookie, 3 if self._options.protocol == "v3" else 2, over, answer, lambda code: BatchAnswer(code, []), patient=False)
+        return self._use(
+            bookie,
+            3 if self._options.protocol == "v3" else 2,
+            over,
+            answer,
+            lambda code: BatchAnswer(code, []),
+            patient=False,
+        )
 
     def read_run(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
         """The same answer, always by pipelined single reads over V3: for a bookie that knows no batch read."""
@@ -137,8 +154,8 @@ class BookiePool:
 
     def long_poll(self, bookie: str, ledger: int, previous_lac: int, timeout_ms: int) -> Deferred[Answer]:
         """
-        Waits at the bookie, at most `timeout_ms`, until its LAC is above `previous_lac`; the answer holds its LAC and, when it
-        stores that entry, entry `previous_lac` + 1 (`entry` is -1 without one).
+        Waits at the bookie, at most `timeout_ms`, until its LAC is above `previous_lac`; the answer holds its LAC and,
+        when it stores that entry, entry `previous_lac` + 1 (`entry` is -1 without one).
         """
         request = Read(ledger, LAST_ENTRY, version=3, previous_lac=previous_lac, timeout_ms=timeout_ms, piggyback=True)
         return self._ask(bookie, POLL, request, Deferred(), patient=False, more_ms=timeout_ms)
@@ -155,7 +172,9 @@ class BookiePool:
         return self._ask(bookie, SYNC, Force(ledger), Deferred(), patient=False)
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
-        """Which entries of the ledger the bookie stores.  Some Apache bookies never answer (spec wire-protocol.md 8)."""
+        """
+        Which entries of the ledger the bookie stores.  Some Apache bookies never answer (spec wire-protocol.md 8).
+        """
         return self._ask(bookie, LIST, ListEntries(ledger), Deferred(), patient=False)
 
     def info(self, bookie: str) -> Deferred[InfoAnswer]:
@@ -177,22 +196,24 @@ class BookiePool:
 
     def connection_of(self, bookie: str) -> int | None:
         """
-        A token of the V3 connection that stands now (None: there is none).  Adds that it carried before and a force that it
-        carries later are in order if the token is the same (client-protocol.md D15).
+        A token of the V3 connection that stands now (None: there is none).  Adds that it carried before and a force
+        that it carries later are in order if the token is the same (client-protocol.md D15).
         """
         on_demand = self._links.get((bookie, 3))
         return on_demand.link.serial if on_demand is not None and on_demand.link is not None else None
 
     def close(self) -> Deferred[None]:
         """
-        Ends every connection, once what writers have left behind is with its bookies (or a second is over); what waits fails with -19,
-        and so does every later request.
+        Ends every connection, once what writers have left behind is with its bookies (or a second is over); what waits
+        fails with -19, and so does every later request.
         """
         return self._parting.wait(CLOSE_WAIT_SECONDS).addCallback(lambda _over: self._end())
 
     def _end(self) -> Deferred[None]:
         self._closed = True
-        return DeferredList([on_demand.close() for on_demand in list(self._links.values())]).addCallback(lambda _ended: None)
+        return DeferredList([on_demand.close() for on_demand in list(self._links.values())]).addCallback(
+            lambda _ended: None
+        )
 
     def _link_to(self, bookie: str, generation: int) -> OnDemandLink:
         on_demand = self._links.get((bookie, generation))
@@ -202,16 +223,28 @@ class BookiePool:
                 arguments = (self._reactor, self._options, f"{name}, V{generation}", next(self._serials), up, down)
                 return LinkV2(*arguments) if generation == 2 else LinkV3(self._packing, self._send_large, *arguments)
 
-            on_demand = self._links[bookie, generation] = OnDemandLink(self._reactor, self._store, self._options, bookie, make)
+            on_demand = self._links[bookie, generation] = OnDemandLink(
+                self._reactor, self._store, self._options, bookie, make
+            )
             if self._closed:
                 on_demand.close()
         return on_demand
 
-    def _use(self, bookie: str, generation: int, over: Callable[[Link], None], answer: Deferred[A], blank: Callable[[int], A], patient: bool) -> Deferred[A]:
+    def _use(
+        self,
+        bookie: str,
+        generation: int,
+        over: Callable[[Link], None],
+        answer: Deferred[A],
+        blank: Callable[[int], A],
+        patient: bool,
+    ) -> Deferred[A]:
         self._link_to(bookie, generation).use(over, lambda code, _reason: answer.callback(blank(code)), patient)
         return answer
 
-    def _ask(self, bookie: str, kind: Kind[A], request: Numbered, answer: Deferred[A], patient: bool, more_ms: int = 0) -> Deferred[A]:
+    def _ask(
+        self, bookie: str, kind: Kind[A], request: Numbered, answer: Deferred[A], patient: bool, more_ms: int = 0
+    ) -> Deferred[A]:
         def over(link: Link) -> None:
             if isinstance(link, LinkV3):
                 link.request(kind, request, answer, more_ms)

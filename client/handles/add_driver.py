@@ -4,8 +4,8 @@ Drives a machine that sends adds: performs its effects in order, and turns what 
 Knows: channel numbers and the pool's channels behind them, alarms and the calls that ring them.
 Does not know: what the machine decides.
 
-Safety: effects are performed in the order they were returned, also when a callback of one of them feeds the machine again; an
-exception out of the machine ends the handle before anybody sees more of it.
+Safety: effects are performed in the order they were returned, also when a callback of one of them feeds the machine
+again; an exception out of the machine ends the handle before anybody sees more of it.
 """
 
 from collections import deque
@@ -72,8 +72,8 @@ class ChannelReports:
 
 class AddDriver:
     """
-    Feeds a machine and performs its effects.  `perform`: the owner's part of them by type; `poisoned` is called once, when the
-    machine failed; `failed` with each bookie that did; `after` whenever a round of effects is done.
+    Feeds a machine and performs its effects.  `perform`: the owner's part of them by type; `poisoned` is called once,
+    when the machine failed; `failed` with each bookie that did; `after` whenever a round of effects is done.
     """
 
     def __init__(
@@ -112,7 +112,10 @@ class AddDriver:
         }
 
     def feed(self, given: Any) -> None:
-        """One input; its effects are performed before this returns, unless it came from inside an effect: then right after that."""
+        """
+        One input; its effects are performed before this returns, unless it came from inside an effect: then right after
+        that.
+        """
         if self.dead:
             return
         try:

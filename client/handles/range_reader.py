@@ -1,7 +1,8 @@
 """
 Performs `core.read.RangeRead`: asks bookies, hands out payloads in order, as fast as they are taken.
 
-Knows: the pool's reads, the one timer that asks another replica when the next delivery is late, and the reads under way of one handle.
+Knows: the pool's reads, the one timer that asks another replica when the next delivery is late, and the reads under way
+of one handle.
 Does not know: which range may be read (`reader`).
 """
 
@@ -15,7 +16,23 @@ from quire.client.connections.network import Clock, Timer
 from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums, merge
-from quire.client.core.read import Answered, Ask, Begin, Damaged, Deliver, Failed, Input, Late, RangeRead, ReadLimits, ReadState, Slow, Stop, Taken, unreadable
+from quire.client.core.read import (
+    Answered,
+    Ask,
+    Begin,
+    Damaged,
+    Deliver,
+    Failed,
+    Input,
+    Late,
+    RangeRead,
+    ReadLimits,
+    ReadState,
+    Slow,
+    Stop,
+    Taken,
+    unreadable,
+)
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import SUSPECT_SECONDS_MAX
 from quire.protocol.digest import Digest
@@ -27,9 +44,13 @@ from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, Un
 class ReadPool(Protocol):
     """What a range read needs of a `BookiePool`."""
 
-    def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]: ...
+    def read(
+        self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
+    ) -> Deferred[Answer]: ...
 
-    def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]: ...
+    def batch_read(
+        self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int
+    ) -> Deferred[BatchAnswer]: ...
 
 
 class PayloadRun(NamedTuple):
@@ -40,7 +61,10 @@ class PayloadRun(NamedTuple):
 
 
 class Speculation(NamedTuple):
-    """The next replica is asked too after `ms`, then after `growth` times as long, at most `ms_max`; 0: only after an error."""
+    """
+    The next replica is asked too after `ms`, then after `growth` times as long, at most `ms_max`; 0: only after an
+    error.
+    """
 
     ms: int
     ms_max: int
@@ -168,7 +192,9 @@ class RangeReader:
         if ask.single:
             self._pool.read(ask.bookie, self._ledger, ask.first).addCallback(self._read, ask)
         else:
-            self._pool.batch_read(ask.bookie, self._ledger, ask.first, ask.count, ask.bytes_max).addCallback(self._batch, ask)
+            self._pool.batch_read(ask.bookie, self._ledger, ask.first, ask.count, ask.bytes_max).addCallback(
+                self._batch, ask
+            )
 
     def _read(self, answer: Answer, ask: Ask) -> None:
         if answer.code != OK:
@@ -202,8 +228,8 @@ class RangeReader:
 
 class RangeReads:
     """
-    The range reads under way of one handle.  `prefer` is the ensemble index to begin the next one with; `ended` is why the handle has
-    ended, "" before.
+    The range reads under way of one handle.  `prefer` is the ensemble index to begin the next one with; `ended` is why
+    the handle has ended, "" before.
     """
 
     def __init__(
@@ -244,7 +270,9 @@ class RangeReads:
             self._suspects.clear()
         ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
         ledger = self._record.ledger
-        machine = RangeRead(ledger, self._quorums, self._digest, fragments, first, last, limits, self.prefer, self._suspects, ranks)
+        machine = RangeRead(
+            ledger, self._quorums, self._digest, fragments, first, last, limits, self.prefer, self._suspects, ranks
+        )
         reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes)
         self._reads.add(reading)
         return reading

@@ -1,12 +1,12 @@
 """
 The writer of one ledger, for Twisted programs.
 
-Knows: the Deferreds of those who append, and which part performs which effect of `core.append`: channels (`add_driver`), metadata
-(`writer_metadata`).
+Knows: the Deferreds of those who append, and which part performs which effect of `core.append`: channels
+(`add_driver`), metadata (`writer_metadata`).
 Does not know: when an entry is acknowledged or a bookie replaced; the machine does.
 
-One Deferred per append_many.  Appends that come while others are under way are gathered until the reactor's next turn and
-leave as one batch.
+One Deferred per append_many.  Appends that come while others are under way are gathered until the reactor's next turn
+and leave as one batch.
 """
 
 import operator
@@ -96,9 +96,9 @@ def limits_of(options: ClientOptions) -> Limits:
 
 class Writer:
     """
-    Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if set, is
-    called with the bookies before and after.  A writer whose ledger was opened for recovery by somebody else fails with
-    `LedgerFenced`, and its close writes nothing.
+    Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if
+    set, is called with the bookies before and after.  A writer whose ledger was opened for recovery by somebody else
+    fails with `LedgerFenced`, and its close writes nothing.
     """
 
     def __init__(
@@ -126,7 +126,14 @@ class Writer:
         quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         bookies = metadata.last_fragment.bookies
         self._machine = AppendMachine(
-            record.ledger, quorums, digest, bookies, limits_of(options), deferred_sync=deferred_sync, advanced=advanced, domains=domains
+            record.ledger,
+            quorums,
+            digest,
+            bookies,
+            limits_of(options),
+            deferred_sync=deferred_sync,
+            advanced=advanced,
+            domains=domains,
         )
         self._edits = WriterMetadata(record, choice, self._ensemble_changed)
         self._waiters: deque[Waiter] = deque()
@@ -146,7 +153,17 @@ class Writer:
             WatchBookies: self._watch_bookies,
             Ended: self._ended,
         }
-        self._driver = AddDriver(clock, pool, record.ledger, self._machine, perform, self._poisoned, choice.suspect, deferred_sync, self._tell_ready)
+        self._driver = AddDriver(
+            clock,
+            pool,
+            record.ledger,
+            self._machine,
+            perform,
+            self._poisoned,
+            choice.suspect,
+            deferred_sync,
+            self._tell_ready,
+        )
         self._confirming = Confirming(clock, pool, self._machine, self._driver, options.explicit_lac_interval_ms)
 
     # What a user sees.
@@ -196,12 +213,16 @@ class Writer:
 
     def append_many(self, payloads: Sequence[bytes]) -> Deferred[range]:
         """
-        Appends a batch; the range of its ids, once all are acknowledged.  An append that fails is undecided until the ledger is closed:
-        then ids up to its last entry are there, others are not.
+        Appends a batch; the range of its ids, once all are acknowledged.  An append that fails is undecided until the
+        ledger is closed: then ids up to its last entry are there, others are not.
 
         Fails with `TooManyRequests` when more waits than the window holds: `ready()` tells when to go on.
         """
-        payloads = payloads if isinstance(payloads, list) and set(map(type, payloads)) <= {bytes} else [payload_of(payload) for payload in payloads]
+        payloads = (
+            payloads
+            if isinstance(payloads, list) and set(map(type, payloads)) <= {bytes}
+            else [payload_of(payload) for payload in payloads]
+        )
         if not payloads:
             first = self._machine.pushed + 1 + sum(len(gathered) for gathered, _done, _one in self._gathered)
             return succeed(range(first, first))
@@ -213,7 +234,10 @@ class Writer:
         return done
 
     def append_at(self, entry_id: int, data: bytes) -> Deferred[int]:
-        """Appends under an id of the caller's choice, 0 to 2^63 - 1 (advanced writers): acknowledged once every lower id is."""
+        """
+        Appends under an id of the caller's choice, 0 to 2^63 - 1 (advanced writers): acknowledged once every lower id
+        is.
+        """
         entry_id, data = operator.index(entry_id), payload_of(data)
         if len(data) > self._payload_bytes_max:
             return fail(self._too_large(len(data)))
@@ -237,14 +261,18 @@ class Writer:
 
     def force(self) -> Deferred[None]:
         """
-        Makes everything acknowledged so far durable on every bookie, and confirms it (for DEFERRED_SYNC).  With a bookie down it
-        fails; with deferred sync a bookie that was connected to again since fails it with `Write` and ends the writer (D15).
+        Makes everything acknowledged so far durable on every bookie, and confirms it (for DEFERRED_SYNC).  With a
+        bookie down it fails; with deferred sync a bookie that was connected to again since fails it with `Write` and
+        ends the writer (D15).
         """
         self._flush()
         return Deferred.fromCoroutine(self._confirming.force())
 
     def write_lac(self) -> Deferred[None]:
-        """Tells the bookies the last add confirmed, so that readers that follow see the last entry without waiting for the next."""
+        """
+        Tells the bookies the last add confirmed, so that readers that follow see the last entry without waiting for the
+        next.
+        """
         return Deferred.fromCoroutine(self._confirming.write_lac())
 
     def close(self) -> Deferred[None]:
@@ -314,7 +342,9 @@ class Writer:
 
     def _feed_append(self, given: Append) -> None:
         if self._driver.dead:  # a machine that failed answers nothing
-            self._refused(Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log"))
+            self._refused(
+                Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log")
+            )
         else:
             self._driver.feed(given)
 
@@ -345,7 +375,12 @@ class Writer:
         confirmed = self._machine.head
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
-            waiter.done.errback(error_of(effect.code, f"ledger {self.id}, append up to entry {waiter.last} (acknowledged: {confirmed}): {effect.reason}"))
+            waiter.done.errback(
+                error_of(
+                    effect.code,
+                    f"ledger {self.id}, append up to entry {waiter.last} (acknowledged: {confirmed}): {effect.reason}",
+                )
+            )
         self._end_waits()
 
     # The metadata.
@@ -373,7 +408,12 @@ class Writer:
 
     def _ended(self, effect: Ended) -> None:
         if effect.code != OK:
-            self._log.warn("the writer of ledger {ledger} ended with code {code}: {why}", ledger=self.id, code=effect.code, why=effect.reason)
+            self._log.warn(
+                "the writer of ledger {ledger} ended with code {code}: {why}",
+                ledger=self.id,
+                code=effect.code,
+                why=effect.reason,
+            )
         self._finish(effect.code, effect.reason)
 
     def _poisoned(self, reason: str) -> None:

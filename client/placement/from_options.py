@@ -61,7 +61,8 @@ def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Wei
     if not found:
         others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none is installed"
         raise ValueError(
-            f"no placement policy is named {options.placement!r}: there are random, rack-aware, region-aware, zone-aware, and by entry point {others}"
+            f"no placement policy is named {options.placement!r}: there are random, rack-aware, region-aware, "
+            f"zone-aware, and by entry point {others}"
         )
     return cast(Policy, found[0].load())(random, options, place_of, weigh)
 

@@ -89,8 +89,8 @@ class Health:
 
     def suspects(self, registered: Collection[str]) -> list[str]:
         """
-        Who failed lately and has been registered ever since, and who is in quarantine.  One that left and came back has a clean slate,
-        save for the quarantine.
+        Who failed lately and has been registered ever since, and who is in quarantine.  One that left and came back has
+        a clean slate, save for the quarantine.
         """
         since = self._seconds() - self._limits.memory_ms / 1000
         self._failed = {bookie: at for bookie, at in self._failed.items() if at > since and bookie in registered}
@@ -105,9 +105,9 @@ class Health:
         self, bookies: Collection[str], pending: Callable[[str], int] = lambda _bookie: 0, many: int = 0
     ) -> dict[str, tuple[int, int, float]]:
         """
-        Whom to ask first, lowest rank first: healthy, failed lately (the longer ago the better), read-only, slow, not registered; among
-        equals who has fewer reads under way (`pending`), in steps of `many`; 0: their number counts among slow ones only.
-        Empty while all are healthy and none has `many`: then any order will do.
+        Whom to ask first, lowest rank first: healthy, failed lately (the longer ago the better), read-only, slow, not
+        registered; among equals who has fewer reads under way (`pending`), in steps of `many`; 0: their number counts
+        among slow ones only.  Empty while all are healthy and none has `many`: then any order will do.
         """
         registered = self.registered
         overloaded = many > 0 and any(pending(bookie) >= many for bookie in bookies)

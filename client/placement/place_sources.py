@@ -30,8 +30,8 @@ def proper(place: object) -> str | None:
 
 def parse_places(data: bytes) -> dict[str, str]:
     """
-    The mapping of a file or znode: Pulsar's JSON ({"group": {"host:port": {"rack": "/region/rack", "hostname": "…"}}}), JSON {"host": "/rack"},
-    or lines "host /rack" (`#` begins a comment).  `ValueError` says what is wrong.
+    The mapping of a file or znode: Pulsar's JSON ({"group": {"host:port": {"rack": "/region/rack", "hostname": "…"}}}),
+    JSON {"host": "/rack"}, or lines "host /rack" (`#` begins a comment).  `ValueError` says what is wrong.
     """
     text = data.decode()
     found: dict[str, str] = {}
@@ -113,8 +113,8 @@ def ask_script(path: str, hosts: Mapping[str, str], hosts_max: int) -> dict[str,
 
 def from_script(reactor: Reactor, path: str, hosts_max: int) -> Source:
     """
-    The script is given hosts, at most `hosts_max` at a time, and prints one place for each.  It runs on a thread that ends with it: a reactor
-    that is not on the main thread hears of no child's end.
+    The script is given hosts, at most `hosts_max` at a time, and prints one place for each.  It runs on a thread that
+    ends with it: a reactor that is not on the main thread hears of no child's end.
     """
 
     def ask(hosts: Mapping[str, str]) -> Deferred[Mapping[str, str]]:

@@ -85,7 +85,8 @@ class RandomPlacement:
         self, available: Collection[str], size: int, exclude: Collection[str] = (), wish: Wish = Wish()
     ) -> list[str]:
         """
-        `size` different bookies of `available`, none of `exclude`, in random order.  `NotEnoughBookies` names the numbers.
+        `size` different bookies of `available`, none of `exclude`, in random order.  `NotEnoughBookies` names the
+        numbers.
         """
         return self._draw.some(usable_for_all(available, size, exclude), size)
 
@@ -97,7 +98,9 @@ class RandomPlacement:
         index: int | None = None,
         wish: Wish = Wish(),
     ) -> str:
-        """One bookie of `available` that is neither in the ensemble nor excluded.  `NotEnoughBookies` names the numbers."""
+        """
+        One bookie of `available` that is neither in the ensemble nor excluded.  `NotEnoughBookies` names the numbers.
+        """
         return self._draw.one(usable_for_one(available, ensemble, excluded))
 
 
@@ -107,7 +110,8 @@ def usable_for_all(available: Collection[str], size: int, exclude: Collection[st
     if len(usable) < size:
         barred = ", ".join(sorted(set(available) & set(exclude)))
         raise NotEnoughBookies(
-            f"{size} bookies are needed; {len(usable)} of the {len(set(available))} writable ones can be used{f', not {barred}' if barred else ''}; "
+            f"{size} bookies are needed; {len(usable)} of the {len(set(available))} writable ones can be "
+            f"used{f', not {barred}' if barred else ''}; "
             f"start more, or ask for a smaller ensemble"
         )
     return usable

@@ -25,7 +25,10 @@ def windows(size: int, write: int) -> list[list[int]]:
 
 
 def spans(ensemble: Sequence[str | None], write: int, place_of: PlaceOf, least: int, at: int | None = None) -> bool:
-    """Whether every write set (with `at`: every one that holds this index) has, or can still get, `least` racks.  None: not chosen yet."""
+    """
+    Whether every write set (with `at`: every one that holds this index) has, or can still get, `least` racks.  None:
+    not chosen yet.
+    """
     for window in windows(len(ensemble), write):
         if at is None or at in window:
             chosen = [bookie for index in window if (bookie := ensemble[index]) is not None]
@@ -35,7 +38,10 @@ def spans(ensemble: Sequence[str | None], write: int, place_of: PlaceOf, least: 
 
 
 class RackAware:
-    """`local`: our own rack, whose bookies a new ledger begins with; `enforce`: rather fail than put a write set into too few racks."""
+    """
+    `local`: our own rack, whose bookies a new ledger begins with; `enforce`: rather fail than put a write set into too
+    few racks.
+    """
 
     def __init__(
         self,
@@ -72,7 +78,8 @@ class RackAware:
             if not self._enforce:
                 return self._draw.some(usable, size)
         raise NotEnoughBookies(
-            f"{size} bookies are needed with {min(wish.write, self._racks_min)} racks in each write set of {wish.write}; "
+            f"{size} bookies are needed with {min(wish.write, self._racks_min)} racks in each write set of "
+            f"{wish.write}; "
             f"{len(usable)} bookies in {len(racks)} known racks can be used (enforceMinNumRacksPerWriteQuorum)"
         )
 
@@ -81,7 +88,9 @@ class RackAware:
         return [bookie for bookie in usable if not is_default(self._place_of(bookie))] if self._enforce else usable
 
     def _choose(self, usable: Sequence[str], size: int, wish: Wish) -> list[str] | None:
-        """One greedy attempt: first ourselves, then racks not used yet, then whoever leaves each write set its racks."""
+        """
+        One greedy attempt: first ourselves, then racks not used yet, then whoever leaves each write set its racks.
+        """
         place_of = self._place_of
         ensemble: list[str | None] = [None] * size
         chosen: list[str] = []
@@ -127,5 +136,6 @@ class RackAware:
             if wanted:
                 return self._draw.one(wanted)
         raise NotEnoughBookies(
-            f"none of the {len(usable)} bookies that can be used leaves each write set its {min(wish.write, self._racks_min)} racks"
+            f"none of the {len(usable)} bookies that can be used leaves each write set its "
+            f"{min(wish.write, self._racks_min)} racks"
         )

@@ -1,7 +1,8 @@
 """
 Region-aware placement: an ensemble is spread evenly over regions, over racks inside each (spec client-protocol.md 6).
 
-Knows: places "/region/rack"; which regions may be written to; that losing all but a few regions must not take an ack quorum along.
+Knows: places "/region/rack"; which regions may be written to; that losing all but a few regions must not take an ack
+quorum along.
 Does not know: how a bookie's place is found out (`topology`).
 """
 
@@ -19,8 +20,8 @@ from quire.protocol.errors import NotEnoughBookies
 
 class RegionAware:
     """
-    `local`: our own place, whose region comes first; `regions`: the only ones to write to (empty: all); `regions_min`: no smaller number of
-    regions may hold an ack quorum of any entry, if `enforce`.
+    `local`: our own place, whose region comes first; `regions`: the only ones to write to (empty: all); `regions_min`:
+    no smaller number of regions may hold an ack quorum of any entry, if `enforce`.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class RegionAware:
             )
         if self._enforce and len(order) > 1 and not self.adheres(ensemble, wish):
             raise NotEnoughBookies(
-                f"with {len(order)} regions ({', '.join(sorted(order))}), write quorum {wish.write} and ack quorum {wish.ack}, "
+                f"with {len(order)} regions ({', '.join(sorted(order))}), write quorum {wish.write} and ack "
+                f"quorum {wish.ack}, "
                 f"fewer than {self._regions_min} regions would hold an ack quorum (reppMinimumRegionsForDurability)"
             )
         return ensemble

@@ -17,7 +17,10 @@ from quire.protocol.errors import OK
 
 
 def capped(free: Sequence[int], multiple: int) -> list[float]:
-    """A bookie that told nothing, or has nothing, gets the smallest weight that another has; nobody more than `multiple` medians (0: any)."""
+    """
+    A bookie that told nothing, or has nothing, gets the smallest weight that another has; nobody more than `multiple`
+    medians (0: any).
+    """
     known = sorted(each for each in free if each > 0)
     if not known:
         return [1.0] * len(free)
@@ -42,7 +45,9 @@ class Weights:
         return capped([self._free.get(bookie, 0) for bookie in bookies], self._multiple)
 
     async def learn(self, bookies: Sequence[str]) -> None:
-        """Asks those of whom nothing is known, or nothing new; one that does not answer is asked again at the next choice."""
+        """
+        Asks those of whom nothing is known, or nothing new; one that does not answer is asked again at the next choice.
+        """
         now = self._seconds()
         stale = [
             bookie for bookie in sorted(bookies) if self._asked.get(bookie, -self._interval) <= now - self._interval

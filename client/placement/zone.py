@@ -1,6 +1,6 @@
 """
-Zone-aware placement: the copies of an entry lie in different zones, and those of one zone in different upgrade domains (spec
-client-protocol.md 6).
+Zone-aware placement: the copies of an entry lie in different zones, and those of one zone in different upgrade domains
+(spec client-protocol.md 6).
 
 Knows: places "/zone/upgrade-domain"; how many zones each write set should span and how many it must.
 Does not know: how a bookie's place is found out (`topology`).
@@ -19,8 +19,8 @@ from quire.protocol.errors import NotEnoughBookies
 
 class ZoneAware:
     """
-    `zones_desired`: what is tried first for each write set, `zones_min`: what will do; `strict`: rather fail than less, take no bookie whose
-    zone nobody knows, and no shape that can't be kept even.
+    `zones_desired`: what is tried first for each write set, `zones_min`: what will do; `strict`: rather fail than less,
+    take no bookie whose zone nobody knows, and no shape that can't be kept even.
     """
 
     def __init__(
@@ -43,7 +43,10 @@ class ZoneAware:
         return region_of(self._place_of(bookie))
 
     def adheres(self, ensemble: Sequence[str | None], write: int, zones: int, at: int | None = None) -> bool:
-        """Whether each write set (with `at`: each that holds this index) has, or can still get, the zones, and two upgrade domains in a zone used twice."""
+        """
+        Whether each write set (with `at`: each that holds this index) has, or can still get, the zones, and two upgrade
+        domains in a zone used twice.
+        """
         if not spans(ensemble, write, self._zone, zones, at):
             return False
         for window in windows(len(ensemble), write):
@@ -67,7 +70,8 @@ class ZoneAware:
         """`ValueError` for a shape that strict placement does not take."""
         if self._strict and (size % wish.write or wish.write <= self._zones_min):
             raise ValueError(
-                f"strict zone-aware placement needs an ensemble size ({size}) that is a multiple of the write quorum ({wish.write}), and a write quorum "
+                f"strict zone-aware placement needs an ensemble size ({size}) that is a multiple of the write "
+                f"quorum ({wish.write}), and a write quorum "
                 f"above minNumZonesPerWriteQuorum ({self._zones_min}); see enforceStrictZoneawarePlacement"
             )
         usable = self._known(usable_for_all(available, size, exclude))
@@ -81,7 +85,8 @@ class ZoneAware:
                 return self._draw.some(usable, size)
         seen = sorted(set(map(self._zone, usable)))
         raise NotEnoughBookies(
-            f"{size} bookies are needed with {self._zones_min} zones in each write set of {wish.write}; {len(usable)} bookies in {len(seen)} known zones "
+            f"{size} bookies are needed with {self._zones_min} zones in each write set of {wish.write}; "
+            f"{len(usable)} bookies in {len(seen)} known zones "
             f"({', '.join(seen)}) can be used (enforceStrictZoneawarePlacement)"
         )
 
@@ -130,5 +135,6 @@ class ZoneAware:
         if usable and not self._strict:
             return self._draw.one(usable)
         raise NotEnoughBookies(
-            f"none of the {len(usable)} bookies that can be used leaves each write set its {min(wish.write, self._zones_min)} zones"
+            f"none of the {len(usable)} bookies that can be used leaves each write set its "
+            f"{min(wish.write, self._zones_min)} zones"
         )

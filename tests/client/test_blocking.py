@@ -1,4 +1,6 @@
-"""The blocking face on real bookies: everything that interface.md shows, wrong arguments, failures, and back-pressure."""
+"""
+The blocking face on real bookies: everything that interface.md shows, wrong arguments, failures, and back-pressure.
+"""
 
 import queue
 import threading
@@ -27,7 +29,9 @@ def bk(cluster, request):
 
 def test_the_example_of_the_manual(bk):
     """Create, append in three ways, open, read, iterate, list, metadata, delete."""
-    with bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"", digest="CRC32C", custom_metadata={"app": b"demo"}) as writer:
+    with bk.create_ledger(
+        ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"", digest="CRC32C", custom_metadata={"app": b"demo"}
+    ) as writer:
         assert isinstance(writer.id, int)
         assert writer.append(b"one") == 0
         assert writer.append_many([b"two", b"three"]) == range(1, 3)
@@ -63,7 +67,9 @@ def test_single_appends_of_many_threads_travel_together(bk):
         found: dict[int, bytes] = {}
 
         def work(number: int) -> None:
-            futures = [(writer.append_async(b"%d-%d" % (number, each)), b"%d-%d" % (number, each)) for each in range(500)]
+            futures = [
+                (writer.append_async(b"%d-%d" % (number, each)), b"%d-%d" % (number, each)) for each in range(500)
+            ]
             found.update((future.result(), payload) for future, payload in futures)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -182,7 +188,11 @@ def test_passwords_and_digests(bk):
 def test_wrong_arguments_are_python_s_own_errors(bk):
     """TypeError for what isn't bytes, ValueError for what makes no sense; nothing is appended."""
     with bk.create_ledger() as writer:
-        for call in (lambda: writer.append("text"), lambda: writer.append_many([b"x", "text"]), lambda: writer.append_async(3)):
+        for call in (
+            lambda: writer.append("text"),
+            lambda: writer.append_many([b"x", "text"]),
+            lambda: writer.append_async(3),
+        ):
             with pytest.raises(TypeError):
                 call()
         assert writer.append(bytearray(b"bytes-like")) == 0
@@ -218,7 +228,12 @@ def test_a_blocking_call_from_the_reactor_is_refused(bk, cluster):
     with bk.create_ledger() as writer:
 
         async def story() -> None:
-            for call in (lambda: connect(cluster.uri), lambda: writer.append(b"x"), writer.close, lambda: next(bk.ledgers())):
+            for call in (
+                lambda: connect(cluster.uri),
+                lambda: writer.append(b"x"),
+                writer.close,
+                lambda: next(bk.ledgers()),
+            ):
                 with pytest.raises(RuntimeError, match=r"quire\.client\.api"):
                     call()
 

@@ -1,8 +1,8 @@
 """
 How long an entry may wait for its ack quorum (spec client-protocol.md 2.4, addEntryQuorumTimeoutSec).
 
-Knows: what waited at each of the last two looks; a look comes every half time-out, so one alarm serves any number of entries, and an
-entry is found late after one to one and a half time-outs.
+Knows: what waited at each of the last two looks; a look comes every half time-out, so one alarm serves any number of
+entries, and an entry is found late after one to one and a half time-outs.
 Does not know: acknowledgements; the writer's machine says what is settled by now.
 """
 

@@ -1,7 +1,8 @@
 """
 The sending half of a writer: ids, batches, and who gets them.
 
-Knows: the replicas and their channels, the window and how far it lets appends through, what a replica that is new or back must be sent.
+Knows: the replicas and their channels, the window and how far it lets appends through, what a replica that is new or
+back must be sent.
 Does not know: when an entry is acknowledged, what a failure leads to (`append`).
 
 Safety: whatever is not acknowledged to the caller is kept, and goes whole to every replica that is installed.
@@ -133,16 +134,34 @@ class Sending(ABC):
         # A recovery bounds by itself what it reads ahead; the id that all others wait for can't be sent later.
         if self._window.overfull and not self.recovery and not (self.advanced and given.first == self.head + 1):
             waiting = self._window.waiting_bytes
-            effects.append(Refuse(given.token, TooManyRequests.code, f"{waiting} bytes wait for the window: wait for ready() before appending more"))
+            effects.append(
+                Refuse(
+                    given.token,
+                    TooManyRequests.code,
+                    f"{waiting} bytes wait for the window: wait for ready() before appending more",
+                )
+            )
             return
         first = self.pushed + 1
         if self.advanced:
             if given.first is None:
-                effects.append(Refuse(given.token, IllegalOp.code, "a ledger created with advanced=True takes append_at(entry_id, data) only"))
+                effects.append(
+                    Refuse(
+                        given.token,
+                        IllegalOp.code,
+                        "a ledger created with advanced=True takes append_at(entry_id, data) only",
+                    )
+                )
                 return
             first = given.first
         if not 0 <= first <= ENTRY_ID_MAX + 1 - count:
-            effects.append(Refuse(given.token, IncorrectParameter.code, f"entry ids are 0 to 2^63 - 1, so {count} from {first} on can't be"))
+            effects.append(
+                Refuse(
+                    given.token,
+                    IncorrectParameter.code,
+                    f"entry ids are 0 to 2^63 - 1, so {count} from {first} on can't be",
+                )
+            )
             return
         if self.advanced:
             taken = [entry for entry in range(first, first + count) if entry <= self.head or entry in self._ids]
@@ -152,7 +171,12 @@ class Sending(ABC):
             self._ids.update(range(first, first + count))
         elif given.first is not None and given.first != first:
             effects.append(
-                Refuse(given.token, IllegalOp.code, f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids from the caller")
+                Refuse(
+                    given.token,
+                    IllegalOp.code,
+                    f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids "
+                    "from the caller",
+                )
             )
             return
         self.pushed = max(self.pushed, first + count - 1)
@@ -172,7 +196,8 @@ class Sending(ABC):
             first, payloads, size, _length = window.following()
             batch = AddBatch(
                 self.digest, self.ledger, first, self._base if self.recovery else self.lac, window.length, payloads,
-                recovery=self.recovery, priority=RECOVERY_PRIORITY if self.recovery else 0, deferred_sync=self.deferred_sync,
+                recovery=self.recovery, priority=RECOVERY_PRIORITY if self.recovery else 0,
+                deferred_sync=self.deferred_sync,
             )  # fmt: skip
             window.sent(batch)
             self.carried = batch.lac
@@ -203,8 +228,8 @@ class Sending(ABC):
 
     def _held_up(self, size: int, effects: list[Effect]) -> bool:
         """
-        Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was connected to is
-        given up at once if the others suffice; for one that answers the writer waits a while.
+        Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was
+        connected to is given up at once if the others suffice; for one that answers the writer waits a while.
         """
         bound = self.limits.replica_backlog_bytes_max
         late = [replica for replica in self._channels.values() if replica.backlog and replica.backlog + size > bound]
@@ -214,7 +239,14 @@ class Sending(ABC):
         if len(silent) == len(late) and not self.deferred_sync and self._writable_without(self._without(silent)):
             for replica in silent:
                 if replica.channel in self._channels:
-                    self._fail(replica, Timeout.code, f"bookie {replica.bookie} answered nothing, with {replica.backlog} bytes sent to it", True, True, effects)
+                    self._fail(
+                        replica,
+                        Timeout.code,
+                        f"bookie {replica.bookie} answered nothing, with {replica.backlog} bytes sent to it",
+                        True,
+                        True,
+                        effects,
+                    )
             return self.state not in WRITABLE
         self._stalled = True
         effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
@@ -227,7 +259,9 @@ class Sending(ABC):
 
     def _without(self, replicas: Sequence[Replica]) -> set[int]:
         """The indexes of these and of all that get nothing already."""
-        return {replica.index for replica in self._replicas if replica in replicas or replica.channel not in self._channels}
+        return {
+            replica.index for replica in self._replicas if replica in replicas or replica.channel not in self._channels
+        }
 
     def _channels_now(self, effects: list[Effect]) -> tuple[int, ...]:
         if self._live is None:
@@ -279,7 +313,9 @@ class Sending(ABC):
     # What a failure leads to.
 
     @abstractmethod
-    def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]) -> None:
+    def _fail(
+        self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]
+    ) -> None:
         """A bookie can't be used any more."""
 
     @abstractmethod

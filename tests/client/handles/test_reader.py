@@ -1,4 +1,6 @@
-"""Reading: the range machine alone and in random histories, then readers on a fake cluster: replicas, damage, LAC, tails."""
+"""
+Reading: the range machine alone and in random histories, then readers on a fake cluster: replicas, damage, LAC, tails.
+"""
 
 from dataclasses import asdict
 from random import Random
@@ -8,7 +10,20 @@ from twisted.internet.defer import Deferred
 
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import Quorums
-from quire.client.core.read import Answered, Ask, Begin, Deliver, Failed, Finished, RangeRead, ReadLimits, ReadState, Slow, Stop, Taken
+from quire.client.core.read import (
+    Answered,
+    Ask,
+    Begin,
+    Deliver,
+    Failed,
+    Finished,
+    RangeRead,
+    ReadLimits,
+    ReadState,
+    Slow,
+    Stop,
+    Taken,
+)
 from quire.client.handles.end_of_ledger import READ_ON
 from quire.metadata.memory.store import Fault
 from quire.protocol.digest import Digest, DigestType
@@ -53,7 +68,11 @@ def delivered(effects):
 def test_pieces_are_asked_of_one_bookie_ahead_of_the_consumer():
     reading = machine(0, 99, entries_max=10, pieces=3, prefer=1)
     first = asks(reading.handle(Begin()))
-    assert [(ask.bookie, ask.first, ask.count, ask.single) for ask in first] == [("b1", 0, 10, False), ("b1", 10, 10, False), ("b1", 20, 10, False)]
+    assert [(ask.bookie, ask.first, ask.count, ask.single) for ask in first] == [
+        ("b1", 0, 10, False),
+        ("b1", 10, 10, False),
+        ("b1", 20, 10, False),
+    ]
     effects = reading.handle(Answered(first[0].ask, 0, [body(entry) for entry in range(10)]))
     assert delivered(effects) == [(0, [b"%d" % entry for entry in range(10)])]
     assert asks(effects) == [], "what was not taken counts as under way"
@@ -113,7 +132,12 @@ def test_an_empty_ok_is_no_answer():
 
 
 @pytest.mark.parametrize(
-    ("codes", "final"), [((NO_ENTRY, UNREACHABLE, NO_ENTRY), -8), ((NO_ENTRY, NO_LEDGER, NO_ENTRY), -13), ((TIMED_OUT, -5, UNREACHABLE), -23)]
+    ("codes", "final"),
+    [
+        ((NO_ENTRY, UNREACHABLE, NO_ENTRY), -8),
+        ((NO_ENTRY, NO_LEDGER, NO_ENTRY), -13),
+        ((TIMED_OUT, -5, UNREACHABLE), -23),
+    ],
 )
 def test_when_every_replica_failed_the_read_fails_by_precedence(codes, final):
     reading = machine(5, 5)
@@ -206,8 +230,8 @@ def test_large_entries_make_short_pieces():
 @pytest.mark.parametrize("batch", [True, False])
 def test_random_reads_deliver_everything_once_and_in_order(shape, batch):
     """
-    Bookies miss entries, fail, answer short, late and damaged, but one replica of each entry is good and reachable: what comes is what
-    was written.
+    Bookies miss entries, fail, answer short, late and damaged, but one replica of each entry is good and reachable:
+    what comes is what was written.
     """
     for seed in range(80):
         random = Random(f"{shape}{batch}{seed}")
@@ -222,7 +246,14 @@ def test_random_reads_deliver_everything_once_and_in_order(shape, batch):
             for index in random.sample(q.write_set(entry), random.randint(1, q.write)):
                 good.setdefault(bookies[index], set()).add(entry)
         reading = RangeRead(
-            7, q, DIGEST, fragments, first, last, ReadLimits(entries_max=random.randint(1, 20), pieces=random.randint(1, 4), batch=batch), 0
+            7,
+            q,
+            DIGEST,
+            fragments,
+            first,
+            last,
+            ReadLimits(entries_max=random.randint(1, 20), pieces=random.randint(1, 4), batch=batch),
+            0,
         )
         waiting, got, untaken = [], [], 0
         effects = reading.handle(Begin())
@@ -386,7 +417,10 @@ def test_a_lost_entry_is_named():
 
 
 def test_a_reader_finds_entries_that_were_moved_to_other_bookies():
-    """A repair copied a closed ledger to others, and those that it was opened with have forgotten it: no entry is said to be missing."""
+    """
+    A repair copied a closed ledger to others, and those that it was opened with have forgotten it: no entry is said to
+    be missing.
+    """
     cluster = FakeCluster(6)
     client, writer = written(cluster)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -483,7 +517,10 @@ def test_the_last_add_confirmed_of_a_new_ledger():
 
 
 def test_what_lies_before_the_last_fragment_is_confirmed():
-    """R4: a writer's new fragment begins behind what was confirmed, so metadata alone tells of that much, whatever the bookies know."""
+    """
+    R4: a writer's new fragment begins behind what was confirmed, so metadata alone tells of that much, whatever the
+    bookies know.
+    """
     cluster = FakeCluster(4)
     client, writer = written(cluster, 10, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -765,7 +802,9 @@ def test_further_polls_go_out_after_longer_and_longer_waits_until_the_first_woul
     cluster = FakeCluster(4)
     writer = cluster.succeed(cluster.client().create_ledger(ensemble_size=4, write_quorum=4))
     cluster.succeed(writer.append(b"first"))
-    client = cluster.client(speculative_poll_ms=50, speculative_poll_ms_max=80, long_poll_ms=long_poll_ms, read_timeout_ms=1000)
+    client = cluster.client(
+        speculative_poll_ms=50, speculative_poll_ms_max=80, long_poll_ms=long_poll_ms, read_timeout_ms=1000
+    )
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
     asked = []
 
@@ -806,7 +845,9 @@ def test_once_there_is_news_nobody_else_is_polled(news):
         reader.close()
     cluster.spin(0.035)  # the second bookie's turn would come
     assert tail.done == (news != "answer")
-    assert sum(request.op == "poll" for request in client.pool.asked) == (2 if news == "answer" else 1), "the next round begins with one"
+    assert sum(request.op == "poll" for request in client.pool.asked) == (2 if news == "answer" else 1), (
+        "the next round begins with one"
+    )
     reader.close()
     cluster.spin(1.0)
     assert tail.done
@@ -829,8 +870,15 @@ def test_a_crowded_bookie_is_asked_after_the_others():
 
 
 def out_of_order(cluster, shape=(3, 3, 2), count=10):
-    """An advanced writer that wrote entries from 1000 on first: every bookie's highest entry carries an old last add confirmed."""
-    writer = cluster.succeed(cluster.client().create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], advanced=True))
+    """
+    An advanced writer that wrote entries from 1000 on first: every bookie's highest entry carries an old last add
+    confirmed.
+    """
+    writer = cluster.succeed(
+        cluster.client().create_ledger(
+            ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], advanced=True
+        )
+    )
     early = [cluster.outcome(writer.append_at(entry, b"early")) for entry in range(1000, 1005)]
     cluster.spin(0.01)
     for entry in range(count):
@@ -846,7 +894,10 @@ def requests(client):
 @pytest.mark.parametrize("shape", [(3, 3, 2), (3, 2, 2), (5, 3, 2)])
 @pytest.mark.parametrize("options", [{}, {"batch_read": False}])
 def test_a_tail_sees_what_is_confirmed_where_ids_are_out_of_order_and_then_waits(shape, options):
-    """All but the last, which nobody told of; that comes with the next.  A few questions for each, and none while nothing happens."""
+    """
+    All but the last, which nobody told of; that comes with the next.  A few questions for each, and none while nothing
+    happens.
+    """
     cluster = FakeCluster(5)
     writer, early = out_of_order(cluster, shape)
     client = cluster.client(long_poll_ms=1000, read_timeout_ms=2000, **options)
@@ -872,7 +923,10 @@ def test_a_tail_sees_what_is_confirmed_where_ids_are_out_of_order_and_then_waits
 
 
 def test_a_tail_finds_what_a_wide_window_confirmed_out_of_order():
-    """Many entries carry the same old last add confirmed, only the last ones a newer one; the tail reads on until it meets those."""
+    """
+    Many entries carry the same old last add confirmed, only the last ones a newer one; the tail reads on until it meets
+    those.
+    """
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger(advanced=True))
     cluster.outcome(writer.append_at(1000, b"early"))

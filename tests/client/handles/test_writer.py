@@ -1,4 +1,7 @@
-"""The writer on a fake cluster: scenarios of client-protocol.md 4.6 that concern it, metadata races, spares, force, limits."""
+"""
+The writer on a fake cluster: scenarios of client-protocol.md 4.6 that concern it, metadata races, spares, force,
+limits.
+"""
 
 import pytest
 
@@ -27,7 +30,9 @@ from tests.client.fakes.cluster import FENCED, FakeCluster
 
 def created(cluster, shape=(3, 3, 2), options=None, **arguments):
     client = cluster.client(**(options or {}))
-    return cluster.succeed(client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], **arguments))
+    return cluster.succeed(
+        client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], **arguments)
+    )
 
 
 def ensemble(cluster, writer):
@@ -165,7 +170,9 @@ def test_a_killed_bookie_is_replaced_and_nothing_is_lost():
     assert writer.ensemble_changes == 1
     cluster.succeed(writer.close())
     reader = cluster.succeed(cluster.client().open_ledger(writer.id))
-    assert [entry.data for entry in cluster.succeed(reader.read(0, 399))] == [b"%d" % number for number in range(40) for _ in range(10)]
+    assert [entry.data for entry in cluster.succeed(reader.read(0, 399))] == [
+        b"%d" % number for number in range(40) for _ in range(10)
+    ]
 
 
 def test_s12_entries_above_the_lac_regain_their_quorum():
@@ -174,7 +181,9 @@ def test_s12_entries_above_the_lac_regain_their_quorum():
     writer = created(cluster)
     cluster.succeed(writer.append_many([b"x"] * 4))
     b0, b1, b2 = ensemble(cluster, writer)
-    cluster.judge = lambda request: "hold" if request.op == "add" and (request.entry, request.bookie) in ((4, b0), (4, b1), (5, b2)) else "pass"
+    cluster.judge = lambda request: (
+        "hold" if request.op == "add" and (request.entry, request.bookie) in ((4, b0), (4, b1), (5, b2)) else "pass"
+    )
     pending = cluster.outcome(writer.append_many([b"y", b"z"]))
     cluster.spin(0.1)
     assert not pending.done
@@ -241,7 +250,9 @@ def test_s16_striped_change_without_resend():
     cluster = FakeCluster(4)
     writer = created(cluster, (3, 2, 1))
     b0, b1, b2 = ensemble(cluster, writer)
-    cluster.judge = lambda request: "hold" if request.op == "add" and (request.entry == 0 or request.bookie == b0) else "pass"
+    cluster.judge = lambda request: (
+        "hold" if request.op == "add" and (request.entry == 0 or request.bookie == b0) else "pass"
+    )
     both = [cluster.outcome(writer.append(b"e0")), cluster.outcome(writer.append(b"e1"))]
     cluster.spin(0.1)
     cluster.kill(b0)
@@ -273,7 +284,9 @@ def test_s17_the_ledger_was_closed_or_is_recovered_while_the_change_ran(state, e
     assert isinstance(cluster.fails(writer.close()), error)
 
 
-@pytest.mark.parametrize(("change", "error"), [("recovering", LedgerFenced), ("closed", MetadataVersion), ("deleted", NoSuchLedger)])
+@pytest.mark.parametrize(
+    ("change", "error"), [("recovering", LedgerFenced), ("closed", MetadataVersion), ("deleted", NoSuchLedger)]
+)
 def test_a_close_that_comes_too_late_says_why_and_does_not_send_for_the_end(change, error):
     """It is where somebody else put it, or will."""
     cluster = FakeCluster()
@@ -554,7 +567,9 @@ def test_conflicts_without_end_are_given_up():
     cluster.store_fault = lambda name, _given: Fault(error=MetadataVersion("again")) if name == "write_ledger" else None
     from twisted.internet.defer import Deferred
 
-    error = cluster.fails(Deferred.fromCoroutine(record.edit(lambda _metadata: True, lambda metadata: metadata.recovering())))
+    error = cluster.fails(
+        Deferred.fromCoroutine(record.edit(lambda _metadata: True, lambda metadata: metadata.recovering()))
+    )
     assert isinstance(error, MetadataVersion)
     assert "100 times" in str(error)
 
@@ -630,16 +645,22 @@ def test_a_force_that_a_close_overtakes_is_no_success():
 
 
 def test_a_force_connects_to_a_bookie_that_had_no_add_yet():
-    """A striped ledger's first entries are not on every bookie; one that carried nothing can't have lost anything (D15)."""
+    """
+    A striped ledger's first entries are not on every bookie; one that carried nothing can't have lost anything (D15).
+    """
     cluster = FakeCluster()
     client = cluster.client()
     pool = client.pool
 
     def connected(name):
-        return any(each.bookie.name == name for each in pool.channels) or any(each.bookie == name for each in pool.asked)
+        return any(each.bookie.name == name for each in pool.channels) or any(
+            each.bookie == name for each in pool.asked
+        )
 
     pool.connection_of = lambda name: cluster.bookies[name].starts if connected(name) else None
-    writer = cluster.succeed(client.create_ledger(ensemble_size=3, write_quorum=2, ack_quorum=2, write_flags="DEFERRED_SYNC"))
+    writer = cluster.succeed(
+        client.create_ledger(ensemble_size=3, write_quorum=2, ack_quorum=2, write_flags="DEFERRED_SYNC")
+    )
     cluster.succeed(writer.append(b"x"))
     idle = next(name for name in ensemble(cluster, writer) if not connected(name))
     cluster.succeed(writer.force())
@@ -715,7 +736,13 @@ def test_a_writer_whose_machine_failed_answers_whoever_comes_later(monkeypatch):
     assert isinstance(first.error, UnexpectedCondition)
     assert gathered.done
     assert writer.closed
-    for late in (writer.append(b"e"), writer.append_many([b"f"]), writer.append_at(9, b"g"), writer.force(), writer.write_lac()):
+    for late in (
+        writer.append(b"e"),
+        writer.append_many([b"f"]),
+        writer.append_at(9, b"g"),
+        writer.force(),
+        writer.write_lac(),
+    ):
         assert isinstance(cluster.fails(late), LedgerClosed)
     assert cluster.outcome(writer.ready()).done
     assert isinstance(cluster.fails(writer.close()), UnexpectedCondition)

@@ -1,6 +1,6 @@
 """
-The ways in which a writer may treat a bookie that fails (client-protocol.md 2.4, 2.5): quorum time-out, a bounded number of changes,
-delayed changes, none at all; and explicit LAC, opportunistic striping.
+The ways in which a writer may treat a bookie that fails (client-protocol.md 2.4, 2.5): quorum time-out, a bounded
+number of changes, delayed changes, none at all; and explicit LAC, opportunistic striping.
 """
 
 from random import Random
@@ -19,7 +19,9 @@ QUORUM_TIMEOUT, WRITE, UNREACHABLE = -21, -12, -8
 
 def created(cluster, shape=(3, 3, 2), flags=(), **options):
     client = cluster.client(**options)
-    return cluster.succeed(client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], write_flags=flags))
+    return cluster.succeed(
+        client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], write_flags=flags)
+    )
 
 
 # Quorum time-out.
@@ -328,11 +330,19 @@ def test_with_too_few_bookies_the_ensemble_shrinks_to_the_write_quorum():
     cluster = FakeCluster(3)
     assert created(cluster, (5, 2, 2), opportunistic_striping=True).metadata.ensemble_size == 3
     assert cluster.fails(cluster.client().create_ledger(ensemble_size=5, write_quorum=2, ack_quorum=2)).code == -6
-    assert cluster.fails(cluster.client(opportunistic_striping=True).create_ledger(ensemble_size=5, write_quorum=4, ack_quorum=2)).code == -6
+    assert (
+        cluster.fails(
+            cluster.client(opportunistic_striping=True).create_ledger(ensemble_size=5, write_quorum=4, ack_quorum=2)
+        ).code
+        == -6
+    )
 
 
 def test_a_smaller_ensemble_that_the_placement_does_not_take_is_passed_over():
-    """Strict zone-aware placement takes multiples of the write quorum; that the wanted size is none is the caller's mistake."""
+    """
+    Strict zone-aware placement takes multiples of the write quorum; that the wanted size is none is the caller's
+    mistake.
+    """
     cluster = FakeCluster(5)
     client = cluster.client(opportunistic_striping=True)
     client.choice.placement = ZoneAware(Random(1), lambda bookie: f"/z{int(bookie[1:]) % 3}/{bookie}")
@@ -406,7 +416,9 @@ def test_a_sticky_reader_stays_with_one_replica_and_another_takes_turns():
 def test_the_wait_for_another_replica_grows_within_a_read():
     cluster = FakeCluster(3)
     ledger = written(cluster)
-    reader = cluster.succeed(cluster.client(speculative_read_ms=100, speculative_read_growth=3.0, read_timeout_ms=4000).open_ledger(ledger))
+    reader = cluster.succeed(
+        cluster.client(speculative_read_ms=100, speculative_read_growth=3.0, read_timeout_ms=4000).open_ledger(ledger)
+    )
     times = []
     cluster.judge = lambda request: (times.append(round(cluster.clock.seconds() - start, 2)), "drop")[1]
     start = cluster.clock.seconds()
@@ -446,7 +458,9 @@ def test_an_error_says_who_failed_how_which_quorum_is_missing_and_what_to_do():
 
 
 def test_a_ledger_whose_copies_can_not_lie_apart_is_not_created(tmp_path):
-    """Its entries could never be acknowledged.  Once the racks are told it is, and an entry waits for the second rack."""
+    """
+    Its entries could never be acknowledged.  Once the racks are told it is, and an entry waits for the second rack.
+    """
     places = tmp_path / "places"
     places.write_text("b0 /r1\nb1 /r1\nb2 /r1\n")
     cluster = FakeCluster(3)
@@ -467,7 +481,10 @@ def test_a_ledger_whose_copies_can_not_lie_apart_is_not_created(tmp_path):
 
 
 def test_ensemble_changes_are_switched_off_and_on_at_run_time():
-    """While they are off a bookie that died keeps its place; once they are on again it is replaced, also in a writer that is idle."""
+    """
+    While they are off a bookie that died keeps its place; once they are on again it is replaced, also in a writer that
+    is idle.
+    """
     cluster = FakeCluster(5)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -494,7 +511,10 @@ def test_ensemble_changes_are_switched_off_and_on_at_run_time():
 
 @pytest.mark.parametrize("changes_max", [-1, 1])
 def test_changes_that_are_switched_off_while_one_is_under_way(changes_max):
-    """It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer, whether or not it may change again."""
+    """
+    It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer, whether
+    or not it may change again.
+    """
     story = Story(shape=(3, 3, 3), limits=Limits(changes_max=changes_max))
     story.append(1)
     story.lose(0)

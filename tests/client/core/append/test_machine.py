@@ -1,4 +1,7 @@
-"""The writer's machine: its table, each rule of client-protocol.md 2.3 to 2.8 alone, and random histories against a naive twin."""
+"""
+The writer's machine: its table, each rule of client-protocol.md 2.3 to 2.8 alone, and random histories against a naive
+twin.
+"""
 
 from itertools import product
 from random import Random
@@ -33,7 +36,16 @@ from quire.protocol.digest import Digest, DigestType
 
 S = State
 DIGEST = Digest(DigestType.CRC32C, b"")
-FENCED, UNAUTHORIZED, READ_ONLY, LOST, TIMED_OUT, CLOSED, NOT_ENOUGH, CLIENT_CLOSED = -101, -102, -104, -8, -23, -11, -6, -19
+FENCED, UNAUTHORIZED, READ_ONLY, LOST, TIMED_OUT, CLOSED, NOT_ENOUGH, CLIENT_CLOSED = (
+    -101,
+    -102,
+    -104,
+    -8,
+    -23,
+    -11,
+    -6,
+    -19,
+)
 
 
 class Story:
@@ -396,8 +408,16 @@ GONE = "lost (BookieHandleNotAvailable, code -8), and"
         ([Close(), CloseRefused(FENCED, "fenced")], CLOSED, "this writer has ended: fenced"),
         ([Close(), Shutdown()], CLIENT_CLOSED, "the client was closed while the ledger's end was being stored"),
         ([Shutdown()], CLIENT_CLOSED, "the client was closed"),
-        ([ChannelLost(1, LOST, "lost"), ChangeRefused(CLOSED, "closed at 7")], CLOSED, f"this writer has ended: {GONE} closed at 7"),
-        ([ChannelLost(1, LOST, "lost"), ChangeRefused(-25, "deleted")], CLOSED, f"this writer has ended: {GONE} deleted"),
+        (
+            [ChannelLost(1, LOST, "lost"), ChangeRefused(CLOSED, "closed at 7")],
+            CLOSED,
+            f"this writer has ended: {GONE} closed at 7",
+        ),
+        (
+            [ChannelLost(1, LOST, "lost"), ChangeRefused(-25, "deleted")],
+            CLOSED,
+            f"this writer has ended: {GONE} deleted",
+        ),
     ],
 )
 def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
@@ -831,8 +851,8 @@ def test_random_answers_in_any_order_against_the_naive_twin(shape):
 @pytest.mark.parametrize("advanced", [False, True])
 def test_random_histories_with_failures(shape, advanced):
     """
-    Nothing is released that is not stored on an ack quorum of its current write set; and once failures stop and every answer
-    comes, everything is released.
+    Nothing is released that is not stored on an ack quorum of its current write set; and once failures stop and every
+    answer comes, everything is released.
     """
     for seed in range(400):
         RandomHistory(shape, advanced, Random(f"{shape}{advanced}{seed}")).run()
@@ -843,7 +863,11 @@ class RandomHistory:
 
     def __init__(self, shape, advanced, random):
         self.random = random
-        self.story = Story(shape, advanced=advanced, limits=Limits(window_entries_max=25, batch_entries_max=4, replica_backlog_bytes_max=600))
+        self.story = Story(
+            shape,
+            advanced=advanced,
+            limits=Limits(window_entries_max=25, batch_entries_max=4, replica_backlog_bytes_max=600),
+        )
         self.advanced = advanced
         self.free = list(range(40))
         self.stored = {}  # bookie -> acknowledged ids
@@ -868,7 +892,17 @@ class RandomHistory:
         return effects
 
     def run(self):
-        steps = [self.append, self.answer, self.answer, self.answer, self.lose, self.refuse, self.finish_change, self.seen, self.ring]
+        steps = [
+            self.append,
+            self.answer,
+            self.answer,
+            self.answer,
+            self.lose,
+            self.refuse,
+            self.finish_change,
+            self.seen,
+            self.ring,
+        ]
         for _ in range(self.random.randint(20, 90)):
             self.random.choice(steps)()
             if self.story.machine.state not in (S.OPEN, S.CHANGING):
@@ -903,7 +937,13 @@ class RandomHistory:
         open_channels = [channel for channel in self.story.open if self.answers.get(channel, ((), ()))[1]]
         if open_channels and self.random.random() < 0.3:
             channel = self.random.choice(sorted(open_channels))
-            self.give(self.story.give(AddRefused(channel, self.random.choice(self.answers[channel][1]), 1, self.random.choice((READ_ONLY, -12)))))
+            self.give(
+                self.story.give(
+                    AddRefused(
+                        channel, self.random.choice(self.answers[channel][1]), 1, self.random.choice((READ_ONLY, -12))
+                    )
+                )
+            )
 
     def finish_change(self):
         if not self.story.changing:
@@ -939,7 +979,9 @@ class RandomHistory:
                 return
             self.finish_change()
             self.answer()
-            if not self.story.changing and not any(self.answers.get(channel, ((), ()))[1] for channel in self.story.open):
+            if not self.story.changing and not any(
+                self.answers.get(channel, ((), ()))[1] for channel in self.story.open
+            ):
                 if not machine.window_full or not self.story.alarms:
                     break
                 self.ring()  # a bookie's backlog holds up the writer until the clock says so
@@ -953,7 +995,11 @@ class RandomHistory:
             first = min(self.story.sent[channel], default=None)
             if first is None:
                 continue
-            missing = [entry for entry in self.story.q.entries_of(index, first, machine.pushed) if entry not in self.stored.get(bookie, ())]
+            missing = [
+                entry
+                for entry in self.story.q.entries_of(index, first, machine.pushed)
+                if entry not in self.stored.get(bookie, ())
+            ]
             assert not missing, f"{bookie} lacks {missing}"
 
 
@@ -980,7 +1026,9 @@ def test_copies_in_one_rack_are_no_quorum(advanced):
 
 
 def test_the_last_bookie_of_a_rack_is_not_gone_on_without():
-    """An ack quorum lives, but in one rack: without a spare elsewhere the writer ends and says why; with one it goes on."""
+    """
+    An ack quorum lives, but in one rack: without a spare elsewhere the writer ends and says why; with one it goes on.
+    """
     for spare, ends in (("b4", True), ("b3", False)):
         story = Story(domains=APART)
         story.append(1)
