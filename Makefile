@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := setup.cfg pyproject.toml
+# One process for each core (-n 0 in ARGS: all in one).  Each begins with a run of neighbouring files, which share clusters, and takes over from another at its end.
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
 .PHONY: help demo test lint simulate mutants crash survive interop bench sizes manual clean
 
@@ -37,7 +39,7 @@ demo: $(VENV)/.run
 	$(BIN)/quire demo $(FILE)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -m 'not interop and not long' $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -50,7 +52,7 @@ mutants: $(VENV)/.test
 	$(BIN)/python -m tests.simulation --mutants
 
 crash: $(VENV)/.test
-	timeout 1800 $(BIN)/python -m pytest tests/crash $(ARGS)
+	timeout 1800 $(BIN)/python -m pytest $(PARALLEL) tests/crash $(ARGS)
 
 survive: $(VENV)/.test
 	$(BIN)/python -m pytest -m long tests/processes $(ARGS)

@@ -1,9 +1,11 @@
 """
-`make sizes`: what style aims at and no test enforces: lines per file and function, docstring coverage, test to code ratio.
+`make sizes`: the shape of the code in numbers: files, functions, classes, imports, rooms, docstrings, tests.
 
-    python bench/sizes.py [--long 60] [--json]
+    python bench/sizes.py [--long 60] [--root ../before] [--json]
 
-Knows: how to count.  Does not judge: a long function that reads well stays.
+Knows: how to count; the tests of rooms take the same counts for their limits.
+Does not judge: a long function that reads well stays.
+A room is what is visible in a package's folder: a module, or a sub-package with all that is inside it.
 """
 
 import argparse
@@ -11,12 +13,17 @@ import ast
 import json
 import pathlib
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "conf", "metadata", "bookie", "client", "replication", "log", "pipeline", "tools")
+FUNCTION_LINES = 70  # the share of functions above it is printed
+CLASS_LINES = 350
+FILE_LINES = 450
+COLUMNS = 120
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Graph = Mapping[str, frozenset[str]]  # name -> the names that it imports
 
 
 @dataclass(frozen=True)
@@ -27,95 +34,400 @@ class Function:
 
 
 @dataclass(frozen=True)
+class Class:
+    path: str
+    name: str
+    lines: int
+    methods: int
+    parameters: int  # of the constructor, without `self`; fields of a dataclass are not counted
+
+
+@dataclass(frozen=True)
 class File:
     """One Python file, counted.  Code lines are neither blank nor comment nor docstring."""
 
     path: str
     lines: int
     code_lines: int
-    public: int  # public functions, methods, classes, and the module itself
+    prose_lines: int  # docstrings and whole-line comments
+    wide_lines: int
+    module_docstring: bool
+    public: int  # public functions, methods and classes
     documented: int  # those of them with a docstring
     functions: tuple[Function, ...]
+    classes: tuple[Class, ...]
+    imported: frozenset[str]  # dotted names, of modules or of names in modules
+
+    @property
+    def module(self) -> str:
+        return module_name(self.path)
+
+    @property
+    def package(self) -> str:
+        return self.path.split("/")[0]
+
+    @property
+    def room(self) -> str:
+        """What of it is visible in its package; empty for the `__init__.py` of the package itself."""
+        return (
+            self.path.removesuffix(".py").removesuffix("/__init__").removeprefix(self.package).strip("/").split("/")[0]
+        )
+
+
+def module_name(path: str) -> str:
+    """`quire.protocol.frames` for `protocol/frames.py`; a package's own name for its `__init__.py`."""
+    return ("quire/" + path.removesuffix(".py").removesuffix("/__init__")).replace("/", ".")
+
+
+def imported_names(path: str, tree: ast.Module) -> frozenset[str]:
+    """All that a file imports, also inside functions: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`."""
+    here = module_name(path).split(".")
+    base = here if path.endswith("__init__.py") else here[:-1]
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = base[: len(base) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return frozenset(found)
+
+
+def length(node: Definition) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def counted_class(path: str, node: ast.ClassDef) -> Class:
+    methods = [inner for inner in node.body if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)]
+    constructors = [method.args for method in methods if method.name == "__init__"]
+    widths = [len(args.posonlyargs + args.args + args.kwonlyargs) - 1 for args in constructors]
+    return Class(path, node.name, length(node), len(methods), max(widths, default=0))
 
 
 def counted(path: str, text: str) -> File:
-    """The counts of one file; `path` is only carried along."""
+    """The counts of one file; `path` is relative to the root."""
     tree = ast.parse(text)
-    prose: set[int] = set()
+    docstrings: set[int] = set()
     functions: list[Function] = []
-    public, documented = 1, int(ast.get_docstring(tree) is not None)
+    classes: list[Class] = []
+    public, documented = 0, 0
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | Definition) and ast.get_docstring(node) is not None:
-            prose.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+            docstrings.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
         if not isinstance(node, Definition):
             continue
         if not node.name.startswith("_"):
             public += 1
             documented += ast.get_docstring(node) is not None
-        if not isinstance(node, ast.ClassDef):
-            functions.append(Function(path, node.name, (node.end_lineno or node.lineno) - node.lineno + 1))
+        if isinstance(node, ast.ClassDef):
+            classes.append(counted_class(path, node))
+        else:
+            functions.append(Function(path, node.name, length(node)))
     lines = text.splitlines()
-    code = sum(1 for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#") and number not in prose)
-    return File(path, len(lines), code, public, documented, tuple(functions))
+    filled = [number for number, line in enumerate(lines, 1) if line.strip()]
+    prose = [number for number in filled if number in docstrings or lines[number - 1].lstrip().startswith("#")]
+    return File(
+        path,
+        len(lines),
+        len(filled) - len(prose),
+        len(prose),
+        sum(len(line) > COLUMNS for line in lines),
+        ast.get_docstring(tree) is not None,
+        public,
+        documented,
+        tuple(functions),
+        tuple(classes),
+        imported_names(path, tree),
+    )
 
 
-def files_of(folder: str) -> list[File]:
-    paths = sorted(path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
-    return [counted(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths]
+def files_of(root: pathlib.Path, folder: str) -> list[File]:
+    paths = sorted(path for path in (root / folder).rglob("*.py") if "__pycache__" not in path.parts)
+    return [counted(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+
+
+# ---- imports --------------------------------------------------------------------------------------------------------
+
+
+def module_graph(files: Iterable[File]) -> dict[str, frozenset[str]]:
+    """Module -> the modules of these files that it imports, by their own name or for a name in them."""
+    files = list(files)
+    known = {file.module for file in files}
+
+    def targets(file: File) -> Iterator[str]:
+        for name in file.imported:
+            if name in known:
+                yield name
+            elif name.rpartition(".")[0] in known:
+                yield name.rpartition(".")[0]
+
+    return {file.module: frozenset(targets(file)) - {file.module} for file in files}
+
+
+def room_graph(files: Iterable[File]) -> dict[str, frozenset[str]]:
+    """Room -> the rooms of the same package that it imports.  `files` are one package; its own `__init__.py` is no room."""
+    files = list(files)
+    rooms = {file.module: file.room for file in files}
+    found: dict[str, set[str]] = {room: set() for room in rooms.values() if room}
+    for module, targets in module_graph(files).items():
+        if rooms[module]:
+            found[rooms[module]] |= {rooms[target] for target in targets} - {"", rooms[module]}
+    return {room: frozenset(targets) for room, targets in found.items()}
+
+
+def circles(graph: Graph) -> list[frozenset[str]]:
+    """Groups of names that import each other, directly or through others."""
+    reached = {name: reachable(graph, name) for name in graph}
+    groups = {frozenset({name} | {other for other in reached[name] if name in reached[other]}) for name in graph}
+    return sorted((group for group in groups if len(group) > 1), key=sorted)
+
+
+def reachable(graph: Graph, start: str) -> set[str]:
+    found: set[str] = set()
+    ahead = [start]
+    while ahead:
+        fresh = graph[ahead.pop()] - found
+        found |= fresh
+        ahead += fresh
+    return found
+
+
+def floors(graph: Graph) -> int:
+    """Rows of a drawing in which each arrow points downwards; the names of a circle share one row."""
+    group_of = {name: min(group) for group in circles(graph) for name in group}
+    heights: dict[str, int] = {}
+
+    def height(group: str) -> int:
+        if group not in heights:
+            members = [name for name in graph if group_of.get(name, name) == group]
+            below = {group_of.get(target, target) for name in members for target in graph[name]} - {group}
+            heights[group] = 1 + max((height(one) for one in below), default=0)
+        return heights[group]
+
+    return max((height(group_of.get(name, name)) for name in graph), default=0)
+
+
+def visible_names(files: Iterable[File]) -> dict[str, list[str]]:
+    """Folder -> the modules and sub-packages in it, without `__init__`."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        *folders, name = file.path.removesuffix(".py").split("/")
+        for depth in range(1, len(folders)):
+            found.setdefault("/".join(folders[:depth]), set()).add(folders[depth])
+        if name != "__init__":
+            found.setdefault("/".join(folders), set()).add(name)
+    return {folder: sorted(names) for folder, names in sorted(found.items())}
+
+
+# ---- summaries ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spread:
+    median: float
+    p90: int
+    max: int
+
+    @classmethod
+    def of(cls, numbers: Iterable[int]) -> "Spread":
+        ordered = sorted(numbers) or [0]
+        return cls(statistics.median(ordered), ordered[-(-9 * len(ordered) // 10) - 1], ordered[-1])
+
+    def __str__(self) -> str:
+        return f"{self.median:g} / {self.p90} / {self.max}"
+
+
+def percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 1) if whole else 0.0
 
 
 @dataclass(frozen=True)
 class Summary:
+    """One folder, or all packages together.  Files without code count as lines and names, not in medians."""
+
     folder: str
     files: int
     lines: int
     code_lines: int
-    median_file: int
-    longest_file: str
-    median_function: int
-    documented_percent: int
+    file_lines: Spread
+    functions: int
+    function_median: float
+    long_functions_percent: float
+    classes: int
+    largest_class: int
+    most_methods: int
+    widest_constructor: int
+    imports: Spread
+    wide_lines: int
+    wide_lines_percent: float
+    module_docstrings_percent: float
+    docstrings_percent: float
+    prose_percent: float
 
     @classmethod
-    def of(cls, folder: str, files: Iterable[File]) -> "Summary":
+    def of(cls, folder: str, files: Iterable[File], imports: Graph) -> "Summary":
         found = [file for file in files if file.code_lines]
         functions = [function.lines for file in found for function in file.functions]
-        longest = max(found, key=lambda file: file.lines)
+        classes = [one for file in found for one in file.classes]
+        lines, prose = sum(file.lines for file in found), sum(file.prose_lines for file in found)
+        wide = sum(file.wide_lines for file in found)
         return cls(
             folder,
             len(found),
-            sum(file.lines for file in found),
-            sum(file.code_lines for file in found),
-            int(statistics.median(file.lines for file in found)),
-            f"{longest.lines} {longest.path}",
-            int(statistics.median(functions)) if functions else 0,
-            100 * sum(file.documented for file in found) // sum(file.public for file in found),
+            lines,
+            code(found),
+            Spread.of(file.lines for file in found),
+            len(functions),
+            statistics.median(functions) if functions else 0,
+            percent(sum(one > FUNCTION_LINES for one in functions), len(functions)),
+            len(classes),
+            max((one.lines for one in classes), default=0),
+            max((one.methods for one in classes), default=0),
+            max((one.parameters for one in classes), default=0),
+            Spread.of(len(imports.get(file.module, ())) for file in found),
+            wide,
+            percent(wide, lines),
+            percent(sum(file.module_docstring for file in found), len(found)),
+            percent(sum(file.documented for file in found), sum(file.public for file in found)),
+            percent(prose, prose + code(found)),
         )
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """How one package is divided."""
+
+    package: str
+    rooms: int
+    arrows: int
+    floors: int
+    circles: list[list[str]]
+
+    @classmethod
+    def of(cls, package: str, files: Iterable[File]) -> "Rooms":
+        graph = room_graph(files)
+        groups = [sorted(group) for group in circles(graph)]
+        return cls(package, len(graph), sum(map(len, graph.values())), floors(graph), groups)
+
+
+@dataclass(frozen=True)
+class Report:
+    folders: list[Summary]
+    test_to_code: dict[str, float]
+    rooms: list[Rooms]
+    visible_names: dict[str, int]
+    import_circles: list[list[str]]
+    long_functions: list[Function]
+    large_classes: list[Class]
+    long_files: dict[str, int]
+    widest_imports: dict[str, int]
+
+    @classmethod
+    def of(cls, root: pathlib.Path, long: int) -> "Report":
+        packages = {folder: files for folder in PACKAGES if (files := files_of(root, folder))}
+        source = [file for files in packages.values() for file in files]
+        tests = files_of(root, "tests")
+        imports = module_graph(source)
+        rows = [Summary.of(folder, files, imports) for folder, files in packages.items()]
+        rows += [Summary.of("source", source, imports)]
+        rows += [
+            Summary.of(name, files, {})
+            for name, files in (("bench", files_of(root, "bench")), ("tests", tests))
+            if files
+        ]
+        tested = {folder: [file for file in tests if file.path.startswith(f"tests/{folder}/")] for folder in packages}
+        ratios = {folder: code(tested[folder]) / code(files) for folder, files in packages.items()}
+        ratios["source"] = code(tests) / code(source)
+        functions = [function for file in source for function in file.functions if function.lines > long]
+        classes = [one for file in source for one in file.classes if one.lines > CLASS_LINES]
+        widest = sorted(source, key=lambda file: -len(imports[file.module]))[:10]
+        return cls(
+            rows,
+            {folder: round(ratio, 2) for folder, ratio in ratios.items()},
+            [Rooms.of(folder, files) for folder, files in packages.items()],
+            {folder: len(names) for folder, names in visible_names(source).items()},
+            [sorted(group) for group in circles(imports)],
+            sorted(functions, key=lambda function: -function.lines),
+            sorted(classes, key=lambda one: -one.lines),
+            {file.path: file.lines for file in sorted(source, key=lambda file: -file.lines) if file.lines > FILE_LINES},
+            {file.path: len(imports[file.module]) for file in widest},
+        )
+
+
+def code(files: Iterable[File]) -> int:
+    return sum(file.code_lines for file in files)
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+
+def table(heads: list[str], rows: Iterable[list[object]]) -> str:
+    """Columns as wide as what is in them; the first is aligned to the left."""
+    cells = [[str(cell) for cell in row] for row in (heads, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
+    lines = []
+    for first, *others in cells:
+        right = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *right]).rstrip())
+    return "\n".join(lines)
+
+
+def tables(report: Report, long: int) -> Iterator[str]:
+    ratios = report.test_to_code
+    heads = ["folder", "files", "lines", "code", "lines a file: median / p90 / max", f"above {COLUMNS} columns"]
+    heads += ["modules with docstring", "public names with docstring", "prose", "test : code"]
+    rows = []
+    for r in report.folders:
+        wide = f"{r.wide_lines} = {r.wide_lines_percent} %"
+        shares = [f"{share} %" for share in (r.module_docstrings_percent, r.docstrings_percent, r.prose_percent)]
+        rows.append([r.folder, r.files, r.lines, r.code_lines, r.file_lines, wide, *shares, ratios.get(r.folder, "")])
+    yield table(heads, rows)
+    heads = ["folder", "functions", "median", f"above {FUNCTION_LINES} lines", "classes", "largest", "most methods"]
+    heads += ["widest constructor", "own imports a module: median / p90 / max"]
+    rows = []
+    for r in report.folders:
+        functions = [r.functions, f"{r.function_median:g}", f"{r.long_functions_percent} %"]
+        classes = [r.classes, r.largest_class, r.most_methods, r.widest_constructor]
+        rows.append([r.folder, *functions, *classes, r.imports if r.folder in ratios else ""])
+    yield table(heads, rows)
+    yield table(
+        ["package", "visible names", "arrows between them", "floors", "circles"],
+        ([r.package, r.rooms, r.arrows, r.floors, named(r.circles)] for r in report.rooms),
+    )
+    inner = {folder: names for folder, names in report.visible_names.items() if "/" in folder}
+    yield "visible names inside rooms: " + (", ".join(f"{folder} {names}" for folder, names in inner.items()) or "none")
+    yield f"circles of modules: {named(report.import_circles)}"
+    yield listed(f"functions above {long} lines", ((f.lines, f"{f.path} {f.name}") for f in report.long_functions))
+    yield listed(
+        f"classes above {CLASS_LINES} lines",
+        ((c.lines, f"{c.path} {c.name}, {c.methods} methods") for c in report.large_classes),
+    )
+    yield listed(f"files above {FILE_LINES} lines", ((lines, path) for path, lines in report.long_files.items()))
+    yield listed(
+        "modules that import most of ours", ((imports, path) for path, imports in report.widest_imports.items())
+    )
+
+
+def named(groups: list[list[str]]) -> str:
+    return "; ".join(", ".join(group) for group in groups) or "none"
+
+
+def listed(title: str, rows: Iterable[tuple[int, str]]) -> str:
+    return "\n".join([f"{title}:", *(f"  {number:>4}  {what}" for number, what in rows)])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--long", type=int, default=60, help="functions of more lines are listed (default 60)")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="count another checkout")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    source = {folder: files_of(folder) for folder in PACKAGES}
-    everything = [file for files in source.values() for file in files]
-    rows = [Summary.of(folder, files) for folder, files in source.items() if any(file.code_lines for file in files)]
-    rows += [Summary.of("source", everything), Summary.of("bench", files_of("bench")), Summary.of("tests", files_of("tests"))]
-    ratio = rows[-1].code_lines / rows[-3].code_lines
-    functions = [function for file in everything for function in file.functions]
-    long = sorted((function for function in functions if function.lines > options.long), key=lambda function: -function.lines)
+    report = Report.of(options.root.resolve(), options.long)
     if options.json:
-        print(json.dumps({"folders": [asdict(row) for row in rows], "test_to_code": round(ratio, 2), "long_functions": [asdict(one) for one in long]}))
-        return
-    print(f"{'folder':<14}{'files':>6}{'lines':>8}{'code':>8}{'median file':>13}{'median function':>17}{'docstrings':>12}   longest file")
-    for row in rows:
-        counts = f"{row.files:>6}{row.lines:>8}{row.code_lines:>8}{row.median_file:>13}{row.median_function:>17}{row.documented_percent:>10} %"
-        print(f"{row.folder:<14}{counts}   {row.longest_file}")
-    print(f"\ntest to code: {ratio:.2f} (lines of code, without comments and docstrings)")
-    if long:
-        print(f"functions of more than {options.long} lines:")
-        for function in long:
-            print(f"  {function.lines:>4}  {function.path} {function.name}")
+        print(json.dumps(asdict(report)))
+    else:
+        print("\n\n".join(tables(report, options.long)))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from quire.protocol.errors import Status
+
 # SPDX-License-Identifier: Apache-2.0
 
 BUFFERS_MAX = 1024  # IOV_MAX on Linux
@@ -71,6 +73,11 @@ class StorageError(Exception):
 
 class NotBegun(OSError):
     """The call has done nothing, for something was short (`SHORT`) that is no disk's: whatever was to be done may be tried again."""
+
+
+def status_of(error: object) -> Status:
+    """What a client is answered: EIO; ETOOMANYREQUESTS where nothing was begun, so that it asks other bookies, and this one later."""
+    return Status.ETOOMANYREQUESTS if isinstance(error, NotBegun) else Status.EIO
 
 
 class BeginsNothing:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from quire.client.connections.network import Reactor
+from quire.client.connections.network import TcpReactor
 from quire.client.connections.pool import BookiePool
 from quire.client.core.quorum import Quorums
 from quire.client.handles.ledger_record import LedgerRecord
@@ -62,7 +62,7 @@ LEDGER_IDS_PER_PAGE = 1000
 T = TypeVar("T")
 
 
-def connect(reactor: Reactor, uri: str, options: ClientOptions | None = None) -> Deferred["Client"]:
+def connect(reactor: TcpReactor, uri: str, options: ClientOptions | None = None) -> Deferred["Client"]:
     """
     Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be
     reached in the session timeout or holds no cluster.
@@ -70,7 +70,7 @@ def connect(reactor: Reactor, uri: str, options: ClientOptions | None = None) ->
     return Deferred.fromCoroutine(_connect(reactor, uri, options or ClientOptions()))
 
 
-async def _connect(reactor: Reactor, uri: str, options: ClientOptions) -> "Client":
+async def _connect(reactor: TcpReactor, uri: str, options: ClientOptions) -> "Client":
     store = await open_store(reactor, uri, session_timeout_ms=options.session_timeout_ms)
     try:
         await store.cluster()
@@ -90,7 +90,7 @@ class Client:
 
     def __init__(
         self,
-        reactor: Reactor,
+        reactor: TcpReactor,
         store: MetadataStore,
         options: ClientOptions | None = None,
         *,

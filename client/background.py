@@ -23,8 +23,8 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python import threadable
 from twisted.python.failure import Failure
 
-from quire.client.connections.network import Reactor
-from quire.metadata.clock import steady
+from quire.client.connections.network import TcpReactor
+from quire.metadata.clock import StartableReactor, steady
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -87,7 +87,7 @@ def _forget(_result: Any) -> None:
 class Running(Generic[T]):
     """Work on its way on the reactor's thread."""
 
-    def __init__(self, reactor: Reactor, work: Work[T], done: Done[T], unwanted: Callable[[T], object]) -> None:
+    def __init__(self, reactor: TcpReactor, work: Work[T], done: Done[T], unwanted: Callable[[T], object]) -> None:
         self._reactor = reactor
         self._work = work
         self._done = done
@@ -130,13 +130,17 @@ class Running(Generic[T]):
             self._unwanted(self._result.pop())
 
 
+class OwnReactor(StartableReactor, TcpReactor, Protocol):
+    """The reactor that this module starts."""
+
+
 class ReactorThread:
     """
     The running reactor as other threads see it.  In a forked child everything that needs it raises `RuntimeError` at
     once.
     """
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: TcpReactor) -> None:
         self.reactor = reactor
         self.tell_of_forks(self)
 
@@ -212,7 +216,7 @@ def reactor_thread() -> ReactorThread:
             raise RuntimeError(FORKED)
         from twisted.internet import reactor as found  # installs the platform's default
 
-        reactor: Any = found
+        reactor = cast(OwnReactor, found)
         if not reactor.running:
             steady(reactor)
             up = threading.Event()

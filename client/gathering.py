@@ -11,19 +11,18 @@ and the next one does not overtake it.
 
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.python.failure import Failure
 
 from quire.client.background import Forked, ReactorThread
-from quire.client.handles.reader import Entry
-from quire.client.handles.writer import FRAME_OVERHEAD
 from quire.conf.client import ClientOptions
 from quire.protocol.errors import TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
 
+T = TypeVar("T")
 Done = Callable[[int | Failure], None]
 
 
@@ -35,6 +34,14 @@ class Appends(Protocol):
     def append_many(self, payloads: Sequence[bytes], /) -> Deferred[range]: ...
 
     def ready(self) -> Deferred[None]: ...
+
+
+class BoundedAppends(Appends, Protocol):
+    """The same, with a limit."""
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """What one entry may hold."""
 
 
 async def append_when_ready(writer: Appends, payloads: list[bytes]) -> range:
@@ -150,24 +157,22 @@ class Gathering:
             fn()
 
 
-def gathering(thread: ReactorThread, writer: Appends, options: ClientOptions) -> Gathering:
+def gathering(thread: ReactorThread, writer: BoundedAppends, options: ClientOptions) -> Gathering:
     """A writer's single appends, bounded like its window."""
-    return Gathering(
-        thread, writer, options.window_entries_max, options.window_bytes_max, options.frame_bytes_max - FRAME_OVERHEAD
-    )
+    return Gathering(thread, writer, options.window_entries_max, options.window_bytes_max, writer.payload_bytes_max)
 
 
-class Batches:
+class Batches(Generic[T]):
     """An async generator that is made, asked and ended on the reactor's thread, one question at a time."""
 
-    def __init__(self, begin: Callable[[], AsyncIterator[list[Entry]]]) -> None:
+    def __init__(self, begin: Callable[[], AsyncIterator[T]]) -> None:
         self._begin = begin
-        self._batches: AsyncIterator[list[Entry]] | None = None
+        self._batches: AsyncIterator[T] | None = None
         self._asked = DeferredLock()
-        self._question: Deferred[list[Entry] | None] | None = None
+        self._question: Deferred[T | None] | None = None
         self._ended = False
 
-    async def following(self) -> list[Entry] | None:
+    async def following(self) -> T | None:
         """The next batch; None at the end."""
         await self._asked.acquire()
         try:
@@ -180,7 +185,7 @@ class Batches:
         finally:
             self._asked.release()
 
-    async def _next(self, batches: AsyncIterator[list[Entry]]) -> list[Entry] | None:
+    async def _next(self, batches: AsyncIterator[T]) -> T | None:
         try:
             return await anext(batches)
         except StopAsyncIteration:

@@ -6,19 +6,67 @@ time-outs of requests, the next flush, garbage collection) waits that much longe
 bookie would take a minute for the day after which a superfluous copy may go.  So the programs of quire steady their reactor before it
 runs.  A program with a reactor of its own may do the same; with the time of day nothing false is served, but it has to wait.
 
-Knows: those two clocks.  Does not know: who waits for what.
+Knows: those two clocks, and what is used of a reactor, as types.  Does not know: who waits for what.
 """
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-def steady(reactor: Any) -> None:
+class Timer(Protocol):
+    """What `callLater` returns."""
+
+    def cancel(self) -> None: ...
+
+    def active(self) -> bool: ...
+
+    def reset(self, seconds: float, /) -> None: ...
+
+
+class Clock(Protocol):
+    """The clock of a reactor; `twisted.internet.task.Clock` is one too."""
+
+    def seconds(self) -> float: ...
+
+    def callLater(self, delay: float, fn: Callable[..., object], /, *args: object) -> Timer: ...
+
+
+class Reactor(Clock, Protocol):
+    """A reactor that threads can hand work to."""
+
+    def callFromThread(self, fn: Callable[..., object], /, *args: object) -> object: ...
+
+
+class StartableReactor(Reactor, Protocol):
+    """A reactor that a program starts and stops."""
+
+    running: bool
+
+    def run(self, installSignalHandlers: bool = ...) -> object: ...
+
+    def stop(self) -> object: ...
+
+    def callWhenRunning(self, fn: Callable[..., object], /, *args: object) -> object: ...
+
+    def addSystemEventTrigger(self, phase: str, event_type: str, fn: Callable[..., object], /, *args: object) -> object: ...
+
+
+def pause(clock: Clock, seconds: float) -> Deferred[None]:
+    """Fires after that time."""
+    over: Deferred[None] = Deferred()
+    clock.callLater(seconds, over.callback, None)
+    return over
+
+
+def steady(reactor: StartableReactor) -> None:
     """Lets a reactor that does not run yet, and in which nothing waits, measure by a clock that is never set."""
     if not reactor.running:
-        reactor.seconds = time.monotonic
+        reactor.seconds = time.monotonic  # type: ignore[method-assign]  # all of Twisted's reactors call it by its name
 
 
 def time_of_day() -> float:

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults, maybeDeferred, succeed
 from twisted.logger import Logger
@@ -36,35 +36,6 @@ SESSION_TIMEOUT_MS = 10_000
 LEDGER_ID_MAX = (1 << 63) - 2  # 2^63 - 1 makes the garbage collection of Apache's bookies delete everything
 CTOKEN_MAX = (1 << 63) - 2
 CLOSED_MESSAGE = "this metadata store was closed"
-
-
-class Timer(Protocol):
-    """What `callLater` returns."""
-
-    def cancel(self) -> None: ...
-
-    def active(self) -> bool: ...
-
-
-class ReactorTime(Protocol):
-    """The clock of a reactor; `twisted.internet.task.Clock` is one too."""
-
-    def seconds(self) -> float: ...
-
-    def callLater(self, delay: float, fn: Callable[..., object], /, *args: object) -> Timer: ...
-
-
-class Reactor(ReactorTime, Protocol):
-    """A reactor that threads can hand work to."""
-
-    def callFromThread(self, fn: Callable[..., object], /, *args: object) -> object: ...
-
-
-def pause(reactor: ReactorTime, seconds: float) -> Deferred[None]:
-    """Fires after that time."""
-    over: Deferred[None] = Deferred()
-    reactor.callLater(seconds, over.callback, None)
-    return over
 
 
 async def at_once(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:

@@ -12,7 +12,8 @@ from random import Random
 from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.address import bad, parse_sqlite, parse_zookeeper
-from quire.metadata.store import SESSION_TIMEOUT_MS, MetadataStore, Reactor
+from quire.metadata.clock import Reactor
+from quire.metadata.store import SESSION_TIMEOUT_MS, MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 

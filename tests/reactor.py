@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import blockingCallFromThread
 
 T = TypeVar("T")
+TIMEOUT_S = 120.0  # only what hangs takes so long, on a busy machine too
 reactor = _global
 _started = threading.Lock()
 _thread: threading.Thread | None = None
@@ -29,10 +30,10 @@ def _ensure() -> None:
             reactor.callWhenRunning(up.set)
             _thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name="test-reactor", daemon=True)
             _thread.start()
-            assert up.wait(10), "the reactor did not start"
+            assert up.wait(TIMEOUT_S), "the reactor did not start"
 
 
-def run(story: Callable[[], Awaitable[T]], timeout: float = 30.0) -> T:
+def run(story: Callable[[], Awaitable[T]], timeout: float = TIMEOUT_S) -> T:
     """Runs an async function (or one that returns a Deferred) on the reactor; raises what it raises, TimeoutError after `timeout` seconds."""
     _ensure()
 

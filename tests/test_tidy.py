@@ -6,6 +6,7 @@ import configparser
 import pathlib
 import re
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
@@ -34,6 +35,13 @@ SLEEPERS = {
 }
 
 SOURCES = tidy.sources()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_dropped() -> Iterator[None]:
+    """After the last rule: the collector would go through them all in the tests that follow."""
+    yield
+    SOURCES.clear()
 
 
 def source(text: str, path: str = "client/connections/pool.py") -> Source:
@@ -393,12 +401,14 @@ def dead_links(page: pathlib.Path, text: str) -> list[str]:
 
 
 def test_links_of_the_manual_lead_somewhere() -> None:
+    """Each relative link of a Markdown page names a file of the checkout."""
     pages = [path for path in tracked() if path.endswith(".md")]
     assert len(pages) > 5
     assert not [link for path in pages for link in dead_links(ROOT / path, (ROOT / path).read_text(encoding="utf-8"))]
 
 
 def test_a_dead_link_is_found() -> None:
+    """Links with an anchor and links to other hosts pass."""
     assert dead_links(ROOT / "README.md", "[a](docs/nowhere.md) [b](docs/glossary.md#x) [c](https://example.org)") == ["README.md: docs/nowhere.md"]
 
 

@@ -26,6 +26,52 @@ ARROWS: dict[str, frozenset[str]] = {
 }
 PACKAGES = tuple(ARROWS)
 
+
+def rows(*rooms: str) -> dict[str, str]:
+    """Rooms in rows, lowest first: each may import all rooms of the rows before its own."""
+    found: dict[str, str] = {}
+    for row in rooms:
+        below = " ".join(found)
+        found |= dict.fromkeys(row.split(), below)
+    return found
+
+
+# Inside each package: its rooms (modules and sub-packages) in order, lowest first, and what each may import of the others.
+# A package's own `__init__.py` is in no room and may import any.
+ROOMS: dict[str, dict[str, str]] = {
+    "protocol": rows("errors", "availability digest frames messages packets schema", "batch", "v2 v3", "wire"),
+    "conf": rows("addresses known_keys options", "bookie client properties", "samples"),
+    "metadata": rows("address clock ledger worker", "store", "formats memory", "sqlite zk", "uri"),
+    "bookie": {
+        "files": "",
+        "layout": "files",
+        "journal": "files layout",
+        "logs": "files layout",
+        "server": "files layout",
+        "index": "files layout logs",
+        "apache": "files layout logs index",
+        "directory": "files layout logs index apache",
+        "storage": "files layout journal index apache directory",
+        "offline": "files layout journal logs index apache directory",
+        "upkeep": "files layout logs index directory storage",
+        "admin": "files layout server upkeep",
+        "lifecycle": "files layout journal server index directory storage upkeep admin",
+    },
+    "client": {
+        "core": "",
+        "connections": "core",
+        "placement": "core connections",
+        "handles": "core connections placement",
+        "api": "core connections placement handles",
+        "background": "connections",
+        "gathering": "background",
+        "blocking": "core connections placement handles api background gathering",
+        "aio": "core connections placement handles api background gathering",
+    },
+    "replication": rows("concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"),
+    "tools": rows("daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"),
+}
+
 # A library that only one file may import, and the folder in which that file lies.
 SINGLE_IMPORTERS = {"kazoo": "metadata", "sqlite3": "metadata", "rocksdict": "bookie", "pyspark": "pipeline"}
 
@@ -178,9 +224,18 @@ class Source:
             return "protocol"
         return "core" if self.folder in PACKAGES and "core" in self.path.split("/")[1:-1] else ""
 
-    def imports(self) -> Iterator[tuple[int, str, list[str]]]:
-        """(line, module, names) of each import, wherever in the file it stands; relative ones are made absolute."""
-        for node in ast.walk(self.tree):
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Of the whole tree, which is walked once: nearly every rule looks at all of them."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def imports(self) -> list[tuple[int, str, list[str]]]:
+        """(line, module, names) of each import, wherever in the file it is; relative ones are made absolute."""
+        return list(self._imports())
+
+    def _imports(self) -> Iterator[tuple[int, str, list[str]]]:
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield node.lineno, alias.name, []
@@ -192,12 +247,13 @@ class Source:
                 yield node.lineno, module, [alias.name for alias in node.names]
 
     def calls(self) -> Iterator[ast.Call]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        return (node for node in self.nodes if isinstance(node, ast.Call))
 
+    @cached_property
     def aliases(self) -> dict[str, str]:
         """Local name -> dotted origin, for each thing imported: {"sleep": "time.sleep", "clock": "time"}."""
         found: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     found[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
@@ -243,7 +299,7 @@ def wrong_arrows(files: Iterable[Source]) -> list[str]:
     """Imports against the arrows of the house."""
     found = []
     for file in packages(files):
-        for line, module, names in file.imports():
+        for line, module, names in file.imports:
             targets = [f"quire.{name}" for name in names] if module == "quire" else [module]
             for target in targets:
                 parts = target.split(".")
@@ -261,7 +317,7 @@ def many_importers(files: Iterable[Source]) -> list[str]:
     for file in files:
         if file.folder in ("tests", "bench"):
             continue
-        for line, module, _names in file.imports():
+        for line, module, _names in file.imports:
             library = module.split(".")[0]
             if library in SINGLE_IMPORTERS:
                 importers.setdefault(library, set()).add(file.path)
@@ -275,7 +331,7 @@ def unprefixed(files: Iterable[Source]) -> list[str]:
     return [
         file.at(line, f"write quire.{module}")
         for file in files
-        for line, module, _names in file.imports()
+        for line, module, _names in file.imports
         if module.split(".")[0] in (*PACKAGES, "pipeline", "log")
     ]
 
@@ -285,7 +341,7 @@ def cycles(files: Iterable[Source]) -> list[str]:
     by_name = {file.module: file for file in packages(files)}
     graph: dict[str, set[str]] = {name: set() for name in by_name}
     for name, file in by_name.items():
-        for _line, module, names in file.imports():
+        for _line, module, names in file.imports:
             inside = {f"{module}.{inner}" for inner in names} & set(by_name)
             graph[name] |= inside if len(inside) == len(names) > 0 else inside | ({module} & set(by_name))
             graph[name].discard(name)
@@ -312,7 +368,7 @@ def impure(files: Iterable[Source]) -> list[str]:
     for file in files:
         if not file.pure:
             continue
-        for line, module, _names in file.imports():
+        for line, module, _names in file.imports:
             first = module.split(".")[0]
             if first == "quire":
                 allowed = module.startswith("quire.protocol") if file.pure == "protocol" else module.startswith(PURE_NEIGHBOURS)
@@ -332,15 +388,15 @@ def global_reactors(files: Iterable[Source], allowed: Mapping[str, str]) -> list
     for file in packages(files):
         if any(file.path.startswith(prefix) for prefix in allowed):
             continue
-        for line, module, names in file.imports():
+        for line, module, names in file.imports:
             if module == "twisted.internet.reactor" or (module == "twisted.internet" and "reactor" in names):
                 found.append(file.at(line, "the global reactor: take it as an argument"))
     return found
 
 
 def _named(file: Source, banned: Mapping[str, Iterable[str]], why: str) -> list[str]:
-    aliases, found = file.aliases(), []
-    for node in ast.walk(file.tree):
+    aliases, found = file.aliases, []
+    for node in file.nodes:
         if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
             continue
         name = dotted(node, aliases)
@@ -377,8 +433,8 @@ def unseeded(files: Iterable[Source], allowed: Mapping[str, str]) -> list[str]:
         if any(file.path.startswith(prefix) for prefix in allowed):
             continue
         found += _named(file, RANDOM_UNSEEDED, "randomness is an argument")
-        aliases = file.aliases()
-        found += [file.at(line, "secrets: randomness is an argument") for line, module, _names in file.imports() if module == "secrets"]
+        aliases = file.aliases
+        found += [file.at(line, "secrets: randomness is an argument") for line, module, _names in file.imports if module == "secrets"]
         for call in file.calls():
             name = dotted(call.func, aliases)
             if name in ("random.Random", "random.SystemRandom"):
@@ -395,8 +451,8 @@ def file_calls(files: Iterable[Source]) -> list[str]:
     for file in files:
         if file.folder != "bookie" or file.path == "bookie/files.py":
             continue
-        aliases = file.aliases()
-        found += [file.at(line, f"{module}: only bookie/files.py touches the file system") for line, module, _names in file.imports() if module in FILE_MODULES]
+        aliases = file.aliases
+        found += [file.at(line, f"{module}: only bookie/files.py touches the file system") for line, module, _names in file.imports if module in FILE_MODULES]
         for call in file.calls():
             name = dotted(call.func, aliases)
             direct = name == "open" or name in FILE_QUESTIONS or (name.startswith("os.") and name[3:] in FILE_CALLS)
@@ -423,7 +479,7 @@ def swallowed(files: Iterable[Source]) -> list[str]:
     """Bare excepts, and `except Exception` that neither re-raises nor poisons."""
     found = []
     for file in packages(files):
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if not isinstance(node, ast.ExceptHandler):
                 continue
             if node.type is None:
@@ -457,7 +513,7 @@ def reached_in(files: Iterable[Source]) -> list[str]:
     found = []
     for file in files:
         own = own_classes(file.tree) | {"self", "cls"}
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if not isinstance(node, ast.Attribute) or not node.attr.startswith("_") or node.attr in PUBLIC_UNDERSCORES:
                 continue
             if node.attr.startswith("__") and node.attr.endswith("__"):
@@ -468,7 +524,7 @@ def reached_in(files: Iterable[Source]) -> list[str]:
             if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super":
                 continue
             found.append(file.at(node.lineno, f"{ast.unparse(node)} reaches into a private name"))
-        for line, module, names in file.imports():
+        for line, module, names in file.imports:
             if module.startswith(("quire.", "tests.")):
                 found += [file.at(line, f"{module}.{name} is private") for name in names if name.startswith("_") and not name.startswith("__")]
     return found
@@ -479,9 +535,9 @@ def unfinished(files: Iterable[Source]) -> list[str]:
     found = []
     for file in files:
         found += [file.at(number, "unfinished: do it or drop it") for number, line in enumerate(file.text.splitlines(), 1) if UNFINISHED.search(line)]
-        aliases = file.aliases()
-        named = {id(node.value) for node in ast.walk(file.tree) if isinstance(node, ast.Attribute) and node.attr == "Exception"}
-        for node in ast.walk(file.tree):
+        aliases = file.aliases
+        named = {id(node.value) for node in file.nodes if isinstance(node, ast.Attribute) and node.attr == "Exception"}
+        for node in file.nodes:
             if isinstance(node, ast.Raise) and node.exc is not None:
                 name = dotted(node.exc.func if isinstance(node.exc, ast.Call) else node.exc, aliases)
                 if name == ABSENT:

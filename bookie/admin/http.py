@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.bookie.server.listener import Transport, peer_name
-from quire.metadata.store import ReactorTime, Timer
+from quire.metadata.clock import Clock, Timer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -113,7 +113,7 @@ class HttpServer(Factory):
 
     noisy = False
 
-    def __init__(self, clock: ReactorTime, serve: Callable[[Asked], Answer], bookie: str = "") -> None:
+    def __init__(self, clock: Clock, serve: Callable[[Asked], Answer], bookie: str = "") -> None:
         self.clock = clock
         self.bookie = bookie
         self.serve = serve

@@ -19,7 +19,7 @@ PATH = "/api/v1/bookie/rebuild_index"
 
 
 class Reindexing(Protocol):
-    """A storage's `reindex`."""
+    """As `IndexRebuild` does it."""
 
     def start(self) -> bool: ...
 

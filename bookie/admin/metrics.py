@@ -7,14 +7,13 @@ What a bookie tells Prometheus.
     quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting, quire_disk_bytes, quire_disk_free_bytes
     process_…                       resident memory, CPU, open files
 
-Knows: names and where the numbers are.  Does not know: who counts them.
+Knows: names and where the numbers are; gauges of the rooms above come by `more`, `quire_bookie_status` among them.  Does not know: who counts them.
 prometheus_client is imported at the first scrape, so that a bookie that nobody scrapes stays small.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
 
@@ -48,11 +47,10 @@ def numbers(counters: object) -> Iterator[tuple[str, int | float]]:
 class BookieCollector:
     """Reads the numbers when it is asked."""
 
-    def __init__(self, service: Service, listener: Listener, registration: Registration, storage_counters: object, more: Gauges = tuple) -> None:
+    def __init__(self, service: Service, listener: Listener, storage_counters: object, more: Gauges = tuple) -> None:
         """`more` gives further gauges."""
         self._service = service
         self._listener = listener
-        self._registration = registration
         self._storage_counters = storage_counters
         self._more = more
 
@@ -69,7 +67,6 @@ class BookieCollector:
         yield CounterMetricFamily(PREFIX + "connection_pauses", "times that reading from a peer was stopped", value=listener.pauses)
         total, free = service.storage.disk_usage()
         for name, meaning, gauge in (
-            ("bookie_status", "1 writable, 0 read-only, -1 not registered", self._registration.listed.value),
             ("connections", "open now", len(listener.connections)),
             ("pending_bytes", "bytes of adds that wait for room, and of fences and forces that wait for the journal", service.parking.bytes),
             ("partial_bytes", "bytes of frames that are not whole yet", listener.partial_bytes),

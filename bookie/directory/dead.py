@@ -1,8 +1,8 @@
 """
-In place of a ledger directory whose disk was dead when the bookie started: given up from the beginning, as if it had failed a moment later.
+In place of a ledger directory whose disk was dead when the bookie started: it has failed from the beginning, as if its disk had died a moment later.
 
-Knows: that nothing can be had from it.  Does not know: who gives it up, what becomes of its ledgers (`storage`).
-Safety: whoever asks it for a row gets an error.  It finds no entry, which means "unknown", for all ledgers of a directory that is given up
+Knows: that nothing can be had from it.  Does not know: who fails it, what becomes of its ledgers (`storage`).
+Safety: whoever asks it for a row gets an error.  It finds no entry, which means "unknown", for all ledgers of a directory that has failed
 are in limbo (`storage`).
 """
 
@@ -60,13 +60,13 @@ class DeadRows(Rows):
 
 
 class DeadDirectory(LedgerDirectory):
-    """It has no entry logs, and `fault` is set."""
+    """It has no entry logs, and `failed` is set."""
 
     def __init__(self, ledger_path: str, index_path: str, reason: str) -> None:
         self.path = current(ledger_path)
         self.index_path = current(index_path)
         self.configured = ledger_path
-        self.fault = reason
+        self.failed = reason
         self.table = LedgerTable(DeadRows(reason))
         self.index = RunIndex(DeadRows(reason))
 

@@ -86,7 +86,7 @@ class LedgerDirectory:
         self.path = current(ledger_path)
         self.index_path = current(index_path)
         self.configured = ledger_path
-        self.fault: str | None = None  # why it was given up: nothing is written to it any more, and what it lacks is unknown
+        self.failed: str | None = None  # why: nothing is written to it any more, and what it lacks is unknown
         self._files = files
         self._open_rows = open_rows
         self.logs = EntryLogs(files, self.path, log_bytes_max, logs_open_max)
@@ -344,9 +344,9 @@ class LedgerDirectory:
         return self.index.ranges(ledger)
 
     def close(self) -> None:
-        """Raises `OSError` after all is closed; not for one that was given up, for nothing is lost by that any more."""
+        """Raises `OSError` after all is closed; not for one that has failed, for nothing is lost by that any more."""
         with ExitStack() as last:
-            if self.fault is not None:
+            if self.failed is not None:
                 last.enter_context(suppress(OSError))
             last.callback(self.table.close)
             last.callback(self.index.close)

@@ -1,55 +1,129 @@
 """
-Ledger directories that failed while others went on: written down where the others are, before the journal forgets what was meant for them.
+The small files of a ledger directory in which a bookie notes what a later start must know.
 
-File `quire.lost` in the `current/` of every living ledger directory: the paths of the directories that were given up, a line each, and a last line with
-the CRC32C of those before it in hex.  At the next
-start the ledgers of such a directory are put in limbo, whether the directory is back as it was or an empty one took its place (`restoring`).
+`quire.lost`: ledger directories that failed while others went on, written in the others before the journal forgets what was meant for them: the
+paths of the failed directories, a line each, and a last line with the CRC32C of those before it in hex.  At the next start the ledgers of such a
+directory are put in limbo, whether the directory is back as it was or an empty one took its place (`lifecycle.restoring`).
 
-Knows: that file.  Does not know: why a directory is given up.
+`quire.restoring`: in a lost directory until it has its cookie, so that an interrupted restore begins again.
+`quire.limbo`: in every ledger directory while any ledger is in limbo, with the word COPYING until each was copied once.
+`DIRTY`: in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the machine's boot, and whether the journal is
+synced.  One that is not outlives a killed process, but not the machine: then all ledgers are in limbo after the start.
+
+Knows: these files.  Does not know: why a directory fails, how a storage keeps limbo.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
+from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
 LOST = "quire.lost"
+RESTORING = "quire.restoring"
+LIMBO = "quire.limbo"
+DIRTY = "DIRTY"  # Apache's name, an empty file there
+SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in it
+COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was compared yet; some wait for their writer or for a peer
 
 
-def note(files: Files, living: Iterable[str], lost: Sequence[str]) -> None:
-    """`living`, `lost`: paths as they are configured.  Durable on return; `OSError`."""
-    text = "".join(f"{path}\n" for path in lost).encode("utf-8", "surrogateescape")
+def note_failed(files: Files, living: Iterable[str], failed: Sequence[str]) -> None:
+    """`living`, `failed`: paths as they are configured.  Durable on return; `OSError`."""
+    text = "".join(f"{path}\n" for path in failed).encode("utf-8", "surrogateescape")
     text += b"%08x\n" % crc32c(text)
     for directory in living:
-        files.replace(_path(directory), text)
+        files.replace(_path(directory, LOST), text)
 
 
-def noted(files: Files, directories: Sequence[str]) -> list[str]:
-    """Those of the configured ledger directories that were given up.  `StorageError` that names a damaged file, `OSError`."""
-    found = set().union(*(named(files, directory) for directory in directories))
+def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
+    """Those of the configured ledger directories that have failed.  `StorageError` that names a damaged file, `OSError`."""
+    found = set().union(*(named_failed(files, directory) for directory in directories))
     return [directory for directory in directories if directory in found]
 
 
-def named(files: Files, directory: str) -> set[str]:
+def named_failed(files: Files, directory: str) -> set[str]:
     """Those that the note in one directory names."""
-    text = files.read_file(_path(directory))
+    path = _path(directory, LOST)
+    text = files.read_file(path)
     if text is None:
         return set()
     lines, check = text[:-9], text[-9:]
     if check != b"%08x\n" % crc32c(lines):
-        raise StorageError(f"{_path(directory)} at offset {len(lines)}: damaged (its checksum is wrong)")
+        raise StorageError(f"{path} at offset {len(lines)}: damaged (its checksum is wrong)")
     return set(lines.decode("utf-8", "surrogateescape").splitlines())
 
 
-def forget(files: Files, directories: Iterable[str]) -> None:
+def forget_failed(files: Files, directories: Iterable[str]) -> None:
     """Their ledgers are in limbo now, durably."""
     for directory in directories:
-        files.unlink(_path(directory))
+        files.unlink(_path(directory, LOST))
 
 
-def _path(directory: str) -> str:
-    return os.path.join(directory, "current", LOST)
+def note_restoring(files: Files, directory: str) -> None:
+    """The directory was lost, and is being restored."""
+    files.make_directories(os.path.join(directory, "current"))
+    files.replace(_path(directory, RESTORING), b"")
+
+
+def is_restoring(files: Files, directory: str) -> bool:
+    return files.exists(_path(directory, RESTORING))
+
+
+def forget_restoring(files: Files, directories: Iterable[str]) -> None:
+    """The directories have their cookies."""
+    for directory in directories:
+        files.unlink(_path(directory, RESTORING))
+
+
+def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
+    """
+    Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since.  What it was
+    configured to do counts, not what this one is; a note that does not say, as Apache's, is taken to be of a run like this one.
+    `behind`: ledger directories whose notes are of an earlier run, for they failed in it or before it.
+    """
+    for directory in options.ledger_directories:
+        if directory in behind:
+            continue
+        note = files.read_file(_path(directory, DIRTY))
+        if note is not None:
+            words = note.split()
+            synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
+            if not synced and (words[:-1] != boot.split() or not boot):
+                return True
+    return False
+
+
+def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
+    """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly."""
+    for directory in options.ledger_directories:
+        path = _path(directory, DIRTY)
+        if boot is not None:
+            files.replace(path, b" ".join((*boot.split(), SYNCED if options.journal_sync_data else UNSYNCED)) + b"\n")
+        else:
+            files.unlink(path)
+
+
+def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> None:
+    """Says in every ledger directory whether ledgers are in limbo (None: none is)."""
+    for directory in options.ledger_directories:
+        path = _path(directory, LIMBO)
+        if state is not None:
+            files.replace(path, state)
+        else:
+            files.unlink(path)
+
+
+def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:
+    """COPYING, WAITING, or None: no ledger is in limbo."""
+    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(_path(directory, LIMBO))) is not None]
+    if not in_limbo:
+        return None
+    return WAITING if set(in_limbo) == {WAITING} else COPYING
+
+
+def _path(directory: str, name: str) -> str:
+    return os.path.join(directory, "current", name)

@@ -20,7 +20,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, TEMPORARY, Files, NotBegun, StorageError
 from quire.bookie.journal.format import (
@@ -38,6 +38,7 @@ from quire.bookie.journal.format import (
     segment_name,
     segment_start,
 )
+from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -50,14 +51,6 @@ SPARES_MAX = 16  # freed segments kept for reuse, about what a loaded bookie fil
 ZEROS = bytes(ALIGNMENT)
 ZERO_CHUNK = bytes(1 << 20)
 FILL_SYNC_BYTES = 4 << 20  # a new segment is synced in such pieces: all of it at once held up the syncs of groups for 20 ms instead of 2 (measured)
-
-
-class Reactor(Protocol):
-    """What is used of Twisted's reactor; `Clock` has all but the last."""
-
-    def seconds(self) -> float: ...
-    def callLater(self, delay: float, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
-    def callFromThread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None: ...
 
 
 class NoRoom(Exception):

@@ -1,5 +1,5 @@
 """
 A bookie starts, registers, turns read-only, loses disks, stops.
 
-In reading order: `bookie` (face), `identity` (face), `descriptors` (face), `registration`, `disks` (face), `restoring`, `store_guard` (face).
+In reading order: `bookie` (face), `identity` (face), `descriptors` (face), `registration`, `disks` (face), `restoring`.
 """

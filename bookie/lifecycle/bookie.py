@@ -13,11 +13,12 @@ non-zero status.
 
 import socket
 from array import array
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
@@ -26,18 +27,22 @@ from quire.bookie.admin.gc_paths import GcPaths
 from quire.bookie.admin.http import HttpServer
 from quire.bookie.admin.index_paths import IndexPaths, Reindexing
 from quire.bookie.admin.metrics import BookieCollector, Metrics
+from quire.bookie.directory import notes
 from quire.bookie.files import Files, NotBegun, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle import disks, identity, restoring
 from quire.bookie.lifecycle.registration import Registration
-from quire.bookie.lifecycle.store_guard import GuardedStorage, StoreGuard
 from quire.bookie.server.contract import LedgerStorage
 from quire.bookie.server.copies import Copies, CopyStorage
-from quire.bookie.server.listener import Listener
+from quire.bookie.server.listener import Listener, ListeningReactor
 from quire.bookie.server.service import Service
+from quire.bookie.storage.events import StorageEvents
 from quire.bookie.upkeep.garbage import Garbage, Reclaiming
+from quire.bookie.upkeep.rebuild import LimboMarker
+from quire.bookie.upkeep.store_guard import GuardedStorage, StoreGuard
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import MetadataStore, Reactor, ServiceInfo
+from quire.metadata.clock import Reactor
+from quire.metadata.store import MetadataStore, ServiceInfo
 
 if TYPE_CHECKING:
     from quire.bookie.lifecycle.descriptors import Descriptors
@@ -53,31 +58,23 @@ class BookieFailed(Exception):
     """The bookie can't go on, or could not start.  The text says what to do where anything can be done."""
 
 
-class DoubtingReindex(Reindexing, Protocol):
-    """It may find that ledgers lack something here."""
-
-    doubt: Callable[[Mapping[int, LedgerRow]], Awaitable[None]]  # set by the bookie: puts them in limbo
-    doubted: Callable[[], None]  # set by the bookie: they can be copied now
-
-
 class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
     """A storage as the bookie opens and closes it."""
 
     counters: Any
 
-    @property
-    def space(self) -> Reclaiming: ...
-
-    @property
-    def reindex(self) -> DoubtingReindex: ...
-
     def stored_ledgers(self) -> "Deferred[array[int]]": ...
 
     def flush(self) -> Deferred[None]: ...
 
-    read_only_changed: Callable[[str | None], None]  # set by the bookie: why adds are refused, None when they are taken again
+    @property
+    def stale(self) -> list[str]:
+        """Ledger directories that failed in an earlier run; what they missed must be put in limbo before `caught_up`."""
+        ...
 
-    behind: list[str]  # ledger directories that were given up in an earlier run; what they missed must be put in limbo before `caught_up`
+    def listen(self, events: StorageEvents) -> None:
+        """Once, before `start`."""
+        ...
 
     def start(self, dead: Mapping[str, str] | None = None) -> None:
         """Blocks: replays the journal.  `dead`: ledger directories that it must do without, and why.  Raises `StorageError`."""
@@ -91,25 +88,44 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
     def replay_found_limbo(self) -> bool: ...
 
     @property
-    def lost_directories(self) -> list[str]:
-        """The configured ledger directories that were given up."""
+    def failed_directories(self) -> list[str]:
+        """The configured ledger directories that have failed."""
         ...
 
-    def give_up(self, path: str, reason: str) -> bool:
+    def fail_directory(self, path: str, reason: str) -> bool:
         """A ledger directory's disk has failed; False when nothing can go on without it."""
-        ...
-
-    def stop_upkeep(self) -> Coroutine[Any, Any, None]:
-        """Ends what a round of garbage collection may wait for."""
         ...
 
     def close(self) -> Deferred[None]: ...
 
 
-OpenStorage = Callable[[BookieOptions, Any, Files], OpenableStorage]
+class StorageListener:
+    """A storage's events: the service answers requests, the bookie turns read-only or ends."""
+
+    def __init__(self, service: Service, failed: Callable[[str], None], read_only: Callable[[str | None], None]) -> None:
+        self.durable, self.relieved = service.durable, service.relieved
+        self.failed, self.read_only = failed, read_only
 
 
-def open_storage(options: BookieOptions, reactor: Any, files: Files, descriptors: "Descriptors | None" = None) -> OpenableStorage:
+class Upkeep(Protocol):
+    """What runs beside requests; it stops before the storage closes."""
+
+    @property
+    def space(self) -> Reclaiming: ...
+
+    @property
+    def rebuild(self) -> Reindexing: ...
+
+    def stop(self) -> Coroutine[Any, Any, None]:
+        """Ends what a round of garbage collection may wait for."""
+        ...
+
+
+OpenStorage = Callable[[BookieOptions, Reactor, Files], OpenableStorage]
+StartUpkeep = Callable[[OpenableStorage, Reactor, LimboMarker], Upkeep]
+
+
+def open_storage(options: BookieOptions, reactor: Reactor, files: Files, descriptors: "Descriptors | None" = None) -> OpenableStorage:
     """The real storage."""
     from quire.bookie.index.rows import RocksRows
     from quire.bookie.storage.storage import Storage
@@ -117,6 +133,14 @@ def open_storage(options: BookieOptions, reactor: Any, files: Files, descriptors
     if descriptors is None:
         return Storage(options, reactor, files)
     return Storage(options, reactor, files, open_rows=partial(RocksRows, files_max=descriptors.store), logs_open_max=descriptors.logs)
+
+
+def start_upkeep(storage: OpenableStorage, reactor: Reactor, limbo: LimboMarker) -> Upkeep:
+    """That of the real storage."""
+    from quire.bookie.storage.storage import Storage
+    from quire.bookie.upkeep.upkeep import Upkeep
+
+    return Upkeep(cast(Storage, storage), reactor, limbo)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -142,11 +166,12 @@ class Bookie:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ListeningReactor,
         options: BookieOptions,
         store: MetadataStore,
         files: Files | None = None,
         storage: OpenStorage = open_storage,
+        upkeep: StartUpkeep = start_upkeep,
         *,
         restore: bool = False,
     ) -> None:
@@ -161,10 +186,11 @@ class Bookie:
         self.stopping = False
         self.limbo_grew: Callable[[], None] = lambda: None  # ledgers came to be in limbo while the bookie serves: somebody should copy what they lack
         self._reactor = reactor
-        self._clock = cast(Reactor, reactor)
+        self._clock = reactor
         self._store = store
         self._files = files or Files()
         self._open_storage = storage
+        self._start_upkeep = upkeep
         self._restore = restore
         self._reasons: dict[str, str] = {}  # kind -> why the bookie is read-only
         self._storage: OpenableStorage | None = None
@@ -209,45 +235,43 @@ class Bookie:
         elif await identity.check(self._store, options, self.id, cluster.instance_id, self._files, dead=dead):
             self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
         storage = self._storage = self._open_storage(options, self._reactor, self._files)
-        storage.failed = self._fail
-        storage.reindex.doubt = self._doubt
-        storage.reindex.doubted = self._doubted
-        storage.read_only_changed = lambda reason: self._set_read_only(STORAGE, reason)
         self.service = Service(self._clock, options, storage, self.id)
+        storage.listen(StorageListener(self.service, self._fail, lambda reason: self._set_read_only(STORAGE, reason)))
         self.listener = Listener(self._clock, options, self.service)
         self.guard = StoreGuard(self._clock, self._files, lambda: self._living.ledger_directories, storage, self._store, self.id, cluster.instance_id)
         self.copies = Copies(self._clock, storage, self.guard)
         self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
         self._closers.append(lambda: Deferred.fromCoroutine(self.guard.stop()))
-        self.garbage = Garbage(self._clock, options, self._files, storage, self._store, self.guard)
-        self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
-        self._closers.append(lambda: Deferred.fromCoroutine(storage.stop_upkeep()))  # first, for a round of garbage collection waits for it
         storage.start(dead)
-        if storage.replay_found_limbo and restoring.noted_limbo(self._files, self._living) is None:  # before a checkpoint takes it out of the journal
-            restoring.note_limbo(self._files, self._living, restoring.COPYING)
+        upkeep = self._upkeep = self._start_upkeep(storage, self._reactor, self)
+        self.garbage = Garbage(self._clock, options, self._files, storage, upkeep.space, self._store, self.guard)
+        self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
+        self._closers.append(lambda: Deferred.fromCoroutine(upkeep.stop()))  # first, for a round of garbage collection waits for it
+        if storage.replay_found_limbo and notes.noted_limbo(self._files, self._living) is None:  # before a checkpoint takes it out of the journal
+            notes.note_limbo(self._files, self._living, notes.COPYING)
         await self.guard.start()
         boot = self._files.boot_id()
-        if restoring.unclean(self._files, self._living, boot, storage.behind):  # first, for then it is not what is on the lost disks alone
+        if notes.unclean(self._files, self._living, boot, storage.stale):  # first, for then it is not what is on the lost disks alone
             self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
             await self._mark(storage, restoring.Lost.all_of(options))
-        elif lost or storage.behind:
-            await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.behind]))
-        if lost or storage.behind:
+        elif lost or storage.stale:
+            await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.stale]))
+        if lost or storage.stale:
             storage.caught_up()
             cookie = identity.Cookie.expected(options, self.id, cluster.instance_id)
-            identity.stamp(self._files, options, cookie, identity.indexes_of(options, storage.lost_directories))
-            restoring.end(self._files, [path for path in lost if path not in storage.lost_directories])
+            identity.stamp(self._files, options, cookie, identity.indexes_of(options, storage.failed_directories))
+            notes.forget_restoring(self._files, [path for path in lost if path not in storage.failed_directories])
         if self.incomplete:
             self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
         else:
             self.copies.whole()
-        restoring.note_running(self._files, self._living, boot)
+        notes.note_running(self._files, self._living, boot)
         self._running_noted = True
 
     async def _mark(self, storage: OpenableStorage, lost: restoring.Lost) -> None:
         """Puts in limbo what the bookie may have lost, durably.  Not by a store that does not know all of it."""
         self._check_knows_all()
-        restoring.note_limbo(self._files, self._living, restoring.COPYING)
+        notes.note_limbo(self._files, self._living, notes.COPYING)
         marked = 0
         async for rows in restoring.suspects(self._store, self.id, lost):
             await storage.mark_limbo(rows)
@@ -267,11 +291,11 @@ class Bookie:
         living = self._living
         await storage.close()
         if self._running_noted and self._failure is None:
-            restoring.note_running(self._files, living, None)
+            notes.note_running(self._files, living, None)
 
     @property
     def _living(self) -> BookieOptions:
-        """The options without the ledger directories that were given up: notes are kept in the others."""
+        """The options without the ledger directories that have failed: notes are kept in the others."""
         lost = self.directories_lost
         return self.options.model_copy(update={"ledger_directories": tuple(path for path in self.options.ledger_directories if path not in lost)})
 
@@ -280,13 +304,13 @@ class Bookie:
         options = self.options
         if options.force_read_only:
             self._reasons[FORCED] = "forceReadOnlyBookie is set"
-        if restoring.noted_limbo(self._files, self._living) == restoring.COPYING:
+        if notes.noted_limbo(self._files, self._living) == notes.COPYING:
             self._reasons[RESTORING] = "what it may have lost is being copied from other bookies"
         self._look_at_disks()
         self.registration = Registration(self._store, self.id, self._fail)
         assert self._storage is not None
-        self._metrics = Metrics(BookieCollector(self.service, self.listener, self.registration, self._storage.counters, self._gauges))
-        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._storage.reindex)).serve, self.id)
+        self._metrics = Metrics(BookieCollector(self.service, self.listener, self._storage.counters, self._gauges))
+        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._upkeep.rebuild)).serve, self.id)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)
@@ -306,7 +330,7 @@ class Bookie:
         if self.guard.is_behind:
             self._store_behind()
         self._disk_watch = LoopingCall(self._look_at_disks)
-        self._disk_watch.clock = self._reactor
+        self._disk_watch.clock = cast(IReactorTime, self._reactor)
         self._disk_watch.start(options.disk_check_interval_ms / 1000, now=False)
         self._closers.append(self._stop_disk_watch)
 
@@ -364,30 +388,30 @@ class Bookie:
     @property
     def incomplete(self) -> bool:
         """Whether some ledgers are in limbo, so that somebody should copy what they lack, by `copies`."""
-        return restoring.noted_limbo(self._files, self._living) is not None
+        return notes.noted_limbo(self._files, self._living) is not None
 
     @property
     def restoring(self) -> bool:
         """Whether some ledger in limbo was never looked at; the bookie is listed as read-only so long."""
         return RESTORING in self._reasons
 
-    async def _doubt(self, rows: Mapping[int, LedgerRow]) -> None:
+    async def mark_incomplete(self, rows: Mapping[int, LedgerRow]) -> None:
         """Ledgers may lack something here that was here before."""
         assert self._storage is not None
         self.copies.add(rows)  # at once: neither may `copied` say in between that none is left, nor may the limbo of one end
-        if restoring.noted_limbo(self._files, self._living) != restoring.COPYING:
-            restoring.note_limbo(self._files, self._living, restoring.COPYING)
+        if notes.noted_limbo(self._files, self._living) != notes.COPYING:
+            notes.note_limbo(self._files, self._living, notes.COPYING)
         await self._storage.mark_limbo(rows)
         self.log.warn("{bookie}: {count} ledgers may lack entries here now", bookie=self.id, count=len(rows))
 
-    def _doubted(self) -> None:
+    def ready_to_copy(self) -> None:
         """What is in limbo now can be compared with other bookies."""
         self.copies.decided()
         self.limbo_grew()
 
     def copied(self) -> None:
         """Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.  `OSError`."""
-        restoring.note_limbo(self._files, self._living, restoring.WAITING if self.copies.limbo() else None)
+        notes.note_limbo(self._files, self._living, notes.WAITING if self.copies.limbo() else None)
         self._set_read_only(RESTORING, None)
 
     # -- read-only
@@ -409,6 +433,7 @@ class Bookie:
 
     def _gauges(self) -> list[tuple[str, str, float]]:
         return [
+            ("bookie_status", "1 writable, 0 read-only, -1 not registered", self.registration.listed.value),
             *self.garbage.gauges(),
             ("ledgers_in_limbo", "ledgers that may lack entries here", self.ledgers_in_limbo),
             ("metadata_store_behind", "1 while the metadata store is behind what was seen of it, so that nothing is deleted", int(self.guard.is_behind)),
@@ -416,7 +441,7 @@ class Bookie:
 
     @property
     def ledgers_in_limbo(self) -> int:
-        """Ledgers that may lack entries here and wait for copies; those of directories that were given up left out."""
+        """Ledgers that may lack entries here and wait for copies; those of failed directories left out."""
         return self.copies.left
 
     @property
@@ -426,8 +451,8 @@ class Bookie:
 
     @property
     def directories_lost(self) -> list[str]:
-        """The configured ledger directories that were given up since the start, or at it."""
-        return self._storage.lost_directories if self._storage is not None else []
+        """The configured ledger directories that have failed since the start, or at it."""
+        return self._storage.failed_directories if self._storage is not None else []
 
     def operator_read_only(self, on: bool) -> str | None:
         """An operator's wish; it stays until the operator takes it back or the bookie restarts."""
@@ -467,7 +492,7 @@ class Bookie:
         self._nearly_full = nearly_full
         self.service.high_priority_writes = found.room_for_recovery
         if self._storage is not None and self.serving:
-            found = found.without([directory for directory, why in found.broken if self._storage.give_up(directory, why)])
+            found = found.without([directory for directory, why in found.broken if self._storage.fail_directory(directory, why)])
         self._set_read_only(DISK, found.reason)
 
     def _stop_disk_watch(self) -> None:

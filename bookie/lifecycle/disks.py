@@ -33,7 +33,7 @@ class Look:
         return None
 
     def without(self, directories: Collection[str]) -> "Look":
-        """Directories that were given up alone are no reason any more."""
+        """Directories that failed while others are usable are no reason any more."""
         return replace(self, broken=tuple(each for each in self.broken if each[0] not in directories))
 
 

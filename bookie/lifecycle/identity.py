@@ -17,8 +17,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from quire.bookie.directory import notes
 from quire.bookie.files import Files, is_dead
-from quire.bookie.lifecycle.restoring import RESTORING
 from quire.conf.addresses import interface_address, own_address, own_name
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import NEW, CookieNotFound, MetadataStore, Versioned
@@ -338,7 +338,7 @@ async def lost_directories(store: MetadataStore, options: BookieOptions, bookie:
     check_places(files, options)
     lost = [directory for directory, cookie in in_directories.items() if cookie is None]
     for directory in lost:
-        if not is_empty(files, directory) and not files.exists(os.path.join(directory, CURRENT, RESTORING)):
+        if not is_empty(files, directory) and not notes.is_restoring(files, directory):
             raise IdentityError(f"{directory} has files but no cookie: empty it (its entries are copied from other bookies), or bring the right disk back")
     for pair in zip(options.ledger_directories, options.index_directories, strict=bool(options.index_directories)):
         if sum(directory in lost for directory in pair) == 1:

@@ -5,19 +5,14 @@ Order (reliability.md 1, row 8): the lost directories are noted as being restore
 gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their cookies, and only then a port opens.  What is in
 limbo is copied from other bookies afterwards (`copies`, and `replication/refilling.py` beside it).
 
-Files in `current/`: `quire.restoring` in a lost directory from the beginning until it has its cookie, so that a restore that was interrupted
-begins again; `quire.limbo` in every ledger directory while any ledger is in limbo, with the word COPYING until every one was copied once.
-`DIRTY` in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the machine's boot, and whether the journal is
-synced.  One that is not outlives a killed process, but not the machine: then all ledgers are in limbo after the start.
-
-Knows: that order and those files.  Does not know: how copies are made, how a storage keeps limbo.
+Knows: that order.  Does not know: how copies are made, how a storage keeps limbo.
 
 Safety: the ledgers are asked for after the bookie lost its disks and before it serves, so every entry that it ever acknowledged belongs to a ledger
 that was seen here.
 """
 
 import os
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from quire.bookie.directory import notes
@@ -25,8 +20,8 @@ from quire.bookie.directory.ledger_directory import current
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import Place, segment_name
+from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.writer import FIRST_SEGMENT_BYTES, empty_segment
-from quire.bookie.storage.checkpoint import read_mark
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore, at_once
@@ -35,11 +30,6 @@ from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMet
 
 # SPDX-License-Identifier: Apache-2.0
 
-RESTORING = "quire.restoring"
-LIMBO = "quire.limbo"
-DIRTY = "DIRTY"  # Apache's name, an empty file there
-SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in it
-COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was looked at yet; some wait for their writer or for a peer
 LEDGERS_PER_PAGE = 1000
 READS_AT_ONCE = 50  # of metadata
 
@@ -118,10 +108,9 @@ def master_key(metadata: LedgerMetadata) -> bytes:
 def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> None:
     """Notes the directories as being restored; a lost journal begins where the marks of the ledger directories say.  `OSError`, `StorageError`."""
     for directory in directories:
-        files.make_directories(current(directory))
-        files.replace(os.path.join(current(directory), RESTORING), b"")
+        notes.note_restoring(files, directory)
     living = [directory for directory in options.ledger_directories if directory not in directories]
-    behind = notes.noted(files, living)  # theirs are older, and a start does not ask them
+    behind = notes.noted_failed(files, living)  # theirs are older, and a start does not ask them
     marks = [read_mark(files, current(directory)) for directory in living if directory not in behind]
     for number, directory in enumerate(options.journal_directories):
         if directory in directories:
@@ -134,55 +123,3 @@ def _empty_journal(files: Files, directory: str, place: Place) -> None:
     """One segment without a group, named for the place that the marks name."""
     empty_segment(files, os.path.join(directory, segment_name(place.position)), place.position, FIRST_SEGMENT_BYTES)
     files.sync_directory(directory)
-
-
-def end(files: Files, directories: Sequence[str]) -> None:
-    """The directories have their cookies."""
-    for directory in directories:
-        files.unlink(os.path.join(current(directory), RESTORING))
-
-
-def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
-    """
-    Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since.  What it was
-    told to do counts, not what this one is; a note that does not tell, as Apache's, is taken to be of a run like this one.
-    `behind`: ledger directories whose notes are of an earlier run, for they were given up in it or before it.
-    """
-    for directory in options.ledger_directories:
-        if directory in behind:
-            continue
-        note = files.read_file(os.path.join(current(directory), DIRTY))
-        if note is not None:
-            words = note.split()
-            synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
-            if not synced and (words[:-1] != boot.split() or not boot):
-                return True
-    return False
-
-
-def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
-    """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly."""
-    for directory in options.ledger_directories:
-        path = os.path.join(current(directory), DIRTY)
-        if boot is not None:
-            files.replace(path, b" ".join((*boot.split(), SYNCED if options.journal_sync_data else UNSYNCED)) + b"\n")
-        else:
-            files.unlink(path)
-
-
-def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> None:
-    """Says in every ledger directory whether ledgers are in limbo (None: none is)."""
-    for directory in options.ledger_directories:
-        path = os.path.join(current(directory), LIMBO)
-        if state is not None:
-            files.replace(path, state)
-        else:
-            files.unlink(path)
-
-
-def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:
-    """COPYING, WAITING, or None: no ledger is in limbo."""
-    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(os.path.join(current(directory), LIMBO))) is not None]
-    if not in_limbo:
-        return None
-    return WAITING if set(in_limbo) == {WAITING} else COPYING

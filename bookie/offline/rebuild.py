@@ -25,7 +25,6 @@ from quire.bookie.index.rows import OpenRows, RocksRows
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences, forget
 from quire.bookie.index.slots import PLACE, RUNS, SECOND
-from quire.bookie.lifecycle.restoring import COPYING, note_limbo
 from quire.bookie.logs.entry_logs import EntryLogs, log_name, read_map
 from quire.bookie.logs.walk import LogRuns, LogWalk
 from quire.bookie.offline.stopped import Pair, Stopped
@@ -56,7 +55,7 @@ def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: boo
     Raises `StorageError` when the table lost rows, and for damage in the journals when it is made anew; `OSError`.
     """
     directories = stopped.options.ledger_directories
-    notes.note(stopped.files, directories, directories)  # before the first is changed; the next start puts their ledgers in limbo
+    notes.note_failed(stopped.files, directories, directories)  # before the first is changed; the next start puts their ledgers in limbo
     found = []
     for number, pair in enumerate(stopped.pairs):
         new = new_table or not stopped.files.exists(os.path.join(pair.rows, LEDGERS, ROCKSDB_FILE))
@@ -97,7 +96,7 @@ def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: s
             if row is not None:
                 limbo[ledger] = row._replace(limbo=True)
         if limbo:
-            note_limbo(files, stopped.options, COPYING)  # the next start copies what they lack
+            notes.note_limbo(files, stopped.options, notes.COPYING)  # the next start copies what they lack
         _store(table, limbo)
         table.sync()
         reached = index.sequence, table.sequence

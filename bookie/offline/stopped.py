@@ -14,8 +14,8 @@ from typing import NamedTuple
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import BODIES, END, FRAMES, Place, blocks
+from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
-from quire.bookie.storage.checkpoint import lowest, read_mark
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -67,7 +67,7 @@ class Stopped:
 
     def marks(self) -> Sequence[Place | None]:
         """For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a damaged note of given-up directories."""
-        behind = notes.noted(self.files, self.options.ledger_directories)
+        behind = notes.noted_failed(self.files, self.options.ledger_directories)
         pairs = [pair for path, pair in zip(self.options.ledger_directories, self.pairs, strict=True) if path not in behind]
         return lowest([(pair.logs, read_mark(self.files, pair.logs)) for pair in pairs], len(self.journals)) or [None] * len(self.journals)
 

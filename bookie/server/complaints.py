@@ -10,7 +10,7 @@ Peers can close connections as fast as they like; the log lies on a disk that a 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.metadata.store import ReactorTime
+from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,7 +22,7 @@ OTHERS = "other hosts"
 class Complaints:
     """The lines of one listener."""
 
-    def __init__(self, clock: ReactorTime, log: Logger) -> None:
+    def __init__(self, clock: Clock, log: Logger) -> None:
         self._clock = clock
         self._log = log
         self._told: dict[tuple[str, str], list[float]] = {}  # (host, kind) -> when its line was written, how many were not since; oldest first

@@ -8,12 +8,11 @@ Safety: a token handed in comes back by `durable` only when what it stands for i
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol, final
 
 from twisted.internet.defer import Deferred
 
-from quire.bookie.files import NotBegun
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLac, WriteLac
 
@@ -22,11 +21,6 @@ from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLa
 
 WriteRequest = AddRun | WriteLac  # what may have to wait for room
 ReadRequest = Read | BatchRead | ReadLac | ListEntries  # what may have to wait for the disk
-
-
-def status_of(error: object) -> Status:
-    """What is said of a storage's error: EIO; where nothing was begun, that others may be asked, and this one later."""
-    return Status.ETOOMANYREQUESTS if isinstance(error, NotBegun) else Status.EIO
 
 
 @final
@@ -77,10 +71,6 @@ class LedgerStorage(Protocol):
     All calls are made, and all callbacks come, on the reactor's thread.
     """
 
-    durable: Callable[[list[object]], None]  # set by the service: the tokens of one synced group, in order
-    relieved: Callable[[], None]  # set by the service: there is room again
-    failed: Callable[[str], None]  # set by the bookie: a fault that ends it
-
     def add(self, run: AddRun, token: object) -> Status | None:
         """EOK: taken, the token comes back by `durable`.  None: no room, nothing taken; try again after `relieved`.  EUA, EFENCED, …: refused."""
         ...
@@ -110,8 +100,6 @@ class LedgerStorage(Protocol):
     def explicit_lac(self, ledger: int) -> bytes | None: ...
 
     def ledger(self, ledger: int) -> LedgerView | None: ...
-
-    def ledgers(self) -> Iterable[int]: ...
 
     def disk_usage(self) -> tuple[int, int]:
         """(total, free) bytes of the disks below the ledger directories."""

@@ -13,13 +13,13 @@ What was said of a ledger before it was doubted is no reason to end its limbo; t
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
 from quire.bookie.files import StorageError
-from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.server.contract import Own
+from quire.metadata.clock import Clock
 from quire.protocol.errors import Read, Status, code_of
 from quire.protocol.messages import AddRun
 
@@ -27,6 +27,15 @@ from quire.protocol.messages import AddRun
 
 AGAIN_S = 0.02  # between two tries to store what found no room
 V3_VERSION = 3
+
+
+class StoreTrust(Protocol):
+    """Whether what the metadata store says may be believed."""
+
+    @property
+    def is_behind(self) -> bool: ...
+
+    async def trust_store(self, deleted: Sequence[int] = ()) -> None: ...
 
 
 class CopyStorage(Protocol):
@@ -46,7 +55,7 @@ class CopyStorage(Protocol):
 class Copies:
     """All of it belongs to the reactor thread.  `clock` is the reactor."""
 
-    def __init__(self, clock: Any, storage: CopyStorage, guard: StoreGuard) -> None:
+    def __init__(self, clock: Clock, storage: CopyStorage, guard: StoreTrust) -> None:
         self._clock = clock
         self._storage = storage
         self._guard = guard

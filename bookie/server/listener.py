@@ -26,7 +26,7 @@ from quire.bookie.server.contract import ReadRequest, WriteRequest
 from quire.bookie.server.reads import FIRST_ANSWER_BYTES
 from quire.bookie.server.service import Service
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import ReactorTime, Timer
+from quire.metadata.clock import Clock, Reactor, Timer
 from quire.protocol.wire import Requests
 
 # SPDX-License-Identifier: Apache-2.0
@@ -37,6 +37,12 @@ CLOSE_S = 5.0  # how long a closing connection may take to flush its last answer
 RECEIVE_BYTES = 1 << 18  # taken from the socket at once; also the answers held before reading stops
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
 USER_TIMEOUT_MS = 30_000  # the kernel gives up on bytes that were not acknowledged for so long
+
+
+class ListeningReactor(Reactor, Shape):
+    """A reactor that serves a socket that listens already."""
+
+    def adoptStreamPort(self, descriptor: int, family: int, factory: Any, /) -> Any: ...
 
 
 class Transport(Shape):
@@ -224,7 +230,7 @@ class Listener(Factory):
     log = Logger()
     noisy = False
 
-    def __init__(self, clock: ReactorTime, options: BookieOptions, service: Service) -> None:
+    def __init__(self, clock: Clock, options: BookieOptions, service: Service) -> None:
         self.clock = clock
         self.options = options
         self.service = service

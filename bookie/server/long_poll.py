@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from quire.bookie.server.contract import LedgerView, Peer
 from quire.bookie.server.reads import Reads, then
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import ReactorTime, Timer
+from quire.metadata.clock import Clock, Timer
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, Read, ReadReply
@@ -53,7 +53,7 @@ class Waiters:
 class LongPolls:
     """All polls of one bookie."""
 
-    def __init__(self, clock: ReactorTime, options: BookieOptions, reads: Reads) -> None:
+    def __init__(self, clock: Clock, options: BookieOptions, reads: Reads) -> None:
         self.waiting = 0
         self._clock = clock
         self._reads = reads

@@ -22,8 +22,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.files import StorageError
-from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest, status_of
+from quire.bookie.files import StorageError, status_of
+from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest
 from quire.bookie.server.counters import Tally
 from quire.conf.bookie import BookieOptions
 from quire.protocol import wire

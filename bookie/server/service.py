@@ -16,14 +16,14 @@ from typing import Any, cast
 
 from twisted.logger import Logger
 
-from quire.bookie.files import StorageError
-from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest, status_of
+from quire.bookie.files import StorageError, status_of
+from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest
 from quire.bookie.server.counters import Tally
 from quire.bookie.server.long_poll import LongPolls
 from quire.bookie.server.parking import REQUEST_BYTES, Parking
 from quire.bookie.server.reads import Reads
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import ReactorTime
+from quire.metadata.clock import Clock
 from quire.protocol import wire
 from quire.protocol.errors import OK, Status
 from quire.protocol.messages import (
@@ -68,7 +68,7 @@ class Service:
 
     log = Logger()
 
-    def __init__(self, clock: ReactorTime, options: BookieOptions, storage: LedgerStorage, bookie: str | None = None) -> None:
+    def __init__(self, clock: Clock, options: BookieOptions, storage: LedgerStorage, bookie: str | None = None) -> None:
         """`bookie`: the id that is told to whoever asks."""
         self.storage = storage
         self._bookie = bookie
@@ -91,8 +91,6 @@ class Service:
             StartTls: self._refuse_as_bad,
             Unserved: self._refuse_as_bad,
         }
-        storage.durable = self.durable
-        storage.relieved = self.parking.relieved
 
     def serve(self, peer: Peer, requests: Iterable[Request]) -> None:
         """All requests of one arrival, in order.  One for a ledger whose row can't be read gets EIO."""
@@ -187,6 +185,10 @@ class Service:
             self.reads.in_turn(peer, request)
         for own in owned:
             own.done.callback(OK)
+
+    def relieved(self) -> None:
+        """The storage has room again, or refuses from now on."""
+        self.parking.relieved()
 
     def _write_lac(self, peer: Peer, request: WriteLac) -> None:
         self.tally.lac_writes += 1

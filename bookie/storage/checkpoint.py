@@ -4,92 +4,37 @@ The checkpoint: what is in memory becomes durable outside the journal, then the 
 Order (architecture.md 3).  In one reactor turn: take the last synced place of every journal, swap the halves of the write cache, take the changed
 ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger table written and synced, the mark written, segments freed.
 
-Mark: file `quire.mark` in each ledger directory's `current/`, big-endian, replaced whole (temporary file, sync, rename, directory sync):
-
-    0       4   "QMRK"
-    4       4   version 1
-    8       4   number of journals
-    12      16  for each journal: sequence and position of the first group that must be replayed
-    …       4   CRC32C of all before it
-
-Knows: that order.  Does not know: how directories store, who asks for a checkpoint.
+Knows: that order.  Does not know: how directories store, who asks for a checkpoint, the bytes of a mark (`journal/mark.py`).
 Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the
 half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped, and soon where something
-was only not begun (`NotBegun`); a failed sync is final for its directory, which is given up: that is written down in the others before the
+was only not begun (`NotBegun`); a failed sync is final for its directory, which fails with it: that is written down in the others before the
 journal frees what was meant for it.
 """
 
 import os
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from crc32c import crc32c
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from quire.bookie.directory import notes
+from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
-from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, DESCRIPTORS, FULL, Files, NotBegun, StorageError
-from quire.bookie.journal.format import START, Place
+from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, Files, NotBegun, StorageError
+from quire.bookie.journal.format import Place
+from quire.bookie.journal.mark import MARK, encode_mark
 from quire.bookie.journal.writer import Journal
+from quire.bookie.storage.counters import Counters
 from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import Half, WriteCache, release
-from quire.metadata.store import pause
+from quire.metadata.clock import Clock, pause
 
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
-MARK = "quire.mark"
-MARK_MAGIC = b"QMRK"
-MARK_HEAD = struct.Struct(">4sII")
 SPARE_BYTES = 16 << 20  # of a disk that a flush leaves free, for what the index writes when it likes
-PLACE = struct.Struct(">QQ")
-SUM = struct.Struct(">I")
-
-
-def encode_mark(places: Sequence[Place]) -> bytes:
-    data = MARK_HEAD.pack(MARK_MAGIC, 1, len(places)) + b"".join(PLACE.pack(*place) for place in places)
-    return data + SUM.pack(crc32c(data))
-
-
-def decode_mark(path: str, data: bytes) -> list[Place]:
-    """Raises `StorageError` that names the file."""
-    if len(data) < MARK_HEAD.size + SUM.size:
-        raise StorageError(f"{path}: {len(data)} bytes are too few for a mark")
-    magic, version, count = MARK_HEAD.unpack_from(data)
-    if magic != MARK_MAGIC or version != 1:
-        raise StorageError(f"{path}: not a mark of version 1")
-    if len(data) != MARK_HEAD.size + count * PLACE.size + SUM.size or SUM.unpack_from(data, len(data) - SUM.size)[0] != crc32c(data[: -SUM.size]):
-        raise StorageError(f"{path}: the mark is damaged (its checksum or its length is wrong)")
-    return [Place(*PLACE.unpack_from(data, MARK_HEAD.size + index * PLACE.size)) for index in range(count)]
-
-
-def read_mark(files: Files, directory: str) -> list[Place] | None:
-    """The mark of a ledger directory (`<dir>/current`); None when it has none."""
-    path = os.path.join(directory, MARK)
-    data = files.read_file(path)
-    return None if data is None else decode_mark(path, data)
-
-
-def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> list[Place] | None:
-    """
-    For each journal where a replay begins: the lowest of all directories' marks; None: with all that is there.  `marks`: of each ledger directory
-    (`<dir>/current`) that missed nothing, its mark if it has one.  `StorageError` when one is of more journals.
-    """
-    for directory, mark in marks:
-        if mark is not None and len(mark) > journals:
-            raise StorageError(f"{directory}: the mark names {len(mark)} journals, but {journals} are configured; give all of them")
-    known = [mark for _directory, mark in marks if mark is not None]
-    if len(known) < len(marks) or not known:
-        return None
-    places = []
-    for number in range(journals):
-        have = [mark[number] for mark in known if number < len(mark)]
-        places.append(min(have) if len(have) == len(known) else START)
-    return places
 
 
 class Work:
@@ -119,10 +64,12 @@ class Checkpoints:
         journals: Sequence[Journal],
         cache: WriteCache,
         ledgers: Ledgers,
-        directories: Sequence[LedgerDirectory],
-        clock: Any,
+        directories: Directories,
+        counters: Counters,
+        clock: Clock,
+        ended: Callable[[], None],
     ) -> None:
-        """`journals` and `directories` may be filled later, before the first checkpoint."""
+        """`journals` and `directories` may be filled later, before the first checkpoint.  `ended` is called after each one, made or failed."""
         self.marks: list[Place] | None = None  # what the marks on disk say, where all say the same
         self.deleted: set[int] = set()  # deleted since the last checkpoint began
         self.failure: str | None = None  # final: no checkpoint can be made any more
@@ -130,21 +77,18 @@ class Checkpoints:
         self.running = False
         self.taken = 0  # checkpoints begun
         self.done = self.bytes_written = self.entries = 0
-        self.finished: Callable[[], None] = lambda: None  # after each one, made or failed
         self._files = files
         self._workers = workers
         self._journals = journals
         self._cache = cache
         self._ledgers = ledgers
         self._directories = directories
+        self._counters = counters
         self._clock = clock
+        self._ended = ended
         self._work: Work | None = None  # taken and not yet durable
         self._waiters: list[Deferred[None]] = []
         self._turns: list[Deferred[None]] = []
-        self.gave_up: Callable[[int, LedgerDirectory], None] = lambda number, directory: None  # a directory failed, and others go on
-        self.behind: list[str] = []  # directories that were given up in an earlier run and are back; what they missed is not in limbo yet
-        self._told: set[int] = set()
-        self._noted: list[str] = []
 
     def deleting(self, ledger: int) -> bool:
         """Whether the index may still hold rows of this ledger from before it was deleted."""
@@ -189,7 +133,7 @@ class Checkpoints:
             for waiter in waiters:
                 again.addCallbacks(_succeed, _fail, callbackArgs=(waiter,), errbackArgs=(waiter,))
             again.addErrback(lambda failure: None)  # each waiter was told
-        self.finished()
+        self._ended()
 
     def alone(self, directory: LedgerDirectory, job: Callable[..., T], *args: Any) -> "Deferred[T]":
         """Does a short job in one directory on the storage pool, between two checkpoints.  Fails as it does; `SyncFailed` is final for the directory."""
@@ -204,13 +148,14 @@ class Checkpoints:
     async def _alone(self, turn: "Deferred[None]", directory: LedgerDirectory, job: Callable[..., T], args: tuple[Any, ...]) -> T:
         await turn
         try:
-            fault = self.failure or directory.fault
+            fault = self.failure or directory.failed
             if fault is not None:
                 raise StorageError(fault)
             return await self._workers.run(job, *args)
         except SyncFailed as error:
-            if not self.give_up(directory, str(error)):
+            if not self._directories.fail(directory, str(error)):
                 self.failure = str(error)
+            self.notice_failed()
             raise
         finally:
             self._over()
@@ -225,7 +170,7 @@ class Checkpoints:
         return Work(places, half, changes, deleted)
 
     async def _settle(self, work: Work) -> None:
-        stuck = any(directory.fault is None and directory.is_stuck for directory in self._directories)
+        stuck = any(directory.failed is None and directory.is_stuck for directory in self._directories.all)
         if stuck or not (work.empty and work.places == self.marks):
             try:
                 await self._stored(work)
@@ -267,8 +212,8 @@ class Checkpoints:
         self._settled(work)
 
     def _settled(self, work: Work) -> None:
-        """All of it is durable, save what was meant for a directory that was given up."""
-        self.tell_given_up()
+        """All of it is durable, except what was meant for a directory that failed."""
+        self.notice_failed()
         self.blocked = None
         self.marks = work.places
         self._work = None
@@ -292,91 +237,47 @@ class Checkpoints:
         """
         half = self._cache.active
         try:
-            for directory in self._directories:
-                self._in(directory, self._room, directory, half)
+            for directory in self._directories.all:
+                self._directories.attempt(directory, self._room, directory, half)
         except OSError as error:
             if error.errno in FULL and half.bytes < bytes_max:
                 return
             raise
         deleted, self.deleted = self.deleted, set()  # now, or the checkpoint would remove what is written here of new ledgers with the same ids
         self._cache.swap()
-        for directory, (ledgers, gone) in zip(self._directories, self._shares(half, deleted), strict=True):
-            self._in(directory, self._write, directory, ledgers, gone, half)
+        for directory, (ledgers, gone) in zip(self._directories.all, self._shares(half, deleted), strict=True):
+            self._directories.attempt(directory, self._write, directory, ledgers, gone, half)
         self.entries += half.entries
         self._cache.drop()
         self._gone(deleted)
-        self.tell_given_up()
+        self.notice_failed()
 
     def _store(self, work: Work) -> None:
         """On the storage pool."""
         rows = rows_of(work.changes)
-        count = len(self._directories)
+        count = len(self._directories.all)
         shares = self._shares(work.half, work.deleted)
-        for number, directory in enumerate(self._directories):
+        for number, directory in enumerate(self._directories.all):
             if number not in work.stored:
-                self._in(directory, self._room, directory, work.half)
-                self._in(directory, self._write, directory, *shares[number], work.half)
-                self._in(directory, directory.store_rows, {ledger: row for ledger, row in rows.items() if ledger % count == number})
+                self._directories.attempt(directory, self._room, directory, work.half)
+                self._directories.attempt(directory, self._write, directory, *shares[number], work.half)
+                self._directories.attempt(directory, directory.store_rows, {ledger: row for ledger, row in rows.items() if ledger % count == number})
                 work.stored.add(number)
         self.entries += work.half.entries
-        for directory in self._directories:
-            self._in(directory, directory.sync)
+        for directory in self._directories.all:
+            self._directories.attempt(directory, directory.sync)
         mark = encode_mark(work.places)
-        for directory in self._directories:
-            self._in(directory, self._files.replace, os.path.join(directory.path, MARK), mark)
-        self._note_given_up()
+        for directory in self._directories.all:
+            self._directories.attempt(directory, self._files.replace, os.path.join(directory.path, MARK), mark)
+        self._directories.note()
         for journal, place in zip(self._journals, work.places, strict=True):
             journal.free(place.position)
 
-    def _in(self, directory: LedgerDirectory, job: Callable[..., None], *args: Any) -> None:
-        """A part of a checkpoint in one directory.  One that fails is given up while another lives; a full one, or what was not begun, is only waited for."""
-        if directory.fault is not None:
-            return
-        try:
-            job(*args)
-        except (StorageError, OSError) as error:
-            number = error.errno if isinstance(error, OSError) else None
-            if number in DESCRIPTORS and not isinstance(error, NotBegun):
-                raise NotBegun(number, str(error)) from error  # whoever it was: no write or sync says so
-            if isinstance(error, NotBegun) or number in FULL or not self._give_up(directory, str(error)):
-                raise
-
-    def _give_up(self, directory: LedgerDirectory, reason: str) -> bool:
-        """Nothing more is written to the directory; False when it is the last one."""
-        if sum(each.fault is None for each in self._directories) < 2:
-            return False
-        directory.fault = reason
-        return True
-
-    def give_up(self, directory: LedgerDirectory, reason: str) -> bool:
-        """From now on, on the reactor thread; the next checkpoint writes it down.  False when it is the last one, or was given up before."""
-        if directory.fault is not None or not self._give_up(directory, reason):
-            return False
-        self.tell_given_up()
-        return True
-
-    def tell_given_up(self) -> None:
-        """Calls `gave_up` of each directory once, on the reactor thread or at a start."""
-        for number, directory in enumerate(self._directories):
-            if directory.fault is not None and number not in self._told:
-                self._told.add(number)
-                self.gave_up(number, directory)
-
-    def _note_given_up(self) -> None:
-        """Before the journal forgets what was meant for them."""
-        while (lost := [each.configured for each in self._directories if each.fault is not None or each.configured in self.behind]) != self._noted:
-            for directory in self._directories:
-                self._in(directory, notes.note, self._files, [directory.configured], lost)
-            self._noted = lost
-
-    def caught_up(self) -> None:
-        """What the directories missed that are `behind` is in limbo now, durably.  Before anything else runs; `OSError`."""
-        self.behind = []
-        if any(directory.fault is not None for directory in self._directories):
-            self._note_given_up()
-        else:
-            notes.forget(self._files, [directory.configured for directory in self._directories])
-            self._noted = []
+    def notice_failed(self) -> None:
+        """Ledgers of directories that have failed since the last call are in limbo; on the reactor thread or at a start."""
+        for number in self._directories.newly_failed():
+            self._counters.directories_lost += 1
+            self._ledgers.directory_failed(number, len(self._directories.all))
 
     def _room(self, directory: LedgerDirectory, half: Half) -> None:
         """A flush that runs into a full disk leaves half a log, and perhaps an index that must be opened again: it is not begun."""
@@ -384,8 +285,8 @@ class Checkpoints:
 
     def _shares(self, half: Half, deleted: Iterable[int]) -> list[tuple[list[int], list[int]]]:
         """Ledgers to flush and ledgers that are gone, for each directory."""
-        count = len(self._directories)
-        shares: list[tuple[list[int], list[int]]] = [([], []) for _ in self._directories]
+        count = len(self._directories.all)
+        shares: list[tuple[list[int], list[int]]] = [([], []) for _ in self._directories.all]
         for ledger in list(half.ledgers):
             shares[ledger % count][0].append(ledger)
         for ledger in sorted(deleted):

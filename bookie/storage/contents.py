@@ -7,8 +7,6 @@ Does not know: journals' files and threads, who may write, disks.
 Safety: an entry is put in the cache before its ledger's state tells of it; a ledger that was deleted does not come back by a block that came before.
 """
 
-from typing import Protocol
-
 from quire.bookie.apache import journal
 from quire.bookie.directory.ledger_directory import LAC_END
 from quire.bookie.files import StorageError
@@ -32,6 +30,7 @@ from quire.bookie.storage.deleted import DeletedLedgers
 from quire.bookie.storage.ledgers import LAC_AT, Ledgers, LedgerState
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
+from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -44,15 +43,11 @@ UNSET_KEY = bytes(20)
 COPY_ONLY = b"\0"  # in a block of a deletion: the ledger lives on elsewhere
 
 
-class Time(Protocol):
-    def seconds(self) -> float: ...
-
-
 class Contents:
     """All of it belongs to the reactor thread, or to a start."""
 
     def __init__(
-        self, cache: WriteCache, ledgers: Ledgers, deleted: DeletedLedgers, checkpoints: Checkpoints, lookup: Lookup, counters: Counters, clock: Time
+        self, cache: WriteCache, ledgers: Ledgers, deleted: DeletedLedgers, checkpoints: Checkpoints, lookup: Lookup, counters: Counters, clock: Clock
     ) -> None:
         self._cache = cache
         self._ledgers = ledgers

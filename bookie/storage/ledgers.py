@@ -217,9 +217,12 @@ class Ledgers:
             and state.fenced == state.fence_durable
         )
 
-    def load_anew(self) -> None:
-        """`load` gives other rows from now on; states stay as they are."""
+    def directory_failed(self, number: int, count: int) -> None:
+        """Directory `number` of `count` has failed: its ledgers are in limbo, and `load` says so of those that are not in memory."""
         self._rows.clear()
+        for ledger, state in self.states.items():
+            if ledger % count == number:
+                state.limbo = True
 
     def changed(self) -> frozenset[int]:
         """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""

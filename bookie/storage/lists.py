@@ -11,13 +11,14 @@ Safety: a list has every entry that was here when it was asked for.  A ledger th
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from heapq import merge
 from itertools import chain
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
+from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import StorageError
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
@@ -36,7 +37,7 @@ class Lists:
 
     log = Logger()
 
-    def __init__(self, ledgers: Ledgers, cache: WriteCache, directories: Sequence[LedgerDirectory], workers: Workers) -> None:
+    def __init__(self, ledgers: Ledgers, cache: WriteCache, directories: Directories, workers: Workers) -> None:
         self._ledgers = ledgers
         self._cache = cache
         self._directories = directories
@@ -118,7 +119,7 @@ class Lists:
             cached.extend(chain.from_iterable(some))
             if start is not None:
                 await self._workers.run(self._pause)
-        directory = None if state.index_stale else self._directories[ledger % len(self._directories)]
+        directory = None if state.index_stale else self._directories.of(ledger)
         return await self._workers.run(self._encoded, cached, directory, ledger, groups_max)
 
     def _encoded(self, cached: "array[int]", directory: LedgerDirectory | None, ledger: int, groups_max: int | None) -> bytes:

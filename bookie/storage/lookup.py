@@ -8,15 +8,15 @@ Does not know: journal, who asks.
 Safety: what is missing is "no such entry" only for a ledger that is not in limbo, else "unknown"; what can't be read or fails its checksum is EIO.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie.directory.ledger_directory import BATCH_ENTRY, BATCH_START, LedgerDirectory
-from quire.bookie.files import StorageError
-from quire.bookie.server.contract import status_of
+from quire.bookie.directory.directories import Directories
+from quire.bookie.directory.ledger_directory import BATCH_ENTRY, BATCH_START
+from quire.bookie.files import StorageError, status_of
 from quire.bookie.storage.counters import Counters
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.read_ahead import CatchUp
@@ -50,7 +50,7 @@ class Lookup:
         self,
         ledgers: Ledgers,
         cache: WriteCache,
-        directories: Sequence[LedgerDirectory],
+        directories: Directories,
         workers: Workers,
         counters: Counters,
         catch_up: CatchUp,
@@ -146,9 +146,6 @@ class Lookup:
 
     # From the disk
 
-    def _directory_of(self, ledger: int) -> LedgerDirectory:
-        return self._directories[ledger % len(self._directories)]
-
     async def _stored(self, job: Callable[..., T], *args: Any) -> T | Status:
         """Runs a reading job; EIO, with a log line that names file and offset, when it fails; ETOOMANYREQUESTS when it could not begin."""
         try:
@@ -175,7 +172,7 @@ class Lookup:
         else:
             if window is None:
                 state.read_next = entry + 1
-            body = await self._stored(self._directory_of(ledger).read, ledger, entry)
+            body = await self._stored(self._directories.of(ledger).read, ledger, entry)
         if body is None:  # not indexed; it may have come meanwhile
             body = self._cache.get(ledger, entry)
         return body if body is not None else _missing(state)
@@ -186,7 +183,7 @@ class Lookup:
         window = self._windows[ledger] = Window(entry)
         state.read_next = -1
         try:
-            bodies = await self._catch_up.read(lambda: self._stored(self._directory_of(ledger).window, ledger, entry, RUN_BYTES_MAX))
+            bodies = await self._catch_up.read(lambda: self._stored(self._directories.of(ledger).window, ledger, entry, RUN_BYTES_MAX))
             if not isinstance(bodies, Status) and bodies:
                 state.read_next = entry + len(bodies)
                 if not window.old:
@@ -199,7 +196,7 @@ class Lookup:
 
     async def _read_run_stored(self, state: LedgerState, first: int, count_max: int, room: int) -> list[bytes] | Status:
         self._counters.reads_stored += 1
-        bodies = await self._catch_up.read(lambda: self._stored(self._directory_of(state.id).read_run, state.id, first, count_max, room + BATCH_START))
+        bodies = await self._catch_up.read(lambda: self._stored(self._directories.of(state.id).read_run, state.id, first, count_max, room + BATCH_START))
         if isinstance(bodies, Status):
             return bodies
         if bodies:
@@ -228,7 +225,7 @@ class Lookup:
 
     async def _survey(self, state: LedgerState) -> Status:
         """Learns last entry and LAC of a ledger that was not touched since the start; why not, when its last entry can't be read."""
-        directory = self._directory_of(state.id)
+        directory = self._directories.of(state.id)
         index = directory.index
         found = await self._stored(directory.survey, state.id)
         if isinstance(found, Status):

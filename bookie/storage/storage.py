@@ -5,7 +5,7 @@ Knows: the order of checks, that an entry is put in the cache before it is queue
 start and stop.
 Does not know: connections, frames, metadata.
 
-All methods belong to the reactor thread; `start` blocks and is called before any port opens.  Tokens are opaque; they come back by `durable`, in
+All methods belong to the reactor thread; `start` blocks and is called before any port opens.  Tokens are opaque; they come back by `StorageEvents.durable`, in
 order, once per journal group.
 
 Safety:
@@ -19,17 +19,16 @@ Safety:
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from heapq import merge
-from itertools import chain, islice
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
-from quire.bookie.directory.ledger_directory import LAC_END, LedgerDirectory, current
-from quire.bookie.files import Files, StorageError, Usage
+from quire.bookie.directory.directories import Directories
+from quire.bookie.directory.ledger_directory import LAC_END, current
+from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.rows import OpenRows, RocksRows
 from quire.bookie.journal.format import (
@@ -47,14 +46,15 @@ from quire.bookie.journal.format import (
     join_bodies,
     sequence_at,
 )
+from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import Group, Journal
-from quire.bookie.lifecycle import restoring
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
-from quire.bookie.storage.checkpoint import SPARE_BYTES, Checkpoints, lowest, read_mark
+from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.storage.counters import Counters
 from quire.bookie.storage.deleted import DeletedLedgers
+from quire.bookie.storage.events import NoListener, StorageEvents
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.lists import Lists
 from quire.bookie.storage.lookup import Lookup
@@ -62,9 +62,8 @@ from quire.bookie.storage.opening import Opening
 from quire.bookie.storage.read_ahead import CatchUp
 from quire.bookie.storage.workers import PoolWorkers, Workers
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
-from quire.bookie.upkeep.rebuild import Reindex
-from quire.bookie.upkeep.space import Space
 from quire.conf.bookie import BookieOptions
+from quire.metadata.clock import Reactor
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
@@ -80,76 +79,51 @@ class Storage:
     def __init__(
         self,
         options: BookieOptions,
-        reactor: Any,
+        reactor: Reactor,
         files: Files | None = None,
         *,
         open_rows: OpenRows = RocksRows,
         workers: Workers | None = None,
         logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
-        self.durable: Callable[[list[object]], None] = lambda tokens: None
-        self.relieved: Callable[[], None] = lambda: None
-        self.failed: Callable[[str], None] = lambda reason: None  # a fault that ends the bookie
-        self.read_only_changed: Callable[[str | None], None] = lambda reason: None
+        self._events: StorageEvents = NoListener()
+        self._durable = self._events.durable
         self.read_only: str | None = None  # why plain adds are refused: a ledger directory or a journal can't take more
         self._blocked: str | None = None  # why recovery adds are refused as well: what is taken can't be flushed
         self.fault: str | None = None  # why this storage is dead
         self.counters = Counters()
-        self._options = options
+        self.options = options
         self._reactor = reactor
-        self._files = files if files is not None else Files()
+        self.files = files if files is not None else Files()
         self._open_rows = open_rows
         self._logs_open_max = logs_open_max
-        self._workers: Workers = workers if workers is not None else PoolWorkers(reactor)
+        self.workers: Workers = workers if workers is not None else PoolWorkers(reactor)
+        self.logs_lock = DeferredLock()  # its holder needs that entry logs stay where they are, or removes some
         self._locks: list[int] = []
-        self._directories: list[LedgerDirectory] = []
+        self.directories = Directories(self.files)
         self._journals: list[Journal] = []
         self._cache = WriteCache(options.write_cache_bytes_max)
-        self._ledgers = Ledgers(self._load_row)
+        self.ledgers = Ledgers(self.directories.row)
         self._deleted = DeletedLedgers()
-        self._checkpoints = Checkpoints(self._files, self._workers, self._journals, self._cache, self._ledgers, self._directories, reactor)
-        self._checkpoints.finished = self._on_checkpoint
-        self._checkpoints.gave_up = self._on_given_up
-        self.behind: list[str] = []  # ledger directories that were given up in an earlier run, until `caught_up`
-        self._lost: set[int] = set()  # numbers of the ledger directories that were given up
+        self.checkpoints = Checkpoints(
+            self.files, self.workers, self._journals, self._cache, self.ledgers, self.directories, self.counters, reactor, self._on_checkpoint
+        )
         self._lookup = Lookup(
-            self._ledgers,
+            self.ledgers,
             self._cache,
-            self._directories,
-            self._workers,
+            self.directories,
+            self.workers,
             self.counters,
             CatchUp(reactor, self.counters),
             ahead_bytes_max=options.read_cache_bytes_max,
             batch_bytes_max=options.batch_read_bytes_max,
         )
-        self._lists = Lists(self._ledgers, self._cache, self._directories, self._workers)
-        self.space = Space(
-            self._files,
-            self._directories,
-            self._workers,
-            self._checkpoints,
-            self._ledgers,
-            self.counters,
-            reactor,
-            log_bytes_max=options.entry_log_bytes_max,
-            entries_per_second=options.compaction_entries_per_second,
-            bytes_per_second=options.compaction_bytes_per_second,
-        )
-        self.reindex = Reindex(
-            self._directories,
-            self._workers,
-            self._checkpoints,
-            self._ledgers,
-            self.space,
-            self.mark_limbo,
-            reactor,
-            options.frame_bytes_max,
-            options.write_cache_bytes_max + SPARE_BYTES,
-        )
-        self._contents = Contents(self._cache, self._ledgers, self._deleted, self._checkpoints, self._lookup, self.counters, reactor)
+        self._lists = Lists(self.ledgers, self._cache, self.directories, self.workers)
+        self._contents = Contents(self._cache, self.ledgers, self._deleted, self.checkpoints, self._lookup, self.counters, reactor)
         self._insert = self._contents.insert
         self.read, self.read_run = self._lookup.read, self._lookup.read_run
         self.entries, self.lac = self._lists.entries, self._lookup.lac
+        self.disk_usage = self.directories.disk_usage
         self._timer: Any = None
         self._parked = False
         self._ready: list[object] = []  # tokens that wait for nothing
@@ -159,105 +133,89 @@ class Storage:
         self._opened = False
         self._started = 0.0
 
+    def listen(self, events: StorageEvents) -> None:
+        """Who hears what is durable, and what becomes of the storage; called once, before `start`."""
+        self._events = events
+        self._durable = events.durable  # bound once
+
     # Start
 
     def start(self, dead: Mapping[str, str] | None = None) -> None:
         """
         Makes and locks the directories, replays the journals, starts their threads.  Raises `StorageError` that names file and offset, `OSError`.
-        `dead`: ledger directories that are given up already, and why; others are when their disk says so, as long as one lives.
+        `dead`: ledger directories that have failed already, and why; others fail when their disk says so, as long as one is usable.
         """
         try:
-            self._start(Opening(self._files, self._options, dead or {}))
+            self._start(Opening(self.files, self.options, dead or {}))
         except BaseException:
             with suppress(OSError):  # the first error is the one to tell
                 self._release()
             raise
         self._opened = True
         self._started = self._reactor.seconds()
-        self._timer = self._reactor.callLater(0 if self._cache.full else self._options.flush_interval_ms / 1000, self._on_timer)
+        self._timer = self._reactor.callLater(0 if self._cache.full else self.options.flush_interval_ms / 1000, self._on_timer)
 
     def _start(self, opening: Opening) -> None:
         opening.make(self._locks)
         moving = opening.moving(Moving.check)
-        marks = opening.each(lambda path: read_mark(self._files, current(path)))
-        opening.open(self._open_rows, marks, self._workers.pause, self._directories, self._logs_open_max)
+        marks = opening.each(lambda path: read_mark(self.files, current(path)))
+        opening.open(self._open_rows, marks, self.workers.pause, self.directories.all, self._logs_open_max)
         # Which failed in an earlier run: of these, those that are back have their ledgers put in limbo after the start.
-        named = set().union(*opening.each(lambda path: notes.named(self._files, path)).values())
+        named = set().union(*opening.each(lambda path: notes.named_failed(self.files, path)).values())
         self._leave_out(opening.dead)
-        self.behind = self._checkpoints.behind = [path for path in opening.living if path in named]
+        self.directories.stale = [path for path in opening.living if path in named]
         if opening.dead and moving.arriving:
             raise StorageError(f"{'; '.join(opening.dead.values())}: what an Apache bookie left is taken over as a whole or not at all")
-        moving.begin([directory for directory in self._directories if directory.fault is None])
-        whole = {path: marks[path] for path in opening.living if path not in self.behind}
-        begins = lowest([(current(path), mark) for path, mark in whole.items()], len(self._options.journal_directories))
-        same = not self.behind and all(mark == begins for mark in whole.values())
-        self._checkpoints.marks = begins if same else None  # the first checkpoint mends those that differ
+        moving.begin(self.directories.usable)
+        whole = {path: marks[path] for path in opening.living if path not in self.directories.stale}
+        begins = lowest([(current(path), mark) for path, mark in whole.items()], len(self.options.journal_directories))
+        same = not self.directories.stale and all(mark == begins for mark in whole.values())
+        self.checkpoints.marks = begins if same else None  # the first checkpoint mends those that differ
         ahead = False
-        for number, path in enumerate(self._options.journal_directories):
-            stored = [None if mark is None or number >= len(mark) else mark[number] for mark in map(whole.get, self._options.ledger_directories)]
+        for number, path in enumerate(self.options.journal_directories):
+            stored = [None if mark is None or number >= len(mark) else mark[number] for mark in map(whole.get, self.options.ledger_directories)]
             self._open_journal(path, None if begins is None else begins[number], stored)
             ahead = ahead or any(place is not None and self._journals[number].place < place for place in stored)
         self._move_in(moving)
         # Ledgers have another journal than before when one was added, and a later replay would come to that of some first.
         added = self.counters.replayed_groups > 0 and not all(journal.segments for journal in self._journals)
         if ahead or added:
-            self._checkpoints.make_now()  # or what is written from now on would stand before a mark, or before what it follows, though it is in no directory
+            self.checkpoints.make_now()  # or what is written from now on would stand before a mark, or before what it follows, though it is in no directory
         opening.moving(Moving.finish)
         self._leave_out(opening.dead)
         for journal in self._journals:
             journal.start()
 
     def _leave_out(self, dead: Mapping[str, str]) -> None:
-        """Directories that were found dead are given up, opened or not."""
-        for directory in self._directories:
-            if directory.configured in dead:
-                self._checkpoints.give_up(directory, dead[directory.configured])
-        self._checkpoints.tell_given_up()
-
-    def _load_row(self, ledger: int) -> LedgerRow | None:
-        number = ledger % len(self._directories)
-        if number not in self._lost:
-            return self._directories[number].table.get(ledger)
-        try:
-            row = self._directories[number].table.get(ledger)
-        except (StorageError, OSError):
-            row = None
-        return LedgerRow(b"", limbo=True) if row is None else row._replace(limbo=True)
-
-    def _is_lost(self, ledger: int) -> bool:
-        """Whether the ledger's directory was given up."""
-        return ledger % len(self._directories) in self._lost
-
-    def _on_given_up(self, number: int, directory: LedgerDirectory) -> None:
-        self._lost.add(number)
-        self.counters.directories_lost = len(self._lost)
-        log.critical(
-            "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on", directory=directory.path, reason=directory.fault
-        )
-        count = len(self._directories)
-        self._ledgers.load_anew()
-        for ledger, state in self._ledgers.states.items():
-            if ledger % count == number:
-                state.limbo = True
+        """Directories that were found dead have failed, opened or not."""
+        for path, reason in dead.items():
+            if (directory := self.directories.configured(path)) is not None:
+                self.directories.fail(directory, reason)
+        self.checkpoints.notice_failed()
 
     @property
-    def lost_directories(self) -> list[str]:
-        """The configured ledger directories that were given up."""
-        return [directory.configured for directory in self._directories if directory.fault is not None]
+    def failed_directories(self) -> list[str]:
+        """The configured ledger directories that have failed, now or at the start."""
+        return self.directories.failed
 
-    def give_up(self, path: str, reason: str) -> bool:
+    @property
+    def stale(self) -> list[str]:
+        """The configured ledger directories that failed in an earlier run and are back, until `caught_up`."""
+        return self.directories.stale
+
+    def fail_directory(self, path: str, reason: str) -> bool:
         """The disk of a configured ledger directory has failed; False when nothing can go on without it."""
-        for directory in self._directories:
-            if directory.configured == path:
-                if self._checkpoints.give_up(directory, reason):
-                    self._checkpoints.run().addErrback(lambda failure: None)
-                return directory.fault is not None
-        return False
+        directory = self.directories.configured(path)
+        if directory is None:
+            return False
+        if self.directories.fail(directory, reason):
+            self.checkpoints.notice_failed()
+            self.checkpoints.run().addErrback(lambda failure: None)
+        return directory.failed is not None
 
     def caught_up(self) -> None:
-        """What the directories missed that are `behind` is in limbo now, durably.  Once, right after the start; `OSError`."""
-        self.behind = []
-        self._checkpoints.caught_up()
+        """What the stale directories missed is in limbo now, durably.  Once, right after the start; `OSError`."""
+        self.directories.caught_up()
 
     def _move_in(self, moving: Moving) -> None:
         """What an Apache bookie's journals hold becomes ours, durably, and Apache is kept out."""
@@ -266,21 +224,21 @@ class Storage:
             for block in moving.blocks():
                 self._contents.apply_apache(*block)
                 if self._cache.full:
-                    self._checkpoints.spill(OVERFULL * self._options.write_cache_bytes_max)
+                    self.checkpoints.spill(OVERFULL * self.options.write_cache_bytes_max)
             for cut in moving.cuts:
                 log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=cut)
             if self.limbo_ledgers():
-                restoring.note_limbo(self._files, self._options, restoring.COPYING)  # as Apache's integrity check left them
-            self._checkpoints.make_now()
+                notes.note_limbo(self.files, self.options, notes.COPYING)  # as Apache's integrity check left them
+            self.checkpoints.make_now()
 
     def _open_journal(self, path: str, mark: Place | None, stored: Sequence[Place | None]) -> None:
         """
         Replays and opens a journal.  `stored`: up to where each ledger directory has what the journal holds of its ledgers; None: it may lack any of it.
         What stands before that is no news to it: since then rows may have come to say what was never in the journal.
         """
-        options = self._options
+        options = self.options
         count = len(stored)
-        replay = Replay(self._files, current(path), mark, synced=options.journal_sync_data)
+        replay = Replay(self.files, current(path), mark, synced=options.journal_sync_data)
         for data, offset, length in replay.groups():
             self.counters.replayed_groups += 1
             sequence = sequence_at(data, offset)
@@ -292,11 +250,11 @@ class Storage:
             except ValueError as error:
                 raise StorageError(f"journal {current(path)}: {error}") from error
             if self._cache.full:
-                self._checkpoints.spill(OVERFULL * options.write_cache_bytes_max)
+                self.checkpoints.spill(OVERFULL * options.write_cache_bytes_max)
         if replay.torn is not None:
             log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=replay.torn)
         journal = Journal(
-            self._files,
+            self.files,
             current(path),
             self._reactor,
             replay.segments,
@@ -308,8 +266,8 @@ class Storage:
             backlog_bytes_max=options.journal_backlog_bytes_max,
             group_wait=options.journal_group_wait_ms_max / 1000,
             sync=options.journal_sync_data,
-            threaded=self._workers.threaded,
-            spawn=self._workers.spawn,
+            threaded=self.workers.threaded,
+            spawn=self.workers.spawn,
         )
         journal.durable = self._on_group
         journal.failed = self._on_journal_failed
@@ -325,9 +283,9 @@ class Storage:
         Otherwise refused: EUA for a wrong key, EREADONLY for a ledger in limbo or a full disk, EFENCED, EBADREQ for bodies under 24 bytes.
         """
         ledger = run.ledger
-        if self._lost and self._is_lost(ledger):
+        if self.directories.failed_numbers and self.directories.has_failed(ledger):
             return Status.EREADONLY
-        state = self._ledgers.states.get(ledger) or self._ledgers.get(ledger)
+        state = self.ledgers.states.get(ledger) or self.ledgers.get(ledger)
         if state is not None and state.key != run.master_key and not self._adopt_key(state, run.master_key):
             return Status.EUA
         if not run.recovery and state is not None:
@@ -352,7 +310,7 @@ class Storage:
                 return Status.ENOLEDGER if run.recovery else Status.EFENCED
             state = self._contents.create(ledger, run.master_key)
         frames = run.frames
-        if not self._options.journal_write_data:
+        if not self.options.journal_write_data:
             self._add_unjournaled(state, run, journal, token)
             size = sum(map(len, bodies))
         elif frames is not None:
@@ -390,10 +348,10 @@ class Storage:
         if not state.key_logged:
             self._log_key(state, journal)
         self._insert(state, run.first, run.bodies, sum(map(len, run.bodies)) + ENTRY_OVERHEAD * len(run.bodies))
-        if state.unjournaled == self._checkpoints.taken:
+        if state.unjournaled == self.checkpoints.taken:
             journal.append((), 0, token)  # behind the note, if that is still on its way
         else:
-            state.unjournaled = self._checkpoints.taken
+            state.unjournaled = self.checkpoints.taken
             journal.append((pack_block(UNJOURNALED, 0, state.id, 0),), BLOCK.size, token)
 
     def _adopt_key(self, state: LedgerState, key: bytes) -> bool:
@@ -402,7 +360,7 @@ class Storage:
             return False
         state.key = key
         state.key_logged = False
-        self._ledgers.dirty[state.id] = state
+        self.ledgers.dirty[state.id] = state
         self._log_key(state, self._journal_of(state.id))
         return True
 
@@ -415,7 +373,7 @@ class Storage:
 
     def _open_with_key(self, ledger: int, key: bytes) -> LedgerState | None:
         """The ledger, made if it is unknown, its key in the journal; None when the key is wrong."""
-        state = self._ledgers.get(ledger)
+        state = self.ledgers.get(ledger)
         if state is None:
             state = self._contents.create(ledger, key)
         elif state.key != key and not self._adopt_key(state, key):
@@ -426,13 +384,13 @@ class Storage:
 
     def _is_gone(self, ledger: int) -> bool:
         """Whether the ledger was deleted here so lately that it may not be made again."""
-        return self._ledgers.get(ledger) is None and self._deleted.refuses(ledger, self._reactor.seconds())
+        return self.ledgers.get(ledger) is None and self._deleted.refuses(ledger, self._reactor.seconds())
 
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
         """EOK: no plain add is taken from now on, and `token` comes back once that is durable.  Makes the ledger if it is unknown.  EUA: wrong key."""
         if self.fault is not None:
             return Status.EIO
-        if self._is_lost(ledger):
+        if self.directories.has_failed(ledger):
             return Status.EUNKNOWNLEDGERSTATE
         # Also one that was deleted here: a "no" counts as fenced for who recovers the ledger, and the memory of a deletion is neither durable nor for ever.
         state = self._open_with_key(ledger, master_key)
@@ -441,7 +399,7 @@ class Storage:
         journal = self._journal_of(ledger)
         if not state.fenced:
             state.fenced = True
-            self._ledgers.dirty[ledger] = state
+            self.ledgers.dirty[ledger] = state
             self.counters.fences += 1
             journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)
             state.wake()
@@ -458,7 +416,7 @@ class Storage:
         """
         if self.fault is not None:
             return Status.EIO
-        if self._is_lost(ledger):
+        if self.directories.has_failed(ledger):
             return Status.EREADONLY
         if len(body) < 16:
             return Status.EBADREQ
@@ -478,30 +436,30 @@ class Storage:
 
     def force(self, ledger: int, token: object) -> Status:
         """
-        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before.  EUNKNOWNLEDGERSTATE: its directory was given
-        up.  EIO: nothing is synced any more.
+        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before.  EUNKNOWNLEDGERSTATE: its directory has failed.
+         EIO: nothing is synced any more.
         """
-        if self.fault is not None or (not self._options.journal_write_data and self._checkpoints.failure is not None):
+        if self.fault is not None or (not self.options.journal_write_data and self.checkpoints.failure is not None):
             return Status.EIO
-        if self._is_lost(ledger):
+        if self.directories.has_failed(ledger):
             return Status.EUNKNOWNLEDGERSTATE
-        if self._options.journal_write_data:
+        if self.options.journal_write_data:
             self._journal_of(ledger).force(token)
         else:
-            self._checkpoints.run().addCallbacks(lambda _: self._give_back(token), lambda failure: None)  # `_on_checkpoint` says why none comes
+            self.checkpoints.run().addCallbacks(lambda _: self._give_back(token), lambda failure: None)  # `_on_checkpoint` says why none comes
         return Status.EOK
 
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
         """Turns limbo of a known ledger on or off, durably; ENOLEDGER for an unknown one."""
-        state = self._ledgers.get(ledger)
+        state = self.ledgers.get(ledger)
         if state is None:
             return Status.ENOLEDGER
-        if self._is_lost(ledger):
+        if self.directories.has_failed(ledger):
             return Status.EUNKNOWNLEDGERSTATE
         if not state.key_logged:
             self._log_key(state, self._journal_of(ledger))
         state.limbo = limbo
-        self._ledgers.dirty[ledger] = state
+        self.ledgers.dirty[ledger] = state
         over: Deferred[None] = Deferred()
 
         def ended() -> None:
@@ -519,14 +477,14 @@ class Storage:
         """Puts many ledgers in limbo and fences them, as their rows say, made if they are unknown; durable on return.  `StorageError`, `OSError`."""
         states = []
         for ledger, row in rows.items():
-            state = self._ledgers.get(ledger)
+            state = self.ledgers.get(ledger)
             if state is None:
                 state = self._contents.rowless(ledger, row.key)
             elif state.key in (b"", UNSET_KEY):
                 state.key = row.key
             state.limbo = state.limbo or row.limbo
             state.fenced = state.fenced or row.fenced
-            self._ledgers.dirty[ledger] = state
+            self.ledgers.dirty[ledger] = state
             states.append(state)
         for ending in [self._limbo_ends[ledger] for ledger in rows if ledger in self._limbo_ends]:
             await ending  # a block that is synced after the checkpoint began would be replayed over it
@@ -538,15 +496,14 @@ class Storage:
 
     def limbo_ledgers(self) -> list[int]:
         """The ledgers that are in limbo, ascending; reads every row of the ledger tables."""
-        states = self._ledgers.states
-        living = [directory for directory in self._directories if directory.fault is None]
-        found = {ledger for directory in living for ledger, row in directory.table.rows() if row.limbo and ledger not in states}
-        return sorted(found | {ledger for ledger, state in states.items() if state.limbo and not self._is_lost(ledger)})
+        states = self.ledgers.states
+        found = {ledger for ledger in self.directories.limbo_ledgers() if ledger not in states}
+        return sorted(found | {ledger for ledger, state in states.items() if state.limbo and not self.directories.has_failed(ledger)})
 
     @property
     def replay_found_limbo(self) -> bool:
         """Right after the start: whether the journal says of a ledger that it may lack something."""
-        return any(state.limbo for state in self._ledgers.states.values())
+        return any(state.limbo for state in self.ledgers.states.values())
 
     def held(self, ledger: int) -> "Deferred[bytes]":
         """What is stored of a ledger, as `availability` encodes it, whether or not something is missing.  Fails with `StorageError` or `OSError`."""
@@ -557,7 +514,7 @@ class Storage:
         Forgets the ledger and its entries; their bytes go when their entry log goes.  An unknown ledger is fine.
         `remembered`: who writes to it soon is refused; otherwise it is only this copy that goes.
         """
-        if self._ledgers.get(ledger) is None:
+        if self.ledgers.get(ledger) is None:
             return
         kept = b"" if remembered else COPY_ONLY
         self._journal_of(ledger).append((pack_block(DELETED, 0, ledger, len(kept)), kept), BLOCK.size + len(kept))
@@ -570,7 +527,7 @@ class Storage:
         Forgets the entries of a closed ledger that lives on elsewhere; it may be copied here again.  It is fenced for ever: a writer that slept while others
         closed the ledger and replaced this bookie still takes it for one of its own.
         """
-        state = self._ledgers.get(ledger)
+        state = self.ledgers.get(ledger)
         if state is None:
             return
         self._contents.drop(ledger, remembered=False)
@@ -594,7 +551,7 @@ class Storage:
     def _give_ready(self) -> None:
         tokens, self._ready = self._ready, []
         if self.fault is None:
-            self.durable(tokens)
+            self._durable(tokens)
 
     def _on_group(self, group: Group) -> None:
         if self.fault is not None:
@@ -603,7 +560,7 @@ class Storage:
             hear()
         self._count_journals()
         if group.tokens:
-            self.durable(group.tokens)
+            self._durable(group.tokens)
         if group.end and self._ends:
             self._ends.pop().callback(None)
         if self._parked:
@@ -628,7 +585,7 @@ class Storage:
             return
         if self.read_only is not None or (not self._cache.full and all(journal.relaxed for journal in self._journals)):
             self._parked = False
-            self.relieved()
+            self._events.relieved()
 
     def _on_journal_failed(self, reason: str) -> None:
         if self.fault is None:
@@ -640,26 +597,26 @@ class Storage:
             ends, self._ends = self._ends, []
             for end in ends:
                 end.errback(StorageError(reason))
-            self.failed(reason)
+            self._events.failed(reason)
             if self._parked:
                 self._parked = False
-                self.relieved()
+                self._events.relieved()
 
     # Checkpoints
 
     def _checkpoint_soon(self) -> None:
-        if not self._checkpoints.running and self._blocked is None:
-            self._checkpoints.run().addErrback(lambda failure: None)  # `_on_checkpoint` sees and says it
+        if not self.checkpoints.running and self._blocked is None:
+            self.checkpoints.run().addErrback(lambda failure: None)  # `_on_checkpoint` sees and says it
 
     def _on_timer(self) -> None:
-        self._timer = self._reactor.callLater(self._options.flush_interval_ms / 1000, self._on_timer)
+        self._timer = self._reactor.callLater(self.options.flush_interval_ms / 1000, self._on_timer)
         self._count_journals()
-        self._ledgers.hour = max(self._ledgers.hour, int((self._reactor.seconds() - self._started) // HOUR_S))
-        if not self._checkpoints.running and self._checkpoints.failure is None and self.fault is None:
-            self._checkpoints.run().addErrback(lambda failure: None)
+        self.ledgers.hour = max(self.ledgers.hour, int((self._reactor.seconds() - self._started) // HOUR_S))
+        if not self.checkpoints.running and self.checkpoints.failure is None and self.fault is None:
+            self.checkpoints.run().addErrback(lambda failure: None)
 
     def _on_checkpoint(self) -> None:
-        done = self._checkpoints
+        done = self.checkpoints
         counters = self.counters
         counters.checkpoints = counters.flushes = done.done
         counters.flushed_bytes, counters.flushed_entries = done.bytes_written, done.entries
@@ -689,28 +646,28 @@ class Storage:
                 log.info("storage: writable again")
             else:
                 log.error("storage: read-only: {reason}; the journal keeps what was acknowledged", reason=reason)
-            self.read_only_changed(reason)
+            self._events.read_only(reason)
             if self._parked:
                 self._relieve()
 
     def flush(self) -> "Deferred[None]":
         """A checkpoint that covers all that came before.  Fails with `StorageError` or `OSError`."""
-        return self._checkpoints.run()
+        return self.checkpoints.run()
 
     # Reading
 
     def ledger(self, ledger: int) -> LedgerState | None:
         """The state of a ledger that this bookie knows."""
-        return self._ledgers.get(ledger)
+        return self.ledgers.get(ledger)
 
-    def ledgers(self) -> Iterator[int]:
+    def ledger_ids(self) -> Iterator[int]:
         """The ids of all ledgers, in no order."""
-        return self._ledgers.ids(chain.from_iterable(directory.table.ids() for directory in self._directories if directory.fault is None))
+        return self.ledgers.ids(self.directories.ledger_ids())
 
     def idle_seconds(self, ledger: int) -> int:
         """For so long at least no add of the ledger was taken, counted from the start of the process; 0 for an unknown one."""
-        state = self._ledgers.get(ledger)
-        return 0 if state is None else max(0, self._ledgers.hour - state.hour - 1) * HOUR_S
+        state = self.ledgers.get(ledger)
+        return 0 if state is None else max(0, self.ledgers.hour - state.hour - 1) * HOUR_S
 
     def take_arrived(self) -> set[int]:
         """The ledgers that were new here since the last call."""
@@ -719,71 +676,40 @@ class Storage:
 
     def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
         """Does a job of somebody else beside the reactor."""
-        return self._workers.run(job, *args)
+        return self.workers.run(job, *args)
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
-        return self._workers.run(self._stored_ledgers)
-
-    def _stored_ledgers(self) -> "array[int]":
-        found = []
-        for directory in [directory for directory in self._directories if directory.fault is None]:
-            ledgers = array("q")
-            for some in directory.table.pages():
-                ledgers += some
-                self._workers.pause()
-            found.append(ledgers)
-        if len(found) == 1:
-            return found[0]
-        together = array("q")
-        ascending = merge(*found)
-        while some := array("q", islice(ascending, 256)):
-            together += some
-            self._workers.pause()
-        return together
+        return self.workers.run(self.directories.sorted_ids, self.workers.pause)
 
     def explicit_lac(self, ledger: int) -> bytes | None:
         """The explicit LAC as it was written last."""
-        state = self._ledgers.get(ledger)
+        state = self.ledgers.get(ledger)
         return None if state is None else state.explicit_lac
 
-    def disk_usage(self) -> tuple[int, int]:
-        """(total, free) bytes of the file systems that hold ledger directories, each counted once."""
-        usages: dict[int, Usage] = {}
-        for directory in self._directories:
-            if directory.fault is None:
-                with suppress(OSError):  # it will be given up, or has made the bookie read-only
-                    usage = self._files.usage(directory.configured)
-                    usages[usage.device] = usage
-        return sum(usage.total for usage in usages.values()), sum(usage.free for usage in usages.values())
-
     # Stop
-
-    async def stop_upkeep(self) -> None:
-        """Ends passes over the entry logs and an index that is made anew at their next step, for good: some take hours.  Whatever waits for them goes on."""
-        ends = [Deferred.fromCoroutine(self.reindex.stop()), Deferred.fromCoroutine(self.space.stop())]  # each may wait for the other to have an end
-        for end in ends:
-            await end
 
     def close(self) -> "Deferred[None]":
         """
         A clean stop: the journals end with a mark of it, everything is checkpointed, files are closed.  After a fault: closes only.
         Fails with `StorageError` or `OSError` when the last checkpoint does; nothing acknowledged is lost then, the journal keeps it.
+        Refused with `StorageError` while a pass over the entry logs or an index rebuild holds `logs_lock`: those stop first.
         """
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
         if self._closing or not self._opened:
             return
+        if self.logs_lock.locked:
+            raise StorageError("the storage can't be closed: a pass over its entry logs or an index rebuild has not been stopped")
         self._closing = True
         self._lists.stop()
         if self._timer is not None:
             self._timer.cancel()
         try:
-            await self.stop_upkeep()
             if any(journal.crowded for journal in self._journals) and self.fault is None:
                 with suppress(StorageError, OSError):  # then they may not end cleanly, and nothing is lost by that
-                    await self._checkpoints.run()
+                    await self.checkpoints.run()
             if self.fault is None:
                 self._ends = [Deferred() for _ in self._journals]
                 ends = list(self._ends)
@@ -791,8 +717,8 @@ class Storage:
                     journal.end()
                 for end in ends:
                     await end
-                if self._checkpoints.failure is None:
-                    await self._checkpoints.run()
+                if self.checkpoints.failure is None:
+                    await self.checkpoints.run()
         finally:
             self._release()
 
@@ -800,12 +726,12 @@ class Storage:
         """Closes all, locks last.  Raises `OSError` afterwards."""
         with ExitStack() as last:
             for lock in self._locks:
-                last.callback(self._files.close, lock)
-            for directory in self._directories:
+                last.callback(self.files.close, lock)
+            for directory in self.directories.all:
                 last.callback(directory.close)
-            self._workers.stop()
+            self.workers.stop()
             for journal in self._journals:
                 journal.join()
         self._locks = []
         self._journals.clear()
-        self._directories.clear()
+        self.directories.all.clear()

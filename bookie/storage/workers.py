@@ -7,13 +7,15 @@ Does not know: what the jobs do.
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from quire.bookie.files import StorageError
+from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -39,7 +41,7 @@ class PoolWorkers:
 
     threaded = True
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Reactor) -> None:
         """Raises `StorageError`."""
         self._reactor = reactor
         self._pool = ThreadPool(THREADS_MAX, THREADS_MAX, name="storage")  # all at once: none that is wanted later may be refused
@@ -52,7 +54,7 @@ class PoolWorkers:
         self._never = threading.Event()
 
     def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]":
-        return deferToThreadPool(self._reactor, self._pool, job, *args)
+        return deferToThreadPool(cast(IReactorFromThreads, self._reactor), self._pool, job, *args)
 
     def spawn(self, job: Callable[[], None]) -> None:
         self._pool.callInThread(job)

@@ -1,5 +1,5 @@
 """
 What runs beside requests: garbage collection, compaction, a new index.
 
-In reading order: `garbage` (face), `space` (face), `compaction`, `rebuild` (face).
+In reading order: `upkeep` (face), `garbage` (face), `store_guard` (face), `space` (face), `compaction`, `rebuild` (face), `pace`.
 """

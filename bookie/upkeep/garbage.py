@@ -24,11 +24,12 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.storage.counters import Counters
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
+from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import MetadataStore, ReactorTime, Timer, pause
+from quire.metadata.clock import Clock, Timer, pause
+from quire.metadata.store import MetadataStore
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -45,7 +46,7 @@ class Doubt(Exception):
 
 
 class Reclaiming(Protocol):
-    """A storage's `space`."""
+    """Passes over the entry logs, as `Space` makes them."""
 
     @property
     def directories(self) -> list[DirectorySpace]: ...
@@ -57,9 +58,6 @@ class Collected(Protocol):
     """What garbage collection needs of a storage."""
 
     counters: Counters
-
-    @property
-    def space(self) -> Reclaiming: ...
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """The ids of the ledgers that were stored some time ago, ascending; newer ones may be missing."""
@@ -75,7 +73,7 @@ class Kind:
 
     __slots__ = ("_clock", "_since", "count", "interval", "name", "seconds_max", "suspended", "threshold")
 
-    def __init__(self, clock: ReactorTime, name: str, threshold: float, interval: int, ms_max: int) -> None:
+    def __init__(self, clock: Clock, name: str, threshold: float, interval: int, ms_max: int) -> None:
         self.name = name
         self.threshold = threshold if 0 < threshold <= 1 else 0.0
         self.interval = interval
@@ -105,7 +103,9 @@ class Kind:
 class Garbage:
     """The rounds of one bookie.  `start` sets the timer; `force` makes a round at once; `stop` fires when the last one has ended."""
 
-    def __init__(self, clock: ReactorTime, options: BookieOptions, files: Files, storage: Collected, store: MetadataStore, guard: StoreGuard) -> None:
+    def __init__(
+        self, clock: Clock, options: BookieOptions, files: Files, storage: Collected, space: Reclaiming, store: MetadataStore, guard: StoreGuard
+    ) -> None:
         self.minor = Kind(clock, "minor", options.minor_compaction_threshold, options.minor_compaction_interval_s, options.minor_compaction_ms_max)
         self.major = Kind(clock, "major", options.major_compaction_threshold, options.major_compaction_interval_s, options.major_compaction_ms_max)
         self.problem: str | None = None  # why the last round deleted no ledgers, or not all
@@ -113,6 +113,7 @@ class Garbage:
         self._options = options
         self._files = files
         self._storage = storage
+        self._space = space
         self._store = store
         self._guard = guard
         self._timer: Timer | None = None
@@ -181,13 +182,13 @@ class Garbage:
                     "left_alone": len(space.doubtful),
                     "problem": space.problem,
                 }
-                for space in self._storage.space.directories
+                for space in self._space.directories
             ],
         }
 
     def gauges(self) -> list[tuple[str, str, float]]:
         """Name, meaning and value of what /metrics shows beside the counters; as the last pass over the logs saw it."""
-        spaces = self._storage.space.directories
+        spaces = self._space.directories
         return [
             ("entry_logs", "finished entry logs", sum(len(space.uses) for space in spaces)),
             ("entry_log_bytes", "bytes of entries in finished entry logs", sum(space.total for space in spaces)),
@@ -238,7 +239,7 @@ class Garbage:
         if self._stopped:
             return
         limits = [kind.seconds_max for kind in kinds]
-        await self._storage.space.reclaim(lambda path: self._threshold(path, kinds), 0 if not all(limits) else max(limits, default=0))
+        await self._space.reclaim(lambda path: self._threshold(path, kinds), 0 if not all(limits) else max(limits, default=0))
         for kind in kinds:
             kind.done()
             kind.count += 1

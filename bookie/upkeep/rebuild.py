@@ -10,18 +10,18 @@ The index made anew from the entry logs while the bookie serves: of one ledger d
 
 No log goes meanwhile: passes over the entry logs (`space`) wait.  A run that ends early, by an error, a stop or a crash, leaves the old index.
 
-Knows: that order, the rate.  Does not know: RocksDB, how limbo ends.
-All of `Reindex` belongs to the reactor thread, save `_fill_in`; the steps of `Making` are the storage pool's.
+Knows: that order.  Does not know: RocksDB, how limbo ends.
+All of `IndexRebuild` belongs to the reactor thread, save `_fill_in`; the steps of `RebuildPieces` are the storage pool's.
 Safety: whatever the bookie said "yes" to before, it says "yes" or "unknown" to afterwards.  A record that the old index names keeps the old sum.
 """
 
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -33,11 +33,11 @@ from quire.bookie.index.new_index import IndexRow, NewIndex
 from quire.bookie.index.run_index import Run, RunIndex
 from quire.bookie.logs.entry_logs import log_name
 from quire.bookie.logs.walk import RUN_ENTRIES_MAX, LogRuns, LogWalk
-from quire.bookie.storage.checkpoint import Checkpoints
-from quire.bookie.storage.ledgers import Ledgers
-from quire.bookie.storage.workers import Workers
-from quire.bookie.upkeep.compaction import Slice
+from quire.bookie.storage.checkpoint import SPARE_BYTES
+from quire.bookie.storage.storage import Storage
+from quire.bookie.upkeep.pace import Pace
 from quire.bookie.upkeep.space import Space
+from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,7 +49,7 @@ PROBLEMS_MAX = 100
 
 
 @dataclass
-class Reindexed:
+class RebuildReport:
     """What became of one ledger directory."""
 
     path: str
@@ -74,11 +74,11 @@ class Piece(NamedTuple):
     size: int
 
 
-class Making:
+class RebuildPieces:
     """The new index of one directory.  `pieces` does the reading, each piece on any one thread."""
 
     def __init__(
-        self, directory: LedgerDirectory, made: NewIndex, known: "array[int]", found: Reindexed, frame_bytes_max: int, pause: Callable[[], None]
+        self, directory: LedgerDirectory, made: NewIndex, known: "array[int]", found: RebuildReport, frame_bytes_max: int, pause: Callable[[], None]
     ) -> None:
         """`known`: the ledgers in the table, ascending.  `pause` is called between any two pieces of work and may raise `StorageError` to end it."""
         self.doubtful: list[int] = []
@@ -160,34 +160,33 @@ class Making:
         yield Piece(rows, -1, 0)
 
 
-class Reindex:
+class LimboMarker(Protocol):
+    """Hears of ledgers whose old index can't tell what it has."""
+
+    async def mark_incomplete(self, rows: Mapping[int, LedgerRow]) -> None:
+        """Puts these ledgers in limbo, durably, while the bookie runs."""
+        ...
+
+    def ready_to_copy(self) -> None:
+        """Which index tells what those ledgers have is decided: what they lack can be copied."""
+        ...
+
+
+class IndexRebuild:
     """One bookie's; `start` begins a run, `stop` ends it at its next step."""
 
-    def __init__(
-        self,
-        directories: Sequence[LedgerDirectory],
-        workers: Workers,
-        checkpoints: Checkpoints,
-        ledgers: Ledgers,
-        space: Space,
-        doubt: Callable[[Mapping[int, LedgerRow]], Awaitable[None]],
-        clock: Any,
-        frame_bytes_max: int,
-        room_bytes: int,
-    ) -> None:
-        """`directories` may be filled later.  `room_bytes` of a disk are left for flushes."""
-        self.doubt = doubt  # puts ledgers in limbo, durably, while the bookie runs
-        self.doubted: Callable[[], None] = lambda: None  # which index tells what these ledgers have is decided: somebody should copy what they lack
-        self.found: list[Reindexed] = []  # of the last run
+    def __init__(self, storage: Storage, clock: Clock, pace: Pace, space: Space, limbo: LimboMarker) -> None:
+        self.reports: list[RebuildReport] = []  # of the last run
         self.problem: str | None = None  # why the last run did not come to its end
-        self._directories = directories
-        self._workers = workers
-        self._checkpoints = checkpoints
-        self._ledgers = ledgers
-        self._space = space
+        self._storage = storage
+        self._workers = storage.workers
+        self._checkpoints = storage.checkpoints
+        self._frame_bytes_max = storage.options.frame_bytes_max
+        self._room_bytes = storage.options.write_cache_bytes_max + SPARE_BYTES  # of a disk, left for flushes
         self._clock = clock
-        self._frame_bytes_max = frame_bytes_max
-        self._room_bytes = room_bytes
+        self._pace = pace
+        self._space = space
+        self._limbo = limbo
         self._stopped = False
         self._running: Deferred[None] | None = None
 
@@ -199,11 +198,11 @@ class Reindex:
         """Begins; False when a run is under way."""
         if self._running is not None or self._stopped:
             return False
-        self.found = [Reindexed(directory.path) for directory in self._directories if directory.fault is None]
+        self.reports = [RebuildReport(directory.path) for directory in self._storage.directories.usable]
         self.problem = None
         over: Deferred[None] = Deferred()
         self._running = over
-        self._space.turn.run(lambda: Deferred.fromCoroutine(self._run())).addErrback(self._failed).addBoth(self._ended, over)
+        self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._run())).addErrback(self._failed).addBoth(self._ended, over)
         return True
 
     def _failed(self, failure: Any) -> None:
@@ -212,8 +211,8 @@ class Reindex:
             log.failure("the index could not be made anew", failure)
         else:
             log.error("the index could not be made anew, and is as it was: {reason}", reason=self.problem)
-        if not self._stopped and any(found.limbo for found in self.found):
-            self.doubted()
+        if not self._stopped and any(found.limbo for found in self.reports):
+            self._limbo.ready_to_copy()
 
     def _ended(self, result: None, over: "Deferred[None]") -> None:
         self._running = None
@@ -223,19 +222,19 @@ class Reindex:
         """Fires when the last step has ended."""
         self._stopped = True
         if self._running is not None:
-            self._space.hurry()
+            self._pace.hurry()
             ended: Deferred[None] = Deferred()
             self._running.addBoth(ended.callback)
             await ended
 
     def status(self) -> dict[str, Any]:
         """For people and programs."""
-        return {"running": self.running, "problem": self.problem, "directories": [asdict(found) for found in self.found]}
+        return {"running": self.running, "problem": self.problem, "directories": [asdict(found) for found in self.reports]}
 
     async def _run(self) -> None:
         problems = []
-        for found in self.found:
-            for directory in self._directories:
+        for found in self.reports:
+            for directory in self._storage.directories.all:
                 if directory.path == found.path:
                     try:
                         await self._one(directory, found)
@@ -244,35 +243,35 @@ class Reindex:
                         problems.append(f"{directory.path}: {error}")
                         log.error("the index of {directory} could not be made anew, and is as it was: {reason}", directory=directory.path, reason=str(error))
                         if found.limbo:
-                            self.doubted()
+                            self._limbo.ready_to_copy()
         self.problem = "; ".join(problems) or None
 
-    async def _one(self, directory: LedgerDirectory, found: Reindexed) -> None:
+    async def _one(self, directory: LedgerDirectory, found: RebuildReport) -> None:
         self._check()
         log.info("the index of {directory} is made anew", directory=directory.path)
         await self._checkpoints.run()  # or a ledger of which a start flushed entries would not be in the table
         made, logs = await self._checkpoints.alone(directory, directory.begin_index)
         try:
             known = await self._workers.run(_ids, directory, self._pause)
-            making = Making(directory, made, known, found, self._frame_bytes_max, self._pause)
+            making = RebuildPieces(directory, made, known, found, self._frame_bytes_max, self._pause)
             await self._fill(directory, made, making.pieces(logs), found)
             if making.doubtful:
                 found.limbo = len(making.doubtful)
                 for start in range(0, len(making.doubtful), DOUBTED_AT_ONCE):
                     some = making.doubtful[start : start + DOUBTED_AT_ONCE]
-                    await self.doubt({ledger: LedgerRow(b"", limbo=True) for ledger in some if self._ledgers.get(ledger) is not None})
+                    await self._limbo.mark_incomplete({ledger: LedgerRow(b"", limbo=True) for ledger in some if self._storage.ledgers.get(ledger) is not None})
             self._check()
             await self._checkpoints.alone(directory, directory.change_index, made)
         except Exception:
             with suppress(StorageError, OSError):  # the first error is the one to tell
                 await self._checkpoints.alone(directory, directory.give_up_index, made)
             raise
-        for state in self._ledgers.states.values():
+        for state in self._storage.ledgers.states.values():
             state.surveyed = state.surveyed and state.index_stale  # there may be more than was known
         self._space.look_again(directory.path)
         found.done = True
         if found.limbo:
-            self.doubted()
+            self._limbo.ready_to_copy()
         log.info(
             "the index of {directory} is new: {entries} entries from {logs} logs; {taken_over} runs only the old one had; {limbo} ledgers are in limbo",
             directory=directory.path,
@@ -282,7 +281,7 @@ class Reindex:
             limbo=found.limbo,
         )
 
-    async def _fill(self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[Piece], found: Reindexed) -> None:
+    async def _fill(self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[Piece], found: RebuildReport) -> None:
         while True:
             self._check()
             began = self._clock.seconds()
@@ -293,7 +292,7 @@ class Reindex:
                 given = await self._checkpoints.alone(directory, self._fill_in, directory, made, piece)
                 found.taken_over += given if piece.yielding < 0 else 0
             self._check()
-            await self._space.rest(Slice(sum(row[2] for row in piece.rows), piece.size), began)
+            await self._pace.rest(sum(row[2] for row in piece.rows), piece.size, began)
 
     def _fill_in(self, directory: LedgerDirectory, made: NewIndex, piece: Piece) -> int:
         """On the storage pool."""

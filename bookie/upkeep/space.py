@@ -4,24 +4,22 @@ Getting disk space back: one pass over the ledger directories at a time, in step
 A pass: how much of each finished log lives; logs that nobody needs go; then logs that live less than a threshold are compacted, emptiest first,
 as many together as fit into one new log.  Logs go between two checkpoints, after a sync of their directory.
 
-Knows: that order, the rate, what to leave alone.  Does not know: ledgers' metadata, why a pass is made, when the next one is.
+Knows: that order, what to leave alone.  Does not know: ledgers' metadata, why a pass is made, when the next one is.
 All of it belongs to the reactor thread; the jobs are `compaction`'s.
 Safety: see `compaction`.  A directory whose pass meets an error is left as it is until the next pass.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
-from quire.bookie.files import Files, StorageError
-from quire.bookie.storage.checkpoint import Checkpoints
-from quire.bookie.storage.counters import Counters
-from quire.bookie.storage.ledgers import Ledgers
-from quire.bookie.storage.workers import Workers
+from quire.bookie.files import StorageError
+from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.compaction import MOVES_MAX, Compaction, LogUse, Slice, log_uses, remove_logs, unneeded
+from quire.bookie.upkeep.pace import Pace
+from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -55,36 +53,18 @@ class DirectorySpace:
 class Space:
     """`reclaim` is one pass, one at a time; `stop` ends it at its next step."""
 
-    def __init__(
-        self,
-        files: Files,
-        directories: Sequence[LedgerDirectory],
-        workers: Workers,
-        checkpoints: Checkpoints,
-        ledgers: Ledgers,
-        counters: Counters,
-        clock: Any,
-        *,
-        log_bytes_max: int,
-        entries_per_second: int,
-        bytes_per_second: int,
-    ) -> None:
-        """`directories` may be filled later.  A rate of 0 is no limit."""
-        self._files = files
-        self._directories = directories
-        self._workers = workers
-        self._checkpoints = checkpoints
-        self._ledgers = ledgers
-        self._counters = counters
+    def __init__(self, storage: Storage, clock: Clock, pace: Pace) -> None:
+        self._storage = storage
+        self._files = storage.files
+        self._workers = storage.workers
+        self._checkpoints = storage.checkpoints
+        self._counters = storage.counters
+        self._log_bytes_max = storage.options.entry_log_bytes_max
         self._clock = clock
-        self._log_bytes_max = log_bytes_max
-        self._entries_per_second = entries_per_second
-        self._bytes_per_second = bytes_per_second
-        self.turn = DeferredLock()  # held by a pass, or by whatever needs that entry logs stay where they are
+        self._pace = pace
         self._spaces: dict[str, DirectorySpace] = {}
         self._stopped = False
         self._running: list[Deferred[None]] = []
-        self._resting: Any = None  # the timer of whoever keeps to the rates
 
     @property
     def directories(self) -> list[DirectorySpace]:
@@ -93,7 +73,7 @@ class Space:
 
     def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> "Deferred[None]":
         """One pass; compaction ends after `seconds_max` (0: no limit) at the next log.  What goes wrong is logged and kept in `directories`, never raised."""
-        done: Deferred[None] = self.turn.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))
+        done: Deferred[None] = self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))
         self._running.append(done)
         done.addBoth(self._ended, done)
         return done
@@ -110,7 +90,7 @@ class Space:
     async def stop(self) -> None:
         """No more steps; fires when the last one has ended."""
         self._stopped = True
-        self.hurry()
+        self._pace.hurry()
         for running in list(self._running):
             ended: Deferred[None] = Deferred()
             running.addBoth(_tell, ended)
@@ -118,10 +98,10 @@ class Space:
 
     async def _reclaim(self, threshold: Threshold, seconds_max: float) -> None:
         end = self._clock.seconds() + seconds_max if seconds_max > 0 else None
-        for directory in list(self._directories):
+        for directory in list(self._storage.directories.all):
             if self._stopped:
                 return
-            if directory.fault is not None:
+            if directory.failed is not None:
                 continue
             space = self._spaces.setdefault(directory.path, DirectorySpace(directory.path))
             try:
@@ -149,7 +129,7 @@ class Space:
             await self._compact(directory, space, group)
 
     async def _remove_unneeded(self, directory: LedgerDirectory, space: DirectorySpace, logs: list[int]) -> None:
-        known = self._ledgers.changed()
+        known = self._storage.ledgers.changed()
         certain = []
         for number in logs:
             doubt = await self._workers.run(unneeded, directory, number, known, self._workers.pause)
@@ -184,7 +164,7 @@ class Space:
                 counters.gc_bytes_moved += done.size
                 if self._stopped:
                     break
-                await self.rest(done, began)
+                await self._pace.rest(done.entries, done.size, began)
         except SyncFailed as error:
             await self._checkpoints.alone(directory, _fail, error)
             raise
@@ -200,23 +180,6 @@ class Space:
             space.uses[number] = LogUse(number, size, size, 0)
         counters.gc_compactions += 1
         await self._remove(directory, space, compaction.emptied())
-
-    async def rest(self, done: Slice, began: float) -> None:
-        """Keeps to the rates."""
-        wanted = max(
-            done.entries / self._entries_per_second if self._entries_per_second else 0.0,
-            done.size / self._bytes_per_second if self._bytes_per_second else 0.0,
-        )
-        left = min(wanted, began + wanted - self._clock.seconds())  # a clock that jumped back does not stretch it
-        if left > 0:
-            rested: Deferred[None] = Deferred()
-            self._resting = self._clock.callLater(left, rested.callback, None)
-            await rested
-
-    def hurry(self) -> None:
-        """Whoever rests goes on now, and finds that it is to end: at a low rate it would be after minutes."""
-        if self._resting is not None and self._resting.active():
-            self._resting.reset(0)
 
 
 def next_step(steps: Iterator[Slice]) -> Slice | None:

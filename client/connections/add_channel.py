@@ -15,8 +15,8 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred, succeed
 
-from quire.client.connections.network import Clock, Timer
 from quire.client.connections.unanswered import Sent, Unanswered
+from quire.metadata.clock import Clock, Timer
 from quire.protocol.batch import AddBatch
 
 # SPDX-License-Identifier: Apache-2.0

@@ -23,8 +23,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.connections.add_channel import AddChannel
-from quire.client.connections.network import Clock, Timer, Transport
+from quire.client.connections.network import Transport
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import Clock, Timer
 from quire.protocol import v3
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, MalformedFrame, Timeout, WireError

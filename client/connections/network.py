@@ -1,5 +1,5 @@
 """
-What the client needs of a reactor and of a connection's transport, as types: time, delayed calls, calls from other
+What the client needs of a reactor and of a connection's transport, as types: besides time and calls from other
 threads, TCP.
 
 Twisted's reactors and `twisted.internet.testing.MemoryReactorClock` fit, and so does the simulator's; nothing below
@@ -10,17 +10,13 @@ from typing import Any, Protocol
 
 from twisted.internet.protocol import ClientFactory
 
-from quire.metadata.store import Reactor as ThreadReactor
-from quire.metadata.store import ReactorTime as Clock
-from quire.metadata.store import Timer
+from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
 
-__all__ = ["Clock", "Reactor", "Timer", "Transport"]
 
-
-class Reactor(ThreadReactor, Protocol):
-    """A clock that takes calls from threads and opens TCP connections."""
+class TcpReactor(Reactor, Protocol):
+    """A reactor that opens TCP connections."""
 
     def connectTCP(self, host: str, port: int, factory: ClientFactory, timeout: float = ...) -> Any: ...
 

@@ -24,8 +24,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.connections.link import CLOSED, LOST, Down, Link, Up
-from quire.client.connections.network import Reactor, Timer
+from quire.client.connections.network import TcpReactor
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import Timer
 from quire.metadata.store import BOOKIE_PROTOCOL, MetadataStore, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable
 
@@ -62,7 +63,7 @@ class OnDemandLink:
 
     def __init__(
         self,
-        reactor: Reactor,
+        reactor: TcpReactor,
         store: MetadataStore,
         options: ClientOptions,
         bookie: str,

@@ -25,7 +25,7 @@ from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, La
 from quire.client.connections.link import LOST, Down, Link, Up
 from quire.client.connections.link_v2 import LinkV2
 from quire.client.connections.link_v3 import INFO, LAC, LIST, POLL, READ, SET_LAC, SYNC, Kind, LinkV3, Numbered, Packing
-from quire.client.connections.network import Reactor
+from quire.client.connections.network import TcpReactor
 from quire.client.connections.on_demand_link import OnDemandLink
 from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
@@ -45,7 +45,7 @@ A = TypeVar("A")
 class BookiePool:
     """One client's connections: at most one per bookie and generation, opened on demand."""
 
-    def __init__(self, reactor: Reactor, store: MetadataStore, options: ClientOptions) -> None:
+    def __init__(self, reactor: TcpReactor, store: MetadataStore, options: ClientOptions) -> None:
         self._reactor = reactor
         self._store = store
         self._options = options

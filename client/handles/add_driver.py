@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from twisted.logger import Logger
 
-from quire.client.connections.network import Clock, Timer
 from quire.client.connections.pool import AddChannel, AddSink
 from quire.client.core.append.messages import (
     LEDGER_CODES,
@@ -29,6 +28,7 @@ from quire.client.core.append.messages import (
     SetAlarm,
     StopAlarm,
 )
+from quire.metadata.clock import Clock, Timer
 from quire.protocol.errors import OK, ClientClosed
 
 # SPDX-License-Identifier: Apache-2.0

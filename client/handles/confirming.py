@@ -15,11 +15,11 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.connections.network import Clock, Timer
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import Fatal, Forced
 from quire.client.core.coverage import describe
 from quire.client.handles.add_driver import AddDriver
+from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, BookieHandleNotAvailable, LedgerError, Write, error_of
 

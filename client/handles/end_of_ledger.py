@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.connections.network import Clock, Timer
 from quire.client.connections.pool import Answer, LacAnswer
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import NEGATIVE, Quorums
@@ -23,6 +22,7 @@ from quire.client.core.read import ReadLimits
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.range_reader import RangeReads
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import Clock, Timer
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.digest import ENTRY_ID_MAX, Digest

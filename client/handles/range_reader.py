@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.client.connections.network import Clock, Timer
 from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums, merge
@@ -35,6 +34,7 @@ from quire.client.core.read import (
 )
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import SUSPECT_SECONDS_MAX
+from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, UnexpectedCondition, error_of
 

@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.connections.network import Clock
 from quire.client.core.quorum import Quorums
 from quire.client.core.read import ReadLimits
 from quire.client.handles.end_of_ledger import EndOfLedger, LastConfirmedPool
@@ -23,6 +22,7 @@ from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.range_reader import Notes, PayloadRun, RangeReads, ReadPool, Speculation
 from quire.client.placement.health import Health
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import ENTRY_ID_MAX, Digest
 from quire.protocol.errors import DigestMatch, LedgerError, NoSuchEntry, Read

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.connections.network import Clock
 from quire.client.connections.pool import Answer
 from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
 from quire.client.core.quorum import Quorums
@@ -41,6 +40,7 @@ from quire.client.core.recovery_messages import (
 from quire.client.handles.add_driver import AddDriver, AddPool
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import BookieChoice, wish_of
+from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import HEADER, Digest
 from quire.protocol.errors import LedgerError, UnexpectedCondition, error_of

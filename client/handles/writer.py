@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Protocol
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
-from quire.client.connections.network import Clock
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import (
     Append,
@@ -42,6 +41,7 @@ from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.writer_metadata import WriterMetadata
 from quire.client.placement.choice import BookieChoice
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList
 from quire.protocol.digest import Digest
@@ -122,7 +122,7 @@ class Writer:
         self._record = record
         self._options = options
         self._on_end = on_end
-        self._payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
+        self.payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
         quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         bookies = metadata.last_fragment.bookies
         self._machine = AppendMachine(
@@ -205,7 +205,7 @@ class Writer:
         """Appends one entry; its id, once it is acknowledged."""
         if type(payload) is not bytes:
             payload = payload_of(payload)
-        if len(payload) > self._payload_bytes_max:
+        if len(payload) > self.payload_bytes_max:
             return fail(self._too_large(len(payload)))
         done: Deferred[int] = Deferred()
         self._take((payload,), done, True, len(payload))
@@ -227,7 +227,7 @@ class Writer:
             first = self._machine.pushed + 1 + sum(len(gathered) for gathered, _done, _one in self._gathered)
             return succeed(range(first, first))
         largest = max(map(len, payloads))
-        if largest > self._payload_bytes_max:
+        if largest > self.payload_bytes_max:
             return fail(self._too_large(largest))
         done: Deferred[range] = Deferred()
         self._take(payloads, done, False, sum(map(len, payloads)))
@@ -239,7 +239,7 @@ class Writer:
         is.
         """
         entry_id, data = operator.index(entry_id), payload_of(data)
-        if len(data) > self._payload_bytes_max:
+        if len(data) > self.payload_bytes_max:
             return fail(self._too_large(len(data)))
         done: Deferred[int] = Deferred()
         waiter = Waiter(entry_id, done, entry_id)
@@ -350,11 +350,11 @@ class Writer:
 
     def check_size(self, size: int) -> None:
         """`ValueError` for an entry of so many bytes that no frame holds it."""
-        if size > self._payload_bytes_max:
+        if size > self.payload_bytes_max:
             raise self._too_large(size)
 
     def _too_large(self, size: int) -> ValueError:
-        return ValueError(f"an entry of {size} bytes is too large: a frame holds {self._payload_bytes_max}")
+        return ValueError(f"an entry of {size} bytes is too large: a frame holds {self.payload_bytes_max}")
 
     def _release(self, effect: ReleaseAcks) -> None:
         waiters, last = self._waiters, effect.last

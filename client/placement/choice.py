@@ -12,12 +12,12 @@ is tried and fails.
 from collections.abc import Collection
 from typing import NamedTuple
 
-from quire.client.connections.network import Clock
 from quire.client.core.append.messages import StoreEnsemble
 from quire.client.placement.health import Health
 from quire.client.placement.policy import Placement, Wish
 from quire.client.placement.topology import Topology
 from quire.client.placement.weights import Weights
+from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList, MetadataStore
 from quire.protocol.errors import MetaStore, NotEnoughBookies

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from random import Random
 from typing import cast
 
-from quire.client.connections.network import Reactor
+from quire.client.connections.network import TcpReactor
 from quire.client.core.quorum import Domains
 from quire.client.placement.place_sources import from_file, from_script, from_store
 from quire.client.placement.policy import Placement, PlaceOf, RandomPlacement, Weigh
@@ -78,7 +78,7 @@ def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
     return Domains(place_of, options.racks_min) if options.placement == "rack-aware" else None
 
 
-def source(reactor: Reactor, store: MetadataStore, options: ClientOptions) -> Source | None:
+def source(reactor: TcpReactor, store: MetadataStore, options: ClientOptions) -> Source | None:
     """Who tells bookies' places."""
     if options.topology == "script" and options.topology_script:
         return from_script(reactor, options.topology_script, options.topology_script_hosts_max)

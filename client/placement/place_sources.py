@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from twisted.internet.defer import Deferred, succeed
 
-from quire.client.connections.network import Reactor
+from quire.client.connections.network import TcpReactor
 from quire.client.placement.topology import Source
 from quire.metadata.store import MetadataStore
 from quire.metadata.worker import Worker
@@ -111,7 +111,7 @@ def ask_script(path: str, hosts: Mapping[str, str], hosts_max: int) -> dict[str,
     return chosen(mapping, hosts)
 
 
-def from_script(reactor: Reactor, path: str, hosts_max: int) -> Source:
+def from_script(reactor: TcpReactor, path: str, hosts_max: int) -> Source:
     """
     The script is given hosts, at most `hosts_max` at a time, and prints one place for each.  It runs on a thread that
     ends with it: a reactor that is not on the main thread hears of no child's end.

@@ -18,6 +18,7 @@ from typing import ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
 from quire.metadata.store import (
     ANY,
@@ -38,7 +39,6 @@ from quire.metadata.store import (
     MetadataStore,
     NotRegistered,
     Progress,
-    ReactorTime,
     ServiceInfo,
     Versioned,
     Watch,
@@ -138,7 +138,7 @@ class MemoryCluster:
 CLUSTERS: dict[str, MemoryCluster] = {}  # by the name in memory://name
 
 
-def open_memory(reactor: ReactorTime, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> "MemoryStore":
+def open_memory(reactor: Clock, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> "MemoryStore":
     """A new handle on the cluster of that name in this process."""
     name = uri.removeprefix("memory://")
     cluster = CLUSTERS.setdefault(name, MemoryCluster(name))
@@ -148,7 +148,7 @@ def open_memory(reactor: ReactorTime, uri: str, *, session_timeout_ms: int = SES
 class MemoryStore(MetadataStore):
     """One handle: a session, and the watches made through it.  `faults` may be set at any time."""
 
-    def __init__(self, reactor: ReactorTime, cluster: MemoryCluster, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> None:
+    def __init__(self, reactor: Clock, cluster: MemoryCluster, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> None:
         self.uri = f"memory://{cluster.name}"
         self.shared = cluster
         self.faults = faults

@@ -25,6 +25,7 @@ from uuid import UUID
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
+from quire.metadata.clock import Reactor, Timer, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
 from quire.metadata.sqlite import tables
@@ -43,14 +44,11 @@ from quire.metadata.store import (
     LedgerWatcher,
     MetadataStore,
     Progress,
-    Reactor,
     ServiceInfo,
-    Timer,
     Versioned,
     Watch,
     check_page,
     no_cluster,
-    pause,
     tell,
 )
 from quire.metadata.worker import Worker

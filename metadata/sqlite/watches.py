@@ -19,10 +19,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.metadata.clock import Clock, Timer
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.tables import Connection
-from quire.metadata.store import BookieList, BookieWatcher, LedgerWatcher, ReactorTime, Timer, Versioned, Watch, tell
+from quire.metadata.store import BookieList, BookieWatcher, LedgerWatcher, Versioned, Watch, tell
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
@@ -83,7 +84,7 @@ class Watches:
 
     def __init__(
         self,
-        reactor: ReactorTime,
+        reactor: Clock,
         uri: str,
         poll_s: float,
         run: Runner,

@@ -21,19 +21,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import service_info
-from quire.metadata.store import (
-    BookieList,
-    BookieRegistered,
-    BookieWatcher,
-    NotRegistered,
-    Reactor,
-    ServiceInfo,
-    Watch,
-    no_cluster,
-    pause,
-    tell,
-)
+from quire.metadata.store import BookieList, BookieRegistered, BookieWatcher, NotRegistered, ServiceInfo, Watch, no_cluster, tell
 from quire.metadata.zk.session import NodeExists, NoNode, SessionOver, ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
 

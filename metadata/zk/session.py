@@ -45,7 +45,8 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.metadata.store import CLOSED_MESSAGE, Reactor, pause
+from quire.metadata.clock import Reactor, pause
+from quire.metadata.store import CLOSED_MESSAGE
 from quire.metadata.worker import Worker
 from quire.protocol.errors import MetaStore
 

@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.metadata.address import ZooKeeperAddress
+from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
 from quire.metadata.store import (
@@ -37,7 +38,6 @@ from quire.metadata.store import (
     LedgerWatcher,
     MetadataStore,
     Progress,
-    Reactor,
     ServiceInfo,
     Versioned,
     Watch,

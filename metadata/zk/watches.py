@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import LedgerWatcher, Reactor, Versioned, Watch, pause, tell
+from quire.metadata.store import LedgerWatcher, Versioned, Watch, tell
 from quire.metadata.zk.session import NoNode, ZooKeeperSession
 from quire.protocol.errors import MetadataSerialization, MetaStore
 

@@ -1,8 +1,8 @@
 """
 V3, the protobuf protocol: the control path, and everything for clients that speak nothing else (spec wire-protocol.md 3).
 
-What others need of it, in one place: requests (`requests`), answers (`replies`), adds and their answers in runs (`adds`), operation
-numbers (`operations`), all on the message definitions in `schema`.
+In reading order: `operations`, `requests`, `replies`, `adds`, `varint`.
+What others need of them is named here; all rest on the message definitions in `quire.protocol.schema`.
 """
 
 from quire.protocol.v3.adds import pack_adds

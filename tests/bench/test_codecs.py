@@ -6,6 +6,7 @@ from bench import codecs
 
 
 def test_adds_are_measured_in_both_generations(monkeypatch):
+    """Packing, parsing, acknowledging and parsing acknowledgements have a positive cost in V2 and V3."""
     monkeypatch.setattr(codecs, "ROUNDS", 1)
     monkeypatch.setattr(codecs, "KEPT_BUSY_S", 0.0001)
     row = codecs.adds([10, 20, 10])
@@ -15,6 +16,7 @@ def test_adds_are_measured_in_both_generations(monkeypatch):
 
 
 def test_reads_are_measured_one_by_one_and_in_a_batch(monkeypatch):
+    """The table has a positive cost for single reads, batch reads and the check of digests."""
     monkeypatch.setattr(codecs, "ROUNDS", 1)
     monkeypatch.setattr(codecs, "KEPT_BUSY_S", 0.0001)
     row = codecs.reads(3)

@@ -46,6 +46,7 @@ def test_missed_bounds_are_named(change: dict[str, float], said: list[str]) -> N
 
 
 def test_percentiles() -> None:
+    """A percentile is an element of the series; 0 and 1 give the first and the last."""
     assert [percentile(range(100), part) for part in (0.0, 0.5, 0.99, 1.0)] == [0, 50, 99, 99]
 
 

@@ -17,6 +17,8 @@ def uri(tmp_path_factory):
 
 
 def test_the_example_of_the_manual(uri):
+    """Create, append, read, iterate, list and delete work as the manual shows them."""
+
     async def story():
         async with aio.connect(uri) as bk:
             async with await bk.create_ledger(custom_metadata={"app": b"demo"}) as writer:
@@ -38,6 +40,8 @@ def test_the_example_of_the_manual(uri):
 
 
 def test_a_client_may_be_awaited_and_closed_by_hand(uri):
+    """Without `async with`, calls after the close raise `ClientClosed`."""
+
     async def story():
         bk = await aio.connect(uri, ClientOptions(protocol="v3"))
         writer = await bk.create_ledger()
@@ -63,6 +67,8 @@ def test_tasks_that_append_at_the_same_time_share_batches_and_a_window(uri):
 
 
 def test_tail_follows_a_writer_in_the_same_loop(uri):
+    """It delivers the entries of a writer in the same event loop and ends at its close."""
+
     async def story():
         async with (
             aio.connect(uri) as bk,
@@ -72,7 +78,7 @@ def test_tail_follows_a_writer_in_the_same_loop(uri):
             seen: list[bytes] = []
 
             async def follow():
-                async for entry in reader.tail(timeout=20.0):
+                async for entry in reader.tail(timeout=60.0):
                     seen.append(entry.data)
 
             follower = asyncio.create_task(follow())
@@ -89,6 +95,8 @@ def test_tail_follows_a_writer_in_the_same_loop(uri):
 
 
 def test_a_fenced_writer_and_the_error_of_its_own_block(uri):
+    """The error raised inside the block comes out, not that of the close at its end."""
+
     async def story():
         async with aio.connect(uri) as bk:
             with pytest.raises(quire.LedgerFenced):  # noqa: PT012  # the block's own error must come out
@@ -121,6 +129,8 @@ def test_cancelling_a_task_cancels_what_it_waits_for(uri):
 
 
 def test_advanced_and_deferred_sync(uri):
+    """Own ledger and entry ids and `force` work from asyncio."""
+
     async def story():
         async with aio.connect(uri) as bk:
             async with await bk.create_ledger(advanced=True, ledger_id=777_000_777) as writer:
@@ -134,6 +144,8 @@ def test_advanced_and_deferred_sync(uri):
 
 
 def test_wrong_arguments(uri):
+    """A malformed URI raises `ValueError`, text as payload `TypeError`."""
+
     async def story():
         with pytest.raises(ValueError, match="metadata"):
             await aio.connect("nowhere")
@@ -147,6 +159,8 @@ def test_wrong_arguments(uri):
 
 
 def test_metadata_is_watched_and_the_last_entry_asked_for(uri):
+    """A watch delivers states up to the deletion, and the last entry is read."""
+
     async def story():
         async with aio.connect(uri) as bk:
             writer = await bk.create_ledger()
@@ -174,6 +188,7 @@ def test_metadata_is_watched_and_the_last_entry_asked_for(uri):
 
 
 def test_who_leaves_the_loop_is_told_no_more(uri, monkeypatch):
+    """Leaving the iteration cancels the watch."""
     watches = []
     begin = LedgerClient.watch_ledger
     monkeypatch.setattr(LedgerClient, "watch_ledger", lambda *given: watches.append(begin(*given)) or watches[-1])

@@ -54,6 +54,7 @@ def test_create_append_close_read():
 @pytest.mark.parametrize("digest", list(DigestType))
 @pytest.mark.parametrize("password", [b"", b"secret"])
 def test_every_digest_writes_and_reads(digest, password):
+    """Entries come back for each digest, with and without a password."""
     cluster = FakeCluster()
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger(digest=digest.name.lower(), password=password))
@@ -65,6 +66,7 @@ def test_every_digest_writes_and_reads(digest, password):
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 2, 1), (3, 2, 1), (3, 3, 3), (4, 3, 2), (5, 3, 2), (5, 5, 3)])
 def test_every_shape_writes_and_reads(shape):
+    """Each entry has as many copies as the write quorum, and all are read back."""
     cluster = FakeCluster(5)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2]))
@@ -79,6 +81,7 @@ def test_every_shape_writes_and_reads(shape):
 
 
 def test_arguments_that_make_no_sense():
+    """Wrong values and types are refused before anything is stored."""
     cluster = FakeCluster()
     client = cluster.client()
     for wrong in (
@@ -109,6 +112,7 @@ def test_arguments_that_make_no_sense():
 
 @pytest.mark.parametrize("wrong", [-1, -(1 << 63), 1 << 63, 1 << 64, 1 << 200])
 def test_an_id_that_no_frame_holds_is_refused_at_once_and_the_writer_goes_on(wrong):
+    """Own ids beyond 63 bits fail alone, and the largest id is accepted."""
     cluster = FakeCluster()
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger(advanced=True))
@@ -142,6 +146,7 @@ def test_the_highest_id_of_a_batch_is_bounded_too(monkeypatch):
 
 
 def test_too_few_bookies_are_named_in_numbers():
+    """The error says how many are needed and how many can be used."""
     cluster = FakeCluster(2)
     error = cluster.fails(cluster.client().create_ledger())
     assert isinstance(error, NotEnoughBookies)
@@ -149,6 +154,7 @@ def test_too_few_bookies_are_named_in_numbers():
 
 
 def test_bookies_that_failed_lately_are_chosen_only_when_needed():
+    """Suspects are in an ensemble only if the others are too few."""
     cluster = FakeCluster(5)
     client = cluster.client()
     for name in ("b0", "b1"):
@@ -160,6 +166,7 @@ def test_bookies_that_failed_lately_are_chosen_only_when_needed():
 
 
 def test_an_id_of_ones_own():
+    """A ledger gets the id that the caller gives, and `LedgerExist` is raised if it is taken."""
     cluster = FakeCluster()
     client = cluster.client()
     assert cluster.succeed(client.create_ledger(ledger_id=77)).id == 77
@@ -167,6 +174,7 @@ def test_an_id_of_ones_own():
 
 
 def test_a_generated_id_that_is_taken_is_passed_over():
+    """The next free id is used."""
     cluster = FakeCluster()
     client = cluster.client()
     cluster.succeed(client.create_ledger(ledger_id=0))
@@ -188,6 +196,7 @@ def test_a_create_whose_answer_was_lost_is_recognised_by_its_token():
 
 
 def test_custom_metadata_and_figures_are_stored():
+    """Metadata has the custom values, state, password, creation time and a token."""
     cluster = FakeCluster()
     client = cluster.client()
     cluster.spin(3)
@@ -199,6 +208,7 @@ def test_custom_metadata_and_figures_are_stored():
 
 
 def test_listing_and_deleting():
+    """Ids are listed in pages, a second delete succeeds, and a deleted ledger is not found."""
     cluster = FakeCluster()
     client = cluster.client()
     ids = [cluster.succeed(client.create_ledger()).id for _ in range(5)]
@@ -212,6 +222,7 @@ def test_listing_and_deleting():
 
 
 def test_passwords():
+    """A wrong password is refused with and without recovery, the right one opens the ledger."""
     cluster = FakeCluster()
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger(password=b"right"))
@@ -222,6 +233,7 @@ def test_passwords():
 
 
 def test_an_administrators_recovery_needs_no_password():
+    """`recover_ledger` closes a ledger whose password the caller does not have."""
     cluster = FakeCluster()
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger(password=b"right"))
@@ -231,6 +243,7 @@ def test_an_administrators_recovery_needs_no_password():
 
 
 def test_closing_the_client_ends_everything_under_way():
+    """Appends, reads and later calls raise `ClientClosed`, and the open ledger stays open."""
     cluster = FakeCluster()
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -267,6 +280,7 @@ def test_a_close_that_fails_says_so():
 
 
 def test_handles_that_ended_are_forgotten():
+    """The client holds no reference to closed writers and readers."""
     cluster = FakeCluster()
     client = cluster.client()
     for _ in range(3):
@@ -279,6 +293,7 @@ def test_handles_that_ended_are_forgotten():
 
 
 def test_connect_finds_a_cluster_or_says_how_to_make_one():
+    """Without a cluster the error names `quire metadata init`; an unknown scheme raises `ValueError`."""
     reactor = VirtualReactor()
     refused = []
     api.connect(reactor, "memory://api-test-empty").addErrback(lambda failure: refused.append(failure.value))

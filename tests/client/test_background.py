@@ -49,6 +49,8 @@ def test_a_reactor_that_runs_is_used_as_it_is():
 
 
 def test_async_functions_and_deferreds_give_their_result_or_raise():
+    """Exceptions reach the caller's thread, also those raised before anything began."""
+
     async def story() -> str:
         await succeed(None)
         return "done"
@@ -87,11 +89,12 @@ def test_calls_run_in_the_order_they_were_made():
 
 
 def test_a_story_can_be_cancelled_from_another_thread():
+    """Its Deferred is cancelled and the result is a failure."""
     never: Deferred[None] = Deferred()
     ended: Future[Failure | None] = Future()
     running = thread().begin(lambda: never, ended.set_result)
     running.cancel()
-    outcome = ended.result(10)
+    outcome = ended.result(60)
     assert isinstance(outcome, Failure)
     assert never.called
 
@@ -129,6 +132,7 @@ def test_what_came_of_a_story_that_was_cancelled_is_handed_on_to_be_ended(begun,
 
 
 def test_a_story_that_fails_or_is_taken_leaves_nothing_unwanted():
+    """A result goes to its caller; only one that comes after a cancel is handed to the disposer."""
     reactor, told, unwanted = Turns(), [], []
     ReactorThread(reactor).begin(lambda: succeed("taken"), told.append, unwanted.append)
     running = ReactorThread(reactor).begin(lambda: fail(KeyError("why")), told.append, unwanted.append)
@@ -190,6 +194,7 @@ def test_an_ordinary_program_gets_one_daemon_thread_and_may_just_end():
 
 
 def test_its_reactor_measures_by_a_clock_that_is_never_set():
+    """The reactor of the background thread uses the monotonic clock."""
     program = """
         import time
         from quire.client.background import reactor_thread
@@ -199,6 +204,7 @@ def test_its_reactor_measures_by_a_clock_that_is_never_set():
 
 
 def test_many_threads_may_ask_first():
+    """Threads that start it at the same time share one reactor thread."""
     out = alone(
         """
         import threading

@@ -48,6 +48,7 @@ def gathering(entries_max: int = 100, bytes_max: int = 10_000):
 
 
 def test_what_comes_between_two_turns_is_one_batch():
+    """Appends of one turn go together, and each gets its id."""
     net, writer, gathered = gathering()
     ids: list[object] = []
     for number in range(10):
@@ -78,6 +79,7 @@ def test_a_full_window_gathers_on_and_keeps_the_order():
 
 
 def test_a_batch_that_found_the_window_full_after_all_goes_again():
+    """A refused batch is repeated until it is taken."""
     net, writer, gathered = gathering()
     writer.refusals = 3
     ids: list[object] = []
@@ -88,6 +90,7 @@ def test_a_batch_that_found_the_window_full_after_all_goes_again():
 
 
 def test_a_failed_batch_fails_each_of_its_appends():
+    """Each append gets the batch's error, and there is room again."""
     net, writer, gathered = gathering()
     results: list[object] = []
     for _ in range(2):
@@ -99,6 +102,7 @@ def test_a_failed_batch_fails_each_of_its_appends():
 
 
 def test_a_payload_that_is_too_large_fails_alone():
+    """The other appends of its batch succeed."""
     net, writer, gathered = gathering()
     results: list[object] = []
     gathered.put(b"x" * 1001, results.append)

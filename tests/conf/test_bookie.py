@@ -27,12 +27,14 @@ def test_every_option_is_documented() -> None:
 
 
 def test_keys_are_bookkeepers_or_say_that_they_are_ours() -> None:
+    """A key that Apache BookKeeper does not have is described as our own."""
     for field in BookieOptions.model_fields.values():
         for name in key_of(field)["names"]:
             assert (name in SERVER) != ("our own key" in (field.description or "")), name
 
 
 def test_no_key_is_two_options() -> None:
+    """Each key belongs to one option."""
     names = [name for field in BookieOptions.model_fields.values() for name in key_of(field)["names"]]
     assert len(set(names)) == len(names)
 
@@ -43,6 +45,7 @@ def test_the_sample_is_the_code() -> None:
 
 
 def test_the_sample_works_as_it_is() -> None:
+    """The sample file loads without a warning."""
     found, warnings = load(BookieOptions, str(DIRECTORY / "bookie.conf"), {})
     assert found.journal_directories == ("/var/lib/quire/journal",)
     assert warnings == []
@@ -59,6 +62,7 @@ def test_the_samples_comments_are_the_defaults() -> None:
 
 
 def test_options_are_frozen_and_closed() -> None:
+    """Assigning an option or naming an unknown one raises."""
     made = BookieOptions(**REQUIRED)
     with pytest.raises(ValidationError):
         made.port = 1  # type: ignore[misc]
@@ -67,5 +71,6 @@ def test_options_are_frozen_and_closed() -> None:
 
 
 def test_directories_have_no_default() -> None:
+    """Options without journal and ledger directories are refused."""
     with pytest.raises(ValidationError):
         BookieOptions(metadata_uri="memory://a")  # type: ignore[call-arg]

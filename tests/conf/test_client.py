@@ -20,6 +20,7 @@ def from_text(text: str) -> ClientOptions:
 
 
 def test_defaults_are_v2_and_hold_together():
+    """The default time-outs and sizes keep the relations between them."""
     options = ClientOptions()
     assert options.protocol == "v2"
     assert options.long_poll_ms < options.read_timeout_ms
@@ -33,6 +34,7 @@ def test_every_key_is_bookkeeper_s_or_listed_as_ours():
 
 
 def test_bookkeeper_s_units_become_ours():
+    """Keys in seconds, milliseconds and booleans are converted to our options."""
     options = from_text("useV2WireProtocol=false\naddEntryTimeoutSec=7\nreadEntryTimeoutSec=9\nbatchReadEnabled=false\nzkTimeout=12000\n")
     assert (options.protocol, options.add_timeout_ms, options.read_timeout_ms, options.batch_read) == ("v3", 7000, 9000, False)
     assert options.session_timeout_ms == 12000
@@ -42,11 +44,13 @@ def test_bookkeeper_s_units_become_ours():
 
 @pytest.mark.parametrize("text", ["useV2WireProtocol=maybe", "addEntryTimeoutSec=soon", "nettyMaxFrameSizeBytes=1", "readAheadBatches=0"])
 def test_bad_values_are_refused_with_their_line(text):
+    """The error names file and line."""
     with pytest.raises(ConfigurationError, match=r"client\.conf:1"):
         from_text(text)
 
 
 def test_relations_that_cannot_work_are_refused():
+    """The error names both options, or says what would happen."""
     with pytest.raises(ValidationError, match="each poll would time out"):
         ClientOptions(long_poll_ms=5000, read_timeout_ms=5000)
     with pytest.raises(ValidationError, match="reconnect_wait_ms_max"):
@@ -57,6 +61,7 @@ def test_relations_that_cannot_work_are_refused():
 
 
 def test_a_negative_limit_is_none_as_in_bookkeeper():
+    """-1 means no limit, and 0 is a limit."""
     options = from_text("addEntryQuorumTimeoutSec=-1\nmaxNumEnsembleChanges=-1\n")
     assert (options.add_quorum_timeout_ms, options.ensemble_changes_max) == (None, None)
     options = from_text("addEntryQuorumTimeoutSec=9\nmaxNumEnsembleChanges=0\n")
@@ -64,6 +69,7 @@ def test_a_negative_limit_is_none_as_in_bookkeeper():
 
 
 def test_placement_by_bookkeeper_s_names():
+    """Class names select placement and topology; a topology file needs its name."""
     options = from_text(
         "ensemblePlacementPolicy=org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy\n"
         "reppDnsResolverClass=org.apache.pulsar.bookie.rackawareness.BookieRackAffinityMapping\nminNumRacksPerWriteQuorum=3\n"
@@ -75,6 +81,7 @@ def test_placement_by_bookkeeper_s_names():
 
 
 def test_options_do_not_change_and_know_no_other_names():
+    """Assigning an option or naming an unknown one raises."""
     options = ClientOptions()
     with pytest.raises(ValidationError):
         options.protocol = "v3"

@@ -16,11 +16,13 @@ def test_the_lists_are_apart() -> None:
 
 
 def test_advice_is_about_keys_without_meaning() -> None:
+    """Each key with advice is one of Apache BookKeeper's that no option serves."""
     served = {name for field in BookieOptions.model_fields.values() for name in key_of(field)["names"]}
     assert set(ADVICE) <= SERVER
     assert not set(ADVICE) & served
 
 
 def test_keys_of_the_reference_that_operators_set_most() -> None:
+    """The list of known keys has them."""
     for key in ("journalWriteData", "gcWaitTime", "ledgerStorageClass", "zkServers", "numReadWorkerThreads", "dbStorage_rocksDB_blockCacheSize"):
         assert key in SERVER

@@ -33,20 +33,24 @@ FIELDS = Sample.model_fields
     ],
 )
 def test_ranges_are_in_the_unit_of_the_file(name: str, text: str) -> None:
+    """A range is written in the unit that the file's key has."""
     assert range_text(FIELDS[name]) == text
 
 
 @pytest.mark.parametrize(("name", "text"), [("size_bytes", "2"), ("wait_ms", "5"), ("part", "0.5"), ("flag", "true"), ("names", "a,b"), ("free", "")])
 def test_defaults_as_a_file_writes_them(name: str, text: str) -> None:
+    """A default is written in the unit and form of the file."""
     assert file_value(FIELDS[name], FIELDS[name].default) == text
 
 
 def test_a_field_knows_its_keys() -> None:
+    """A field has its current and former keys and its example."""
     assert key_of(FIELDS["size_bytes"])["names"] == ["sizeMB", "oldSizeMB"]
     assert key_of(FIELDS["needed"])["example"] == "e"
 
 
 def test_a_field_that_was_not_declared_so_has_none() -> None:
+    """Asking an ordinary field for its keys is a programming error."""
     class Other(BaseModel):
         plain: int = 1
 

@@ -137,6 +137,7 @@ def test_all_faults_are_told_at_once() -> None:
     ],
 )
 def test_bad_values_name_key_value_and_range(text: str, said: str) -> None:
+    """The error has the key as the file spells it, the value and what is permitted."""
     if not said:
         made(text)
         return
@@ -153,6 +154,7 @@ def test_bad_values_name_key_value_and_range(text: str, said: str) -> None:
     ],
 )
 def test_broken_relations_name_both_keys(text: str, said: str) -> None:
+    """The error has both keys with their values."""
     with pytest.raises(ConfigurationError) as refused:
         made(text)
     assert said in str(refused.value)
@@ -203,6 +205,7 @@ def test_the_environment_overrides_the_file() -> None:
     ],
 )
 def test_the_old_zookeeper_keys_stand_in_for_the_uri(text: str, uri: str) -> None:
+    """`zkServers` and its companions give the URI if none is set, without a warning."""
     found, warnings = options(BookieOptions, parse("journalDirectories=/j\nledgerDirectories=/l\n" + text, "f"))
     assert found.metadata_uri == uri
     assert warnings == []
@@ -220,6 +223,7 @@ def test_every_known_server_key_is_accepted(tmp_path) -> None:  # type: ignore[n
 
 
 def test_the_command_line_is_strongest(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """It wins over the environment and the file."""
     path = tmp_path / "bookie.conf"
     path.write_text(MINIMUM + "bookiePort=1\n")
     found, _ = load(BookieOptions, str(path), {"BK_bookiePort": "2"}, [Property("bookiePort", "3", "--port")])
@@ -234,5 +238,6 @@ def test_latin_1_files_are_read(tmp_path) -> None:  # type: ignore[no-untyped-de
 
 
 def test_an_unreadable_file_is_named(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """The error has the path and the system's reason."""
     with pytest.raises(ConfigurationError, match=r"nowhere\.conf: No such file or directory"):
         read(str(tmp_path / "nowhere.conf"))

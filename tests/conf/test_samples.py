@@ -16,6 +16,7 @@ def test_what_is_written_is_what_is_there(tmp_path: Path) -> None:
 
 
 def test_every_key_has_a_line_of_explanation() -> None:
+    """The line before each key of the sample is a comment."""
     lines = bookie_conf().splitlines()
     for number, line in enumerate(lines):
         if "=" in line and not line.startswith("# "):

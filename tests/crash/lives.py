@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.directory import notes
@@ -16,9 +17,10 @@ from quire.bookie.files import Files
 from quire.bookie.index.rows import RocksRows, Rows
 from quire.bookie.storage.storage import Storage
 from quire.bookie.storage.workers import InlineWorkers
+from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Disk, body_of, options_of, run_of
+from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Disk, Events, LimboOf, body_of, options_of, run_of, stop_all
 from tests.crash.tape import Event, Ground, RecordingDisk
 
 # SPDX-License-Identifier: Apache-2.0
@@ -66,9 +68,9 @@ class Life:
         options = self.options = options_of(**plain).model_copy(update={key: value for key, value in changes.items() if key not in plain})
         self.failures: list[str] = []
         self.storage = Storage(options, self.clock, disk, open_rows=disk.open_rows, workers=InlineWorkers())
-        self.storage.durable = self._durable
-        self.storage.failed = self.failures.append
+        self.storage.listen(Events(self._durable, failed=self.failures.append))
         self.storage.start()
+        self.upkeep = Upkeep(self.storage, self.clock, LimboOf(self.storage))
 
     def _durable(self, tokens: list[object]) -> None:
         for token in tokens:
@@ -129,7 +131,7 @@ class Life:
     def reclaim(self, threshold: float) -> None:
         """One pass of garbage collection and compaction."""
         done: list[object] = []
-        self.storage.space.reclaim(lambda path: threshold).addBoth(done.append)
+        self.upkeep.space.reclaim(lambda path: threshold).addBoth(done.append)
         for _ in range(2000):
             if done:
                 break
@@ -138,17 +140,17 @@ class Life:
 
     def reindex(self, beside: Callable[[int], None] = lambda step: None) -> None:
         """The index is made anew, with something done beside at each step."""
-        assert self.storage.reindex.start()
+        assert self.upkeep.rebuild.start()
         step = 0
-        while self.storage.reindex.running:
+        while self.upkeep.rebuild.running:
             beside(step)
             self.clock.advance(0.05)
             step += 1
-        assert self.storage.reindex.problem is None, self.storage.reindex.problem
+        assert self.upkeep.rebuild.problem is None, self.upkeep.rebuild.problem
 
     def close(self) -> None:
         done: list[object] = []
-        self.storage.close().addBoth(done.append)
+        Deferred.fromCoroutine(stop_all(self.upkeep, self.storage)).addBoth(done.append)
         self.commit()
         assert done == [None], done
 
@@ -363,7 +365,7 @@ def starting_without_a_directory(life: Life) -> None:
     life.disk.process_ended()
     life.disk.before = second_disk_dead
     again = Life(life.disk, ledgers=2)
-    assert again.storage.lost_directories == ["/disk/ledgers1"]
+    assert again.storage.failed_directories == ["/disk/ledgers1"]
     going_on(again)
 
 
@@ -470,7 +472,7 @@ def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
     storage = life.storage
     deleted = {asked.ledger for asked in promises.all_of("delete")}
     directories = life.options.ledger_directories
-    lost = {directories.index(path) for path in notes.noted(disk, directories)}
+    lost = {directories.index(path) for path in notes.noted_failed(disk, directories)}
     deleted |= {asked.ledger for asked in promises.asked if asked.ledger % len(directories) in lost}
     ledgers = {asked.ledger for asked in promises.asked}
     limbo = {ledger: [asked.values[0] for asked in promises.last_told("limbo", ledger)] for ledger in ledgers}
@@ -512,7 +514,7 @@ def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
     for ledger in {asked.ledger for asked in promises.all_of("delete")}:
         if promises.last_told("delete", ledger) and ledger % len(directories) not in lost:
             assert storage.ledger(ledger) is None
-            assert ledger not in set(storage.ledgers())
+            assert ledger not in set(storage.ledger_ids())
     fresh = next(ledger for ledger in (40, 41) if ledger % len(directories) not in lost)
     life.add(fresh, 0, 2)
     life.commit()

@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred
 import quire.bookie.journal.writer
 from quire.bookie.files import DESCRIPTORS, SHORT, NotBegun, StorageError
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import EFFECTS
+from tests.bookie.fakes.disk import EFFECTS, stop_all
 from tests.crash.lives import SEGMENT_BYTES, STORIES, Life, Promises, check
 from tests.crash.tape import RecordingDisk
 
@@ -131,15 +131,15 @@ class PatientLife(Life):
     def reindex(self, beside: Callable[[int], None] = lambda step: None) -> None:
         for _ in range(2):
             step = 0
-            assert self.storage.reindex.start()
-            while self.storage.reindex.running:
+            assert self.upkeep.rebuild.start()
+            while self.upkeep.rebuild.running:
                 beside(step)
                 self.clock.advance(0.05)
                 step += 1
             beside = lambda step: None  # noqa: E731  # what was added to a run that ended would be added again, with other bytes
-            if self.storage.reindex.problem is None:
+            if self.upkeep.rebuild.problem is None:
                 return
-        raise Over if not self.fault.passing else AssertionError(self.storage.reindex.problem)
+        raise Over if not self.fault.passing else AssertionError(self.upkeep.rebuild.problem)
 
     def close(self) -> None:
         for asked in self.promises().told:
@@ -151,7 +151,7 @@ class PatientLife(Life):
                     self.until(lambda results=results: bool(results))  # type: ignore[misc]  # bound now
                     found = results[0]
                 assert isinstance(found, bytes) or found is Status.ETOOMANYREQUESTS or (not self.fault.passing and found is Status.EIO), (asked, found)
-        self._wait(self.storage.close(), StorageError, OSError)
+        self._wait(Deferred.fromCoroutine(stop_all(self.upkeep, self.storage)), StorageError, OSError)
 
     def promises(self) -> Promises:
         found = Promises()

@@ -173,7 +173,7 @@ class Ours:
             await reader.close()
             return found
 
-        return run(story, timeout=60.0)
+        return run(story)
 
     def metadata(self, ledger: int) -> Any:
         async def story() -> Any:

@@ -52,7 +52,7 @@ def test_a_full_frame_is_recovered_and_copied(cluster: tuple[peer.Cluster, peer.
                 done = await recover_bookies(ours.client, [leaving], ledger, verify=True, even_if_registered=True)
                 assert done.complete, done
 
-        run(copy, timeout=120)
+        run(copy)
         for ledger, size in sizes.items():
             assert leaving not in ours.metadata(ledger).last_fragment.bookies
             assert ours.read(ledger, b"secret") == [pattern(size)]

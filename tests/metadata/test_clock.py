@@ -11,6 +11,7 @@ from quire.metadata.clock import steady, time_of_day
 
 
 def test_timers_do_not_mind_the_time_of_day(monkeypatch: Any) -> None:
+    """A timer fires by the steady clock although the time of day is set back."""
     reactor: Any = SelectReactor()
     steady(reactor)
     now = [100.0]
@@ -27,6 +28,7 @@ def test_timers_do_not_mind_the_time_of_day(monkeypatch: Any) -> None:
 
 
 def test_a_steady_reactor_asks_the_steady_clock() -> None:
+    """A reactor gets the monotonic clock before it runs, and keeps its own when it runs already."""
     reactor: Any = SelectReactor()
     steady(reactor)
     assert reactor.seconds is time.monotonic
@@ -38,4 +40,5 @@ def test_a_steady_reactor_asks_the_steady_clock() -> None:
 
 
 def test_the_time_of_day_counts_from_1970() -> None:
+    """It is in seconds since the Unix epoch."""
     assert time_of_day() > 1_700_000_000

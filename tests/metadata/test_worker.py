@@ -32,11 +32,11 @@ def test_what_waits_is_one_group():
     def perform(jobs):
         sizes.append(len(jobs))
         begun.set()
-        go.wait(10)
+        go.wait(60)
 
     worker = Worker("w", perform)
     worker.submit(0)
-    assert begun.wait(10)
+    assert begun.wait(60)
     for number in range(GROUP_JOBS_MAX + 5):
         worker.submit(number)
     go.set()

@@ -13,8 +13,9 @@ APPENDER = """
 import sys
 from twisted.internet import reactor
 from quire.bookie.storage.storage import Storage
+from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import KEY, options_of, run_of
+from tests.bookie.fakes.disk import KEY, Events, LimboOf, options_of, run_of
 
 storage = Storage(options_of(sys.argv[1], journals=2, ledgers=2, flush_interval_ms=20, compaction_bytes_per_second=0), reactor)
 following = [int(text) for text in sys.argv[2].split(",")]
@@ -41,12 +42,13 @@ def relieved():
         waiting.pop()
         push()
 
-storage.durable, storage.relieved = durable, relieved
+storage.listen(Events(durable, relieved))
 storage.start()
+upkeep = Upkeep(storage, reactor, LimboOf(storage))
 storage.fence(9, KEY, "fenced 9")
 
 def index_anew():
-    storage.reindex.start()
+    upkeep.rebuild.start()
     reactor.callLater(0.01, index_anew)
 
 index_anew()

@@ -67,7 +67,7 @@ def round_of(cluster: LocalCluster, seed: int) -> int:
     """Appends, kills every bookie in the middle of it, starts them again, recovers, compares; entries that were acknowledged."""
     story = Story(seed)
     run(lambda: story.begin(cluster.uri))
-    run(lambda: story.until(story.dice.randrange(1, 4000)), timeout=60)
+    run(lambda: story.until(story.dice.randrange(1, 4000)))
     cluster.kill_all()
     run(story.end)
     told = story.acknowledged
@@ -81,7 +81,7 @@ def round_of(cluster: LocalCluster, seed: int) -> int:
         await client.close()
         return last, entries
 
-    last, entries = run(read_back, timeout=60)
+    last, entries = run(read_back)
     assert last >= told, f"entries {last + 1} to {told} were acknowledged and are gone"
     assert len(entries) == last + 1
     assert entries == story.payloads[: last + 1]

@@ -37,6 +37,7 @@ def group(first: int, last: int, size: int, period: int) -> bytes:
 
 
 def test_every_captured_list_both_ways() -> None:
+    """Lists captured from a real bookie are encoded and decoded byte by byte."""
     for row in rows("list_of_entries"):
         data = bytes.fromhex(row["bytes"])
         assert availability.encode((entry, 1) for entry in row["entries"]) == data
@@ -45,11 +46,13 @@ def test_every_captured_list_both_ways() -> None:
 
 
 def test_the_example_of_the_spec() -> None:
+    """The specification's bytes and runs convert to each other."""
     assert availability.encode([(0, 3), (5, 1), (8, 2)]).hex() == SPEC
     assert availability.decode(bytes.fromhex(SPEC)) == [(0, 3), (5, 1), (8, 2)]
 
 
 def test_an_empty_set_is_64_zero_bytes() -> None:
+    """It is the header alone."""
     assert availability.encode([]) == bytes(64)
     assert availability.decode(bytes(64)) == []
 
@@ -62,6 +65,7 @@ def test_periodic_groups_are_expanded() -> None:
 
 
 def test_overlapping_and_unsorted_groups_come_out_clean() -> None:
+    """Decoded runs are sorted, disjoint and as long as possible."""
     data = header(3) + group(10, 10, 5, 0) + group(0, 0, 3, 0) + group(2, 2, 2, 0)
     assert availability.decode(data) == [(0, 4), (10, 5)]
     assert availability.decode(header(1) + group(0, 6, 4, 3)) == [(0, 10)]
@@ -69,6 +73,7 @@ def test_overlapping_and_unsorted_groups_come_out_clean() -> None:
 
 @given(st.lists(st.integers(0, 200), max_size=80))
 def test_any_set_of_ids_both_ways(entries: list[int]) -> None:
+    """A set of entry ids survives, with one group for each run."""
     runs = runs_of(entries)
     data = availability.encode(runs)
     assert availability.decode(data) == runs
@@ -87,11 +92,13 @@ def test_touching_and_overlapping_runs_are_merged(steps: list[tuple[int, int]]) 
 
 
 def test_descending_runs_are_our_own_mistake() -> None:
+    """Encoding them raises `ValueError`."""
     with pytest.raises(ValueError, match="ascend"):
         availability.encode([(5, 10), (3, 1)])
 
 
 def test_a_run_longer_than_a_group_takes_two() -> None:
+    """Runs above 31 bits are encoded in two groups and decoded as one."""
     data = availability.encode([(7, (1 << 31) + 5)])
     assert data[64:] == group(7, 7, (1 << 31) - 1, 0) + group(7 + (1 << 31) - 1, 7 + (1 << 31) - 1, 6, 0)
     assert availability.decode(data) == [(7, (1 << 31) + 5)]
@@ -145,6 +152,7 @@ def test_a_striped_ledger_of_any_size_fits_a_frame() -> None:
     ],
 )
 def test_damage_is_refused(data: bytes, why: str) -> None:
+    """A malformed header or group raises `MalformedFrame`."""
     with pytest.raises(MalformedFrame):
         availability.decode(data)
 
@@ -160,6 +168,7 @@ def test_the_runs_of_one_list_are_bounded_over_all_its_groups(monkeypatch: pytes
 
 @given(st.binary(max_size=200))
 def test_junk_is_refused_or_decoded_never_worse(data: bytes) -> None:
+    """Random bytes raise `MalformedFrame` or give merged runs."""
     try:
         runs = availability.decode(header(len(data) // 24) + data[: len(data) // 24 * 24])
     except MalformedFrame:

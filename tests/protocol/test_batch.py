@@ -20,6 +20,7 @@ def batch(payloads: list[bytes], first: int = 0, lac: int = -1, length: int = 0,
 
 
 def test_the_add_of_the_spec() -> None:
+    """A batch of one entry packs to the specification's frame, with flags and offsets."""
     assert batch([b"hello"]).frames() == frame_v2("ADD")
     assert batch([b"hello"], recovery=True, priority=100).frames() == frame_v2("recovery ADD")
     assert batch([b"abc"], first=1, lac=0, length=5).bodies() == [SECOND]
@@ -27,6 +28,7 @@ def test_the_add_of_the_spec() -> None:
 
 
 def test_every_captured_add_frame() -> None:
+    """Batches pack to the frames that a real client sent, for every digest."""
     for row in rows("digests"):
         payload = bytes.fromhex(row["body"])
         digest = Digest(DigestType.named(row["digest"]), bytes.fromhex(row["password_hex"]))
@@ -35,12 +37,14 @@ def test_every_captured_add_frame() -> None:
 
 
 def test_a_batch_knows_its_extent() -> None:
+    """Count, ids, bytes and the length after it follow from the payloads."""
     made = batch([b"", b"abc", b"de"], first=7, length=100)
     assert (made.count, made.first, made.last, made.bytes, made.length_after) == (3, 7, 9, 5, 105)
     assert [HEADER.unpack_from(body) for body in made.bodies()] == [(1, 7, -1, 100), (1, 8, -1, 103), (1, 9, -1, 105)]
 
 
 def test_an_empty_batch_has_no_frames() -> None:
+    """It packs to no bytes in V2 and V3."""
     made = batch([], first=7)
     assert (made.count, made.last, made.bytes) == (0, 6, 0)
     assert made.frames() == b""
@@ -60,6 +64,7 @@ def test_a_fan_out_packs_once() -> None:
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=10), st.data(), i64, st.booleans(), st.sampled_from([0, 100]))
 def test_a_stripe_is_the_frames_of_its_ids(payloads: list[bytes], data: st.DataObject, ledger: int, recovery: bool, priority: int) -> None:
+    """The frames of any chosen ids equal those packed one by one."""
     digest = Digest(DigestType.CRC32, b"x")
     made = AddBatch(digest, ledger, 40, 39, 1000, payloads, recovery, priority)
     flags = (2 if recovery else 0) | (4 if priority else 0)
@@ -72,6 +77,7 @@ def test_a_stripe_is_the_frames_of_its_ids(payloads: list[bytes], data: st.DataO
 
 @pytest.mark.parametrize("entries", [[39], [42], [40, 41, 42]])
 def test_ids_outside_the_batch_are_refused(entries: list[int]) -> None:
+    """They raise `IndexError` with the range of the batch."""
     made = batch([b"a", b"b"], first=40)
     with pytest.raises(IndexError, match="40 to 41"):
         v2.pack_adds(made, entries)

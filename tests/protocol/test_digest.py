@@ -52,21 +52,25 @@ def test_every_captured_entry_is_made_and_opened() -> None:
 
 
 def test_the_check_values_of_the_spec() -> None:
+    """CRC-32 and CRC-32C give the published check values."""
     assert zlib.crc32(b"123456789") == 0xCBF43926
     assert crc32c(b"123456789") == 0xE3069283
 
 
 @pytest.mark.parametrize(("kind", "password", "rest"), HELLO)
 def test_the_entries_of_the_spec(kind: DigestType, password: bytes, rest: str) -> None:
+    """An entry has the specification's bytes for each digest."""
     assert Digest(kind, password).entry(1, 0, -1, 5, b"hello").hex() == HEADER + rest
 
 
 @pytest.mark.parametrize(("kind", "password", "rest"), LACS)
 def test_the_explicit_lacs_of_the_spec(kind: DigestType, password: bytes, rest: str) -> None:
+    """An explicit LAC has the specification's bytes for each digest."""
     assert Digest(kind, password).lac_body(1, 0).hex() == "0000000000000001" + "0" * 16 + rest
 
 
 def test_the_keys_of_the_spec() -> None:
+    """Master key and MAC key are derived from the password as the specification says."""
     assert d.master_key(b"").hex() == "850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
     assert d.mac_key(b"").hex() == "347ead6348e936507920c15d2ae8266ac6ce9b49"
     assert d.master_key(b"testPasswd").hex() == "2e2a69d870796fe05c0e77c52a29ce5e4222b758"
@@ -101,6 +105,7 @@ def test_ids_must_be_those_asked_for(kind: DigestType) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_short_bodies_are_refused(kind: DigestType) -> None:
+    """A body cut at any byte raises `DigestMatch`, and a run ends before it."""
     made = Digest(kind, b"secret")
     body = made.entry(7, 3, 2, 40, b"")
     assert made.open(7, 3, body) == b""
@@ -112,6 +117,7 @@ def test_short_bodies_are_refused(kind: DigestType) -> None:
 
 @pytest.mark.parametrize("kind", [DigestType.MAC])
 def test_another_password_is_seen(kind: DigestType) -> None:
+    """A MAC under another password raises `DigestMatch`."""
     body = Digest(kind, b"one").entry(7, 3, 2, 40, b"payload")
     with pytest.raises(DigestMatch):
         Digest(kind, b"two").open(7, 3, body)
@@ -140,6 +146,7 @@ def test_many_at_once_are_the_same_as_one_by_one(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_ends_before_its_first_bad_entry(kind: DigestType) -> None:
+    """The payloads before it are returned."""
     made = Digest(kind, b"")
     bodies = [made.entry(1, at, -1, at, b"x") for at in range(5)]
     assert made.open_run(1, 0, [*bodies[:3], bodies[4]]) == [b"x"] * 3
@@ -147,6 +154,7 @@ def test_a_run_ends_before_its_first_bad_entry(kind: DigestType) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_explicit_lac_is_checked(kind: DigestType) -> None:
+    """Another ledger, another length and changed bytes raise `DigestMatch`."""
     made = Digest(kind, b"secret")
     body = made.lac_body(7, -1)
     assert made.open_lac(7, body) == -1
@@ -162,6 +170,7 @@ def test_an_explicit_lac_is_checked(kind: DigestType) -> None:
 
 
 def test_digests_are_named_as_users_type_them() -> None:
+    """Names are read in any case, `hmac` is MAC, and an unknown one lists the others."""
     assert DigestType.named("crc32c") is DigestType.CRC32C
     assert DigestType.named("hmac") is DigestType.MAC
     assert DigestType.named(DigestType.DUMMY) is DigestType.DUMMY
@@ -170,6 +179,7 @@ def test_digests_are_named_as_users_type_them() -> None:
 
 
 def test_the_highest_ledger_id_is_refused() -> None:
+    """Negative ids and 2^63 - 1 raise `IncorrectParameter`."""
     d.check_ledger_id(0)
     d.check_ledger_id((1 << 63) - 2)
     for ledger in (-1, (1 << 63) - 1, 1 << 63):

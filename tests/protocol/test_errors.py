@@ -35,6 +35,7 @@ CODES = {
 
 @pytest.mark.parametrize(("name", "v2", "v3", "writing", "reading"), TABLE)
 def test_a_status_has_its_numbers_and_codes(name: str, v2: int, v3: int, writing: int, reading: int) -> None:
+    """Each status has its V2 and V3 numbers and its client codes for reads and writes."""
     status = Status[name]
     assert int(status) == v2
     assert status.v3 == v3
@@ -44,15 +45,18 @@ def test_a_status_has_its_numbers_and_codes(name: str, v2: int, v3: int, writing
 
 
 def test_the_table_has_every_status() -> None:
+    """No status is missing, and V3 numbers are distinct."""
     assert {row[0] for row in TABLE} == {status.name for status in Status}
     assert len(errors.STATUS_OF_V3) == len(Status)
 
 
 def test_every_code_of_the_spec_has_its_class() -> None:
+    """Codes map to the exceptions that the specification names."""
     assert {code: cls.__name__ for code, cls in errors.BY_CODE.items()} == CODES
 
 
 def test_a_code_becomes_its_exception() -> None:
+    """The exception has the class of its code, the code and the text."""
     problem = errors.error_of(-101, "ledger 5 is lost")
     assert isinstance(problem, errors.LedgerFenced)
     assert problem.code == -101
@@ -67,17 +71,20 @@ def test_an_unknown_code_is_named_not_hidden() -> None:
 
 
 def test_a_code_is_told_with_its_name_where_it_has_one() -> None:
+    """An unknown code is printed as a number."""
     assert errors.name_of(-23) == "Timeout, code -23"
     assert errors.name_of(-4711) == "code -4711"
 
 
 def test_both_kinds_of_missing_ledger_are_caught_as_one() -> None:
+    """Both are subclasses of `NoSuchLedger`."""
     assert issubclass(errors.NoSuchLedgerExists, errors.NoSuchLedger)
     assert issubclass(errors.NoSuchLedgerExistsOnMetadataServer, errors.NoSuchLedger)
     assert errors.NoSuchLedgerExistsOnMetadataServer.code == -25
 
 
 def test_codes_map_back_to_statuses() -> None:
+    """Each status is found again by its code."""
     for status, code in errors.CODE_OF.items():
         assert errors.STATUS_OF[code] is status
 

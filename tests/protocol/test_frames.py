@@ -42,6 +42,7 @@ def test_the_limit_counts_the_length_field() -> None:
 
 
 def test_the_default_limit_is_both_sides_default() -> None:
+    """A frame of 5 MiB with its length is accepted, and one byte more fails."""
     assert FRAME_BYTES_MAX == 5_242_880
     for make in (Requests, v2.Replies, v3.Replies):
         exact = make()
@@ -64,12 +65,14 @@ def test_a_negative_length_is_just_too_long(length: bytes) -> None:
 
 
 def test_an_empty_frame_ends_the_connection() -> None:
+    """The frame before it is returned, and the receiver has a failure."""
     it = receiver()
     assert it.feed(framed(b"one") + framed(b"")) == [b"one"]
     assert isinstance(it.failure, MalformedFrame)
 
 
 def test_a_bad_length_behind_a_partial_frame_is_seen_when_it_is_reached() -> None:
+    """The whole frame before it is returned first."""
     it = receiver()
     assert it.feed(framed(b"one")[:5]) == []
     assert it.feed(framed(b"one")[5:] + b"\0\0\0\0" + framed(b"two")) == [b"one"]
@@ -77,6 +80,7 @@ def test_a_bad_length_behind_a_partial_frame_is_seen_when_it_is_reached() -> Non
 
 
 def test_nothing_comes_out_after_a_failure() -> None:
+    """Later frames are dropped and the first failure stays."""
     it = receiver()
     it.feed(framed(b""))
     failure = it.failure
@@ -85,6 +89,7 @@ def test_nothing_comes_out_after_a_failure() -> None:
 
 
 def test_nothing_in_nothing_out() -> None:
+    """Empty input changes nothing, also in the middle of a length."""
     it = receiver()
     assert it.feed(b"") == []
     assert it.feed(framed(b"a")[:2]) == []
@@ -94,6 +99,7 @@ def test_nothing_in_nothing_out() -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=60), max_size=8), st.lists(st.integers(0, 10_000), max_size=12))
 def test_frames_survive_any_cut(frames: list[bytes], cuts: list[int]) -> None:
+    """Frames come out whole, however the bytes are divided."""
     data = b"".join(map(framed, frames))
     it = receiver()
     assert [frame for piece in pieces(data, cuts) for frame in it.feed(piece)] == frames
@@ -102,6 +108,7 @@ def test_frames_survive_any_cut(frames: list[bytes], cuts: list[int]) -> None:
 
 
 def test_every_boundary_of_two_frames() -> None:
+    """Two frames come out for each place of a single cut, and for single bytes."""
     data = framed(b"first") + framed(b"second")
     for cut in range(len(data) + 1):
         it = receiver()
@@ -159,6 +166,7 @@ def test_what_would_be_refused_is_not_held() -> None:
 
 
 def test_small_frames_behind_a_long_one_are_not_lost() -> None:
+    """Frames that follow a long one in the same pieces are all returned."""
     big = framed(b"\x02\x01\0\0" + b"k" * 20 + b"\0" * 100_000)
     read = frame_v2("READ")
     it = Requests()

@@ -23,6 +23,7 @@ def test_messages_mean_what_java_says_they_mean(direction: str) -> None:
 
 
 def test_every_frame_of_the_spec_parses_without_unknown_fields() -> None:
+    """Each frame is written again with the same bytes."""
     for name, hexed in V3_FRAMES.items():
         replies = any(word in name for word in ("ok", "fenced", "EUA", "no entry", "expired", "refused", "reply"))
         message = schema.parsed(schema.Response if replies else schema.Request, frame_v3(name)[4:])
@@ -31,6 +32,7 @@ def test_every_frame_of_the_spec_parses_without_unknown_fields() -> None:
 
 
 def test_statuses_are_those_of_the_error_tree() -> None:
+    """The schema's status codes have the names and numbers of `Status`."""
     assert {status.name: status.v3 for status in Status} == schema.ENUMS["StatusCode"]
 
 
@@ -84,6 +86,7 @@ def test_logging_context_is_let_through_unread() -> None:
 
 
 def test_strings_that_are_no_text_are_read_all_the_same() -> None:
+    """Invalid UTF-8 is replaced instead of failing the message."""
     message = schema.parsed(schema.AuthMessage, b"\x0a\x02\xff\xfe\x12\x00")
     assert message is not None
     assert schema.text(message.authPluginName) == "\ufffd\ufffd"

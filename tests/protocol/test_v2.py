@@ -85,6 +85,7 @@ def test_requests_both_ways(scenario: str, frame: bytes, text: str) -> None:
 
 @pytest.mark.parametrize(("scenario", "frame", "text"), REPLIES, ids=[row[0] for row in REPLIES])
 def test_replies_both_ways(scenario: str, frame: bytes, text: str) -> None:
+    """A captured reply is packed again with the same bytes and read however it is divided."""
     reply = one_reply(frame)
     assert answered(reply) == frame
     expected = list(flat([reply]))
@@ -105,6 +106,7 @@ def test_the_whole_capture_as_one_stream() -> None:
 
 
 def test_the_values_of_the_spec() -> None:
+    """The specification's frames are read as these requests and replies."""
     assert one_request(samples.v2("fence READ")) == Read(1, -1, True, KEY)
     assert one_request(samples.v2("BATCH")) == BatchRead(1, 0, 7, 10, 5_242_880)
     assert one_request(samples.v2("AUTH")) == Auth("AuthDisabledPlugin", b"")
@@ -122,6 +124,7 @@ def adds(ledger: int, first: int, sizes: list[int]) -> bytes:
 
 
 def test_adds_that_arrive_together_are_one_run_with_their_bytes_verbatim() -> None:
+    """Consecutive adds are one run that keeps its frames for the journal."""
     data = adds(5, 10, [3, 0, 100, 100])
     run = one_request(data)
     assert isinstance(run, AddRun)
@@ -143,6 +146,7 @@ def test_adds_that_arrive_together_are_one_run_with_their_bytes_verbatim() -> No
     ],
 )
 def test_a_run_ends_where_anything_differs(other: bytes, why: str) -> None:
+    """Another ledger, id, flag, version or key begins a new run, and no byte is lost."""
     data = adds(5, 10, [1, 1])
     out, failure = [], ""
     receiver = Requests()
@@ -153,6 +157,7 @@ def test_a_run_ends_where_anything_differs(other: bytes, why: str) -> None:
 
 
 def test_other_requests_stand_between_runs_in_order() -> None:
+    """A read between adds ends the run before it."""
     out = Requests().feed(adds(5, 0, [1]) + samples.v2("READ") + adds(5, 1, [1]))
     assert [type(request) for request in out] == [AddRun, Read, AddRun]
 
@@ -187,6 +192,7 @@ def test_a_run_of_acks_ends_where_one_differs(broken: int) -> None:
 
 
 def test_acks_of_two_ledgers_are_two_runs() -> None:
+    """Acknowledgements are joined within a ledger only."""
     data = v2.add_acks(AddRun(1, 0, [b""] * 100, KEY), Status.EOK) + v2.add_acks(AddRun(2, 0, [b""] * 37, KEY), Status.EOK)
     assert v2.Replies().feed(data) == [AddAcks(1, 0, 100, Status.EOK), AddAcks(2, 0, 37, Status.EOK)]
 
@@ -198,6 +204,7 @@ def test_an_ack_with_more_behind_it_is_still_one() -> None:
 
 
 def test_acks_out_of_order_are_what_they_are() -> None:
+    """Only consecutive ascending ids are joined."""
     data = b"".join(naive.v2_ack(2, 0, 1, entry) for entry in (5, 4, 3, 9, 10, 11, 0))
     assert [(acks.first, acks.count) for acks in v2.Replies().feed(data) if isinstance(acks, AddAcks)] == [(5, 1), (4, 1), (3, 1), (9, 3), (0, 1)]
 
@@ -252,12 +259,14 @@ def test_a_key_is_packed_only_where_it_is_looked_for() -> None:
 
 
 def test_trailing_bytes_of_a_plain_read_are_ignored() -> None:
+    """Extra bytes behind a read, a fencing read and a batch read change nothing."""
     assert one_request(framed(samples.v2("READ")[4:] + b"junk")) == one_request(samples.v2("READ"))
     assert one_request(framed(samples.v2("fence READ")[4:] + b"junk")) == one_request(samples.v2("fence READ"))
     assert one_request(framed(samples.v2("BATCH")[4:] + b"junk")) == one_request(samples.v2("BATCH"))
 
 
 def test_unknown_flag_bits_are_ignored() -> None:
+    """A read with unknown flags is a plain read."""
     assert one_request(framed(b"\x02\x02\xff\xf8" + struct.pack(">qq", 1, 5))) == Read(1, 5)
 
 
@@ -274,6 +283,7 @@ def test_no_v2_client_ever_sees_107() -> None:
 
 @pytest.mark.parametrize("name", ["ADD ok", "READ no entry", "BATCH ok"])
 def test_107_from_a_real_bookie_is_understood(name: str) -> None:
+    """Status 107 is read as an unknown ledger state."""
     frame = bytearray(samples.v2(name))
     frame[8:12] = (107).to_bytes(4, "big")
     reply = one_reply(bytes(frame))
@@ -283,6 +293,7 @@ def test_107_from_a_real_bookie_is_understood(name: str) -> None:
 
 @pytest.mark.parametrize("number", [3, 99, 108, -1, -105])
 def test_an_unknown_status_closes(number: int) -> None:
+    """Replies before it are returned, and the receiver fails."""
     frame = bytearray(samples.v2("ADD ok"))
     frame[8:12] = number.to_bytes(4, "big", signed=True)
     receiver = v2.Replies()
@@ -291,6 +302,7 @@ def test_an_unknown_status_closes(number: int) -> None:
 
 
 def test_an_error_reply_carries_no_body() -> None:
+    """A body beside an error status is not packed."""
     assert len(v2.read_reply(ReadReply(Status.EIO, 1, 0, b"leftover"), Read(1, 0))) == 28
     assert len(v2.batch_reply(BatchReply(Status.EIO, 1, 0, 7, [b"leftover"]), BatchRead(1, 0, 7, 0, 0))) == 36
 
@@ -301,6 +313,7 @@ def test_ids_of_an_answer_are_the_requests() -> None:
 
 
 def test_auth_disabled_is_always_version_2() -> None:
+    """Its answer has version 2, other answers that of the request."""
     request = Auth("sasl", b"token", version=1)
     assert v2.auth_reply(AuthReply("AuthDisabledPlugin", b""), request) == samples.v2("AUTH")
     assert v2.auth_reply(AuthReply("sasl", b"challenge"), request)[4] == 1
@@ -336,6 +349,7 @@ def test_a_body_with_ids_but_no_lac_is_answerable(length: int) -> None:
 
 @pytest.mark.parametrize("operation", [0, 4, 5, 6, 8, 9, 10, 11, 12, 255])
 def test_unserved_opcodes_close(operation: int) -> None:
+    """Requests and replies with another operation fail the receiver."""
     receiver = Requests()
     assert receiver.feed(samples.v2("READ") + framed(bytes((2, operation, 0, 0)) + b"\0" * 60)) == [Read(1, 0)]
     assert isinstance(receiver.failure, UnknownOperation)
@@ -346,6 +360,7 @@ def test_unserved_opcodes_close(operation: int) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\x0a\x01a", b"\x0a\x05a\x12\x00", b"\xff" * 12])
 def test_an_auth_message_that_does_not_decode_closes(body: bytes) -> None:
+    """It fails the receiver on both sides."""
     for make in (Requests, v2.Replies):
         receiver = make()
         receiver.feed(samples.v2("AUTH") + framed(b"\x02\x03\0\0" + body))
@@ -353,6 +368,7 @@ def test_an_auth_message_that_does_not_decode_closes(body: bytes) -> None:
 
 
 def test_a_plugin_name_that_is_no_text_is_only_unknown() -> None:
+    """Invalid UTF-8 in it is replaced."""
     request = one_request(framed(b"\x02\x03\0\0\x0a\x02\xff\xfe\x12\x00"))
     assert isinstance(request, Auth)
     assert request.plugin == "\ufffd\ufffd"
@@ -360,6 +376,7 @@ def test_a_plugin_name_that_is_no_text_is_only_unknown() -> None:
 
 @pytest.mark.parametrize("damage", [struct.pack(">i", -1), struct.pack(">i", 1000), struct.pack(">i", 38)])
 def test_a_batch_answer_whose_lengths_do_not_fit_closes(damage: bytes) -> None:
+    """A negative, too large or inconsistent length fails the receiver."""
     frame = bytearray(samples.v2("BATCH ok"))
     frame[-43:-39] = damage
     receiver = v2.Replies()
@@ -369,6 +386,7 @@ def test_a_batch_answer_whose_lengths_do_not_fit_closes(damage: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["ADD ok", "READ no entry", "BATCH ok"])
 def test_truncated_answers_close(name: str) -> None:
+    """An answer cut inside its fixed fields fails the receiver."""
     payload = samples.v2(name)[4:]
     for length in range(1, 32 if name == "BATCH ok" else 24):
         receiver = v2.Replies()
@@ -377,6 +395,7 @@ def test_truncated_answers_close(name: str) -> None:
 
 
 def test_an_empty_batch_and_an_empty_entry_are_legal() -> None:
+    """Batches without entries and entries without bytes survive."""
     request = BatchRead(1, 0, 7, 0, 0)
     assert v2.Replies().feed(v2.batch_reply(BatchReply(Status.EOK, 1, 0, 7), request)) == [BatchReply(Status.EOK, 1, 0, 7)]
     assert v2.Replies().feed(v2.batch_reply(BatchReply(Status.EOK, 1, 0, 7, [b"", ENTRY]), request)) == [BatchReply(Status.EOK, 1, 0, 7, [b"", ENTRY])]
@@ -385,15 +404,18 @@ def test_an_empty_batch_and_an_empty_entry_are_legal() -> None:
 
 @pytest.mark.parametrize("data", [samples.v2("READ"), adds(1, 0, [5])[:-1], adds(1, 0, [5]) + b"\0", b"\0\0\0\0"])
 def test_a_journal_accepts_whole_adds_only(data: bytes) -> None:
+    """Reads, cut frames and extra bytes raise `MalformedFrame`."""
     with pytest.raises(MalformedFrame):
         v2.split_frames(data)
 
 
 def test_no_frames_are_no_runs() -> None:
+    """Splitting no bytes gives no runs."""
     assert v2.split_frames(b"") == []
 
 
 def test_a_journal_may_hold_frames_above_the_default_limit() -> None:
+    """Splitting has no limit of its own."""
     assert len(v2.split_frames(adds(1, 0, [6_000_000]))[0].bodies[0]) == 6_000_036
 
 
@@ -448,6 +470,7 @@ def test_requests_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) 
 @settings(max_examples=150)
 @given(st.lists(st.one_of(answers, answers, answers, st.binary(min_size=1, max_size=50)), max_size=12), st.lists(st.integers(0, 5000), max_size=6))
 def test_replies_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) -> None:
+    """Random streams of replies are read like by a naive reader, with the same failures."""
     data = b"".join(map(framed, payloads))
     expected, refused = naively(data, naive.v2_reply)
     found, failure = fed(v2.Replies, pieces(data, cuts))

@@ -56,6 +56,7 @@ def test_v3_may_turn_v2_once() -> None:
 
 
 def test_both_generations_in_one_chunk() -> None:
+    """V2 and V3 requests may follow each other in one connection."""
     receiver = Requests()
     data = samples.v3("READ") + samples.v2("READ") + samples.v2("BATCH")
     assert receiver.feed(data) == [Read(1, 0, txn=4, version=3), Read(1, 0), BatchRead(1, 0, 7, 10, 5_242_880)]
@@ -107,6 +108,7 @@ def test_the_first_byte_alone_never_confuses(first_byte: int) -> None:
     ],
 )
 def test_what_looks_like_v3_but_is_not_closes(payload: bytes) -> None:
+    """A malformed V3 request fails the receiver after the request before it."""
     receiver = Requests()
     assert receiver.feed(samples.v3("READ") + framed(payload)) == [Read(1, 0, txn=4, version=3)]
     assert isinstance(receiver.failure, WireError)
@@ -119,6 +121,7 @@ def test_a_message_that_begins_with_another_field_is_still_v3() -> None:
 
 
 def test_a_silent_connection_has_no_failure() -> None:
+    """Empty input holds no bytes and fails nothing."""
     receiver = Requests()
     assert receiver.feed(b"") == []
     assert receiver.failure is None
@@ -166,6 +169,7 @@ def received(request: Request, data: bytes) -> list[Reply]:
 
 @pytest.mark.parametrize(("request_", "reply"), ASKED, ids=[type(row[0]).__name__ for row in ASKED])
 def test_an_answer_goes_back_in_the_generation_it_was_asked_in(request_: Request, reply: Reply) -> None:
+    """Each answer is packed in its request's protocol and is read back equal."""
     assert received(request_, wire.answer(request_, reply)) == [reply]
 
 
@@ -188,6 +192,7 @@ def test_any_request_can_be_refused(request_: Request, reply: Reply, status: Sta
 
 
 def test_a_refused_run_has_an_answer_for_every_entry() -> None:
+    """A refusal of adds answers each entry in V2 and V3."""
     run = AddRun(1, 5, [ENTRY] * 20, KEY)
     assert received(run, wire.refusal(run, Status.EREADONLY)) == [AddAcks(1, 5, 20, Status.EREADONLY)]
     run = AddRun(1, 5, [ENTRY] * 20, KEY, txns=list(range(20)), version=3)
@@ -195,6 +200,7 @@ def test_a_refused_run_has_an_answer_for_every_entry() -> None:
 
 
 def test_unserved_operations_are_refused_with_their_header() -> None:
+    """Refusals have the specification's bytes."""
     assert wire.refusal(Unserved(12, 15), Status.EBADREQ) == samples.v3("operation 12 refused")
     assert wire.refusal(StartTls(13), Status.EBADREQ) == samples.v3("START_TLS refused")
     assert wire.refusal(Read(1, 0, txn=4, version=3), Status.ENOENTRY) == samples.v3("READ no entry")
@@ -202,6 +208,7 @@ def test_unserved_operations_are_refused_with_their_header() -> None:
 
 
 def test_limbo_is_told_to_v3_and_hidden_from_v2() -> None:
+    """V2 gets EIO in place of an unknown ledger state."""
     unknown = Status.EUNKNOWNLEDGERSTATE
     assert received(Read(1, 0, txn=4, version=3), wire.refusal(Read(1, 0, txn=4, version=3), unknown))[0].status is unknown
     assert wire.refusal(Read(1, 0), unknown) == wire.refusal(Read(1, 0), Status.EIO)
@@ -209,6 +216,7 @@ def test_limbo_is_told_to_v3_and_hidden_from_v2() -> None:
 
 @pytest.mark.parametrize("reply", [AddAcks(1, 0, 1, Status.EOK), AuthReply("x", b""), BatchReply(Status.EOK, 1, 0, 7)])
 def test_the_wrong_kind_of_answer_is_our_own_mistake(reply: Reply) -> None:
+    """Packing it raises `AssertionError`."""
     with pytest.raises(AssertionError):
         wire.answer(Read(1, 0), reply)
 
@@ -235,12 +243,14 @@ def harmless(data: bytes, cuts: list[int]) -> None:
 @settings(max_examples=150)
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
 def test_bytes_of_any_kind_are_harmless(data: bytes, cuts: list[int]) -> None:
+    """Random bytes give requests or a failure, never an exception."""
     harmless(data, cuts)
 
 
 @settings(max_examples=150)
 @given(st.lists(st.binary(min_size=1, max_size=80), max_size=6), st.lists(st.integers(0, 500), max_size=5))
 def test_frames_of_any_bytes_are_harmless(payloads: list[bytes], cuts: list[int]) -> None:
+    """Random payloads in valid frames give requests or a failure, never an exception."""
     harmless(b"".join(map(framed, payloads)), cuts)
 
 

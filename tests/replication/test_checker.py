@@ -41,6 +41,7 @@ def test_a_whole_ledger_is_complete(write):
 
 @pytest.mark.parametrize("write", [3, 2])
 def test_missing_entries_are_named_with_their_bookie(write):
+    """Each entry that a bookie lacks is found, with the code for "no such entry"."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 60, write=write)
     one, two = bookies_of(cluster, ledger)[:2]
@@ -70,6 +71,7 @@ def test_a_damaged_copy_is_missing_and_its_neighbours_are_not():
 
 
 def test_a_bookie_that_is_down_lacks_everything_and_is_asked_once_or_twice():
+    """It is one finding over all entries, after at most two requests."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 50)
     one = bookies_of(cluster, ledger)[0]
@@ -81,6 +83,7 @@ def test_a_bookie_that_is_down_lacks_everything_and_is_asked_once_or_twice():
 
 
 def test_a_bookie_that_never_heard_of_the_ledger_is_one_finding():
+    """All its entries are missing with "no such ledger there"."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 50)
     one = bookies_of(cluster, ledger)[2]
@@ -171,6 +174,7 @@ def test_large_entries_are_asked_for_fewer_at_a_time():
 
 
 def test_a_time_out_is_asked_again_before_it_counts():
+    """A ledger is complete although two requests got no answer."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 20)
     one = bookies_of(cluster, ledger)[0]
@@ -202,6 +206,7 @@ def test_an_open_ledger_is_looked_at_up_to_its_last_add_confirmed_and_stays_open
 
 
 def test_an_empty_ledger_and_a_trailing_empty_fragment_lack_nothing():
+    """Neither expects copies."""
     cluster = FakeCluster(4)
     ledger = cluster.ledger({0: ["b0", "b1", "b2"], 5: ["b3", "b1", "b2"]}, 3, 2)
     for entry in range(5):
@@ -216,11 +221,13 @@ def test_an_empty_ledger_and_a_trailing_empty_fragment_lack_nothing():
 
 
 def test_a_ledger_that_is_not_there_is_an_error():
+    """A check raises `NoSuchLedger`."""
     cluster = FakeCluster(3)
     assert isinstance(cluster.fails(check_ledger(cluster.client(), 99)), NoSuchLedger)
 
 
 def test_metadata_without_a_digest_is_said_to_be_uncheckable():
+    """The error names the old format of the metadata."""
     from dataclasses import replace
 
     from quire.metadata.ledger import LedgerMetadata
@@ -231,6 +238,7 @@ def test_metadata_without_a_digest_is_said_to_be_uncheckable():
 
 
 def test_findings_of_one_kind_are_joined():
+    """Neighbouring entries with the same bookie and code become one finding."""
     found = [Missing("a", 5, 1, -13), Missing("a", 4, 1, -13), Missing("a", 6, 1, -5), Missing("a", 8, 2, -5)]
     assert merged(found) == [Missing("a", 4, 2, -13), Missing("a", 6, 1, -5), Missing("a", 8, 2, -5)]
 

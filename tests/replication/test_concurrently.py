@@ -7,6 +7,7 @@ from quire.replication.concurrently import all_of, each_of
 
 
 def test_results_come_in_the_order_of_the_stories():
+    """Results are in the order of the coroutines, not of their ends."""
     gates: list[Deferred[int]] = [Deferred(), Deferred()]
 
     async def story(gate: Deferred[int]) -> int:
@@ -19,6 +20,7 @@ def test_results_come_in_the_order_of_the_stories():
 
 
 def test_the_first_error_cancels_the_others_and_is_raised():
+    """A failure cancels the coroutines that still run."""
     never: Deferred[None] = Deferred()
     ended: list[str] = []
 
@@ -41,6 +43,7 @@ def test_the_first_error_cancels_the_others_and_is_raised():
 
 @pytest.mark.parametrize("workers", [1, 3, 10])
 def test_every_item_is_worked_on_once_by_a_bounded_number(workers):
+    """At most as many items as workers are in progress."""
     busy: list[Deferred[None]] = []
     seen: list[int] = []
     most = 0
@@ -66,6 +69,7 @@ def test_every_item_is_worked_on_once_by_a_bounded_number(workers):
 
 
 def test_an_error_of_the_source_ends_it():
+    """An exception of the iterator is raised to the caller."""
     async def source():
         yield 1
         raise LookupError("the store is down")

@@ -49,6 +49,7 @@ def test_a_batch_is_a_few_requests(monkeypatch):
 
 
 def test_a_lost_bookie_is_never_read_from_though_it_answers():
+    """Copies are made from the others only."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
     made, fragment, client = copier(cluster, ledger, {"b1"})
@@ -58,6 +59,7 @@ def test_a_lost_bookie_is_never_read_from_though_it_answers():
 
 @pytest.mark.parametrize("replaced", ["b0", "b1", "b2"])
 def test_a_living_bookie_that_is_replaced_is_read_from_only_for_what_nobody_else_has(replaced):
+    """It gives an entry that the others lack, and no other."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
     made, fragment, client = copier(cluster, ledger, {replaced}, dead=())
@@ -72,6 +74,7 @@ def test_a_living_bookie_that_is_replaced_is_read_from_only_for_what_nobody_else
 
 
 def test_damage_and_gaps_of_one_survivor_are_filled_from_another_and_never_copied():
+    """The new copy equals the lost one."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 50)
     damage(cluster, "b0", ledger, 10)
@@ -83,6 +86,7 @@ def test_damage_and_gaps_of_one_survivor_are_filled_from_another_and_never_copie
 
 
 def test_a_survivor_that_is_down_is_passed_over():
+    """All entries are copied from the other."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 50)
     cluster.kill("b0")
@@ -106,6 +110,7 @@ def test_an_entry_that_nobody_has_is_named():
 
 
 def test_when_all_holders_are_lost_it_says_so():
+    """The error names the first entry without a source."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 5)
     made, fragment, _ = copier(cluster, ledger, {"b0", "b1", "b2"})
@@ -132,6 +137,7 @@ def test_a_target_that_fails_is_told_apart_from_missing_data(fault):
 
 
 def test_verifying_reads_back_what_the_new_bookie_stores():
+    """A damaged copy raises `TargetFailed` with its code."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
     made, fragment, _ = copier(cluster, ledger, {"b1"})
@@ -169,6 +175,7 @@ def test_the_last_fragment_of_an_unclosed_ledger_is_refused():
 
 
 def test_an_empty_fragment_needs_no_copies():
+    """No bookie is asked, and the replacement is stored in the metadata."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"], 5: ["b0", "b3", "b2"]}, 4)
     made, fragment, client = copier(cluster, ledger, {"b3"})

@@ -7,9 +7,9 @@ from twisted.internet.defer import Deferred, fail
 
 from quire.bookie.files import Files
 from quire.bookie.lifecycle.restoring import Lost, suspects
-from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.server.copies import Copies
 from quire.bookie.server.service import Service
+from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.client.api import Client
 from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
@@ -132,6 +132,7 @@ def test_an_index_that_cannot_be_read_harms_no_other() -> None:
     store.init_cluster()
     copies = Copies(cluster.clock, storage, StoreGuard(cluster.clock, Files(), tuple, storage, store, "b1", str(store.shared.instance_id)))
     service = Service(cluster.clock, options(), storage)  # type: ignore[arg-type]
+    storage.listen(service)
     cluster.bookies["b1"].limbo = True
     run = cluster.succeed(restore(cluster.client(), "b1", copies))
     assert [each.ledger for each in run.failed] == [ledgers[1]]

@@ -30,6 +30,7 @@ def test_the_last_fragment_of_an_open_ledger_is_not_settled():
 
 
 def test_every_fragment_of_a_closed_ledger_is_settled_and_a_trailing_one_may_be_empty():
+    """A trailing fragment ends before its first entry."""
     metadata = ledger((0, [A, B, C]), (10, [D, B, C])).closed(9, 100)
     held = fragments_naming(metadata, {D, C})
     assert [(each.first, each.last, each.indexes) for each in held] == [(0, 9, (2,)), (10, 9, (0, 2))]

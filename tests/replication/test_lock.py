@@ -20,6 +20,7 @@ async def block(cluster: FakeCluster, ledger: int, inside: "Deferred[None] | Non
 
 
 def test_it_is_held_while_the_block_runs() -> None:
+    """Another block on the same ledger is not entered, and the lock is released at the end."""
     cluster = FakeCluster(1)
     inside: Deferred[None] = Deferred()
     first = Deferred.fromCoroutine(block(cluster, 7, inside))
@@ -31,6 +32,7 @@ def test_it_is_held_while_the_block_runs() -> None:
 
 
 def test_it_goes_with_a_failure() -> None:
+    """An error in the block releases the lock."""
     cluster = FakeCluster(1)
     inside: Deferred[None] = Deferred()
     first = Deferred.fromCoroutine(block(cluster, 7, inside))
@@ -56,6 +58,7 @@ def test_what_was_done_under_it_stands_though_it_can_not_be_given_back() -> None
 
 
 def test_it_goes_when_it_comes_to_somebody_who_was_cancelled() -> None:
+    """A lock that is granted after a cancel is released."""
     cluster = FakeCluster(1)
     cluster.store_fault = lambda name, _arguments: Fault(after=1.0) if name == "lock_repair" else None
     asking = Deferred.fromCoroutine(block(cluster, 7))
@@ -69,6 +72,7 @@ def test_it_goes_when_it_comes_to_somebody_who_was_cancelled() -> None:
 
 
 def test_a_store_that_is_away_says_so() -> None:
+    """Its error is raised to the caller."""
     cluster = FakeCluster(1)
     cluster.store_fault = lambda name, _arguments: Fault(error=MetaStore("the store is away")) if name == "lock_repair" else None
     with pytest.raises(MetaStore, match="is away"):

@@ -117,6 +117,7 @@ def test_a_living_writer_s_settled_fragment_is_repaired_under_it():
 
 
 def test_a_writer_whose_ledger_is_recovered_learns_it():
+    """Its ledger is closed by the repair, and the next append raises `LedgerFenced`."""
     cluster = FakeCluster(5)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -129,6 +130,7 @@ def test_a_writer_whose_ledger_is_recovered_learns_it():
 
 
 def test_two_lost_bookies_at_once():
+    """Every ledger has all its copies on the remaining bookies."""
     cluster = FakeCluster(7)
     ledgers = [closed(cluster, {0: THREE}, 20), closed(cluster, {0: ["b1", "b2", "b3", "b4", "b0"]}, 41)]
     lose(cluster, "b1", "b2")
@@ -138,6 +140,7 @@ def test_two_lost_bookies_at_once():
 
 
 def test_one_ledger_only():
+    """With a ledger given no other is repaired, and an unknown one raises `NoSuchLedger`."""
     cluster = FakeCluster(4)
     first, second = closed(cluster, {0: THREE}, 5), closed(cluster, {0: THREE}, 5)
     lose(cluster, "b1")
@@ -148,6 +151,7 @@ def test_one_ledger_only():
 
 
 def test_a_dry_run_counts_and_changes_nothing():
+    """Fragments and entries are counted without a request to a bookie or a write."""
     cluster = FakeCluster(5)
     closed(cluster, {0: THREE}, 30)
     left_open(cluster, {0: THREE, 5: ["b0", "b1", "b3"]}, 9)
@@ -174,6 +178,7 @@ def test_a_registered_bookie_is_not_lost():
 
 
 def test_without_a_spare_the_ledger_is_named_with_the_numbers_and_the_others_go_on():
+    """A later run with a new bookie completes the repair."""
     cluster = FakeCluster(4)
     stuck = closed(cluster, {0: ["b0", "b1", "b2", "b3"]}, 5)
     fine = closed(cluster, {0: THREE}, 5)
@@ -190,6 +195,7 @@ def test_without_a_spare_the_ledger_is_named_with_the_numbers_and_the_others_go_
 
 
 def test_an_unreadable_entry_fails_its_ledger_alone():
+    """The failure names the entry, that fragment keeps its bookies, other ledgers are repaired."""
     cluster = FakeCluster(5)
     hurt, fine = closed(cluster, {0: THREE, 10: ["b0", "b1", "b3"]}, 20), closed(cluster, {0: THREE}, 20)
     for name in ("b0", "b2"):
@@ -204,6 +210,7 @@ def test_an_unreadable_entry_fails_its_ledger_alone():
 
 
 def test_a_new_bookie_that_dies_meanwhile_is_replaced_by_another():
+    """The ledger is complete without the bookie that refused copies."""
     cluster = FakeCluster(6)
     ledger = closed(cluster, {0: THREE}, 40)
     lose(cluster, "b1")
@@ -225,6 +232,7 @@ def test_a_new_bookie_that_dies_meanwhile_is_replaced_by_another():
 
 
 def test_when_no_new_bookie_works_it_gives_up():
+    """The failure has the code, and the metadata stays."""
     cluster = FakeCluster(7)
     ledger = closed(cluster, {0: THREE}, 5)
     lose(cluster, "b1")
@@ -276,6 +284,7 @@ def test_two_repairers_at_once_end_with_one_good_ledger():
 
 
 def test_a_ledger_deleted_meanwhile_is_no_failure():
+    """The repair is complete, and the ledger stays deleted."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 20)
     lose(cluster, "b1")
@@ -300,6 +309,7 @@ def test_a_store_that_is_down_is_an_error_not_an_empty_cluster():
 
 
 def test_decommissioning_frees_every_ledger_and_removes_the_cookie():
+    """No metadata names the bookie, and all ledgers are complete."""
     cluster = FakeCluster(6)
     ledgers = [closed(cluster, {0: THREE}, 20), left_open(cluster, {0: THREE}, 5), closed(cluster, {0: ["b0", "b2", "b3"]}, 4)]
     cookie(cluster, "b1")
@@ -315,6 +325,7 @@ def test_decommissioning_frees_every_ledger_and_removes_the_cookie():
 
 
 def test_decommissioning_a_bookie_that_is_up_is_refused_and_changes_nothing():
+    """It raises `IllegalOp`, and the cookie stays."""
     cluster = FakeCluster(4)
     closed(cluster, {0: THREE}, 5)
     cookie(cluster, "b1")
@@ -326,6 +337,7 @@ def test_decommissioning_a_bookie_that_is_up_is_refused_and_changes_nothing():
 
 
 def test_a_cookie_stays_while_any_ledger_names_its_bookie():
+    """The error counts these ledgers."""
     cluster = FakeCluster(3)
     closed(cluster, {0: THREE}, 5)
     cookie(cluster, "b1")
@@ -337,6 +349,7 @@ def test_a_cookie_stays_while_any_ledger_names_its_bookie():
 
 
 def test_a_bookie_that_comes_back_meanwhile_keeps_its_cookie():
+    """The decommission raises `IllegalOp`."""
     cluster = FakeCluster(5)
     closed(cluster, {0: THREE}, 5)
     cookie(cluster, "b1")
@@ -389,6 +402,7 @@ def test_two_living_bookies_that_each_have_what_the_other_lacks():
 
 
 def test_a_ledger_whose_repair_lock_somebody_has_is_left_to_the_next_run():
+    """It is a failure of this run, and the next one repairs it."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 10)
     lose(cluster, "b1")
@@ -425,6 +439,7 @@ def test_a_new_bookie_that_lost_its_disk_before_it_was_named_gets_its_copies_aga
 
 
 def test_where_the_store_knows_no_locks_a_repair_does_without():
+    """The ledger is repaired."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 10)
     lose(cluster, "b1")

@@ -95,6 +95,7 @@ def test_what_is_held_is_not_copied_again() -> None:
 
 
 def test_only_the_fragments_of_the_bookie_are_copied() -> None:
+    """Entries of fragments that do not name the bookie are left out."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"], 50: ["b0", "b3", "b2"], 80: ["b1", "b3", "b2"]}, 99)
     held = Held(ledger)
@@ -156,6 +157,7 @@ def test_no_limbo_ends_by_a_store_that_was_set_back() -> None:
 
 
 def test_a_ledger_that_is_gone_is_forgotten() -> None:
+    """A ledger without metadata is dropped from the bookie, others are restored."""
     cluster = FakeCluster(3)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9)
     held = Held(ledger, 4711)
@@ -179,6 +181,7 @@ def test_what_nobody_has_stays_in_limbo() -> None:
 
 
 def test_a_bookie_that_cannot_store_stays_in_limbo() -> None:
+    """The failure says so, and the ledger stays in limbo."""
     cluster = FakeCluster(3)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9)
     held = Held(ledger)

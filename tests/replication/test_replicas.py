@@ -38,6 +38,7 @@ def piece(pool: Answers, first: int = 0, count: int = 5) -> Piece:
 
 
 def test_bodies_with_right_digests_are_read():
+    """A whole batch is returned with code 0."""
     assert piece(Answers(BatchAnswer(0, BODIES))) == (0, BODIES)
 
 
@@ -47,6 +48,7 @@ def test_more_than_was_asked_for_is_not_taken():
 
 
 def test_what_follows_a_bad_digest_is_not_read_and_a_bad_first_entry_is_an_error():
+    """The entries before the damage are returned."""
     bad = [*BODIES[:2], BODIES[2][:-1] + b"?", *BODIES[3:]]
     assert piece(Answers(BatchAnswer(0, bad))) == (0, BODIES[:2])
     assert piece(Answers(BatchAnswer(0, bad[2:])), first=2) == (-5, [])
@@ -55,6 +57,7 @@ def test_what_follows_a_bad_digest_is_not_read_and_a_bad_first_entry_is_an_error
 
 @pytest.mark.parametrize("code", [-23, -105])
 def test_time_outs_and_overload_are_asked_again_a_few_times(code):
+    """The code is returned after the last attempt."""
     assert piece(Answers(BatchAnswer(code, []), BatchAnswer(0, BODIES))) == (0, BODIES)
     pool = Answers(BatchAnswer(code, []))
     assert piece(pool) == (code, [])
@@ -62,6 +65,7 @@ def test_time_outs_and_overload_are_asked_again_a_few_times(code):
 
 
 def test_other_codes_are_final():
+    """A missing entry is not asked for again."""
     pool = Answers(BatchAnswer(-13, []))
     assert piece(pool) == (-13, [])
     assert pool.asked == ["batch"]
@@ -80,6 +84,7 @@ def test_a_bookie_that_drops_batch_reads_is_read_one_by_one_from_then_on():
 
 
 def test_a_list_that_does_not_come_is_none():
+    """A time-out gives `None` in place of the list of entries."""
     async def stored(pool: Answers) -> list[tuple[int, int]] | None:
         return await ReplicaReader(pool, 1, DIGEST).stored("b")
 

@@ -120,6 +120,7 @@ def away(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
 
 @pytest.mark.parametrize("spoil", [busy, becomes_busy, locked, lacking, damaged, down, changed, set_back, away])
 def test_anything_that_speaks_for_a_copy_keeps_it(spoil: Callable[[FakeCluster, int, Holder], str | None]) -> None:
+    """Any doubt about the ledger, its other copies or the store leaves the copy, and no lock remains."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 30)
     holder = Holder(ledger)
@@ -132,6 +133,7 @@ def test_anything_that_speaks_for_a_copy_keeps_it(spoil: Callable[[FakeCluster, 
 
 
 def test_a_ledger_that_names_the_bookie_or_is_open_is_not_even_read() -> None:
+    """It is counted as looked at."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 30)
     holder = Holder(ledger)
@@ -142,6 +144,7 @@ def test_a_ledger_that_names_the_bookie_or_is_open_is_not_even_read() -> None:
 
 
 def test_where_only_a_fence_is_left_nothing_is_dropped_again() -> None:
+    """A ledger whose entries were dropped before is counted as looked at."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 30)
     holder = Holder(ledger)

@@ -23,6 +23,7 @@ def test_bodies_go_out_as_they_are():
 
 
 def test_it_is_stored_when_every_id_was_acknowledged_in_whatever_order():
+    """The answer comes with the last acknowledgement, and later batches follow."""
     made, peer = target()
     answer = made.store([(0, BODIES[:3]), (5, BODIES[5:])])
     first, second = peer.requests()
@@ -37,6 +38,7 @@ def test_it_is_stored_when_every_id_was_acknowledged_in_whatever_order():
 
 
 def test_one_refusal_fails_the_batch_and_all_that_follows():
+    """Later batches get the code of the first refusal."""
     made, peer = target()
     answer = made.store([(0, BODIES[:3])])
     run = peer.only()
@@ -47,6 +49,7 @@ def test_one_refusal_fails_the_batch_and_all_that_follows():
 
 
 def test_a_lost_connection_fails_it_also_between_batches():
+    """The batch in flight, or else the next one, gets the code."""
     made, peer = target()
     answer = made.store([(0, BODIES[:3])])
     peer.lose()
@@ -57,6 +60,7 @@ def test_a_lost_connection_fails_it_also_between_batches():
 
 
 def test_after_close_nothing_is_heard():
+    """Acknowledgements after a close are ignored."""
     made, peer = target()
     answer = made.store([(0, BODIES[:3])])
     made.close()

@@ -87,7 +87,7 @@ CONFIRMING = "quire.client.handles.confirming:Confirming"
 STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage.storage:Storage", "quire.bookie.journal.writer:Journal", "quire.bookie.storage.checkpoint:Checkpoints"
 GARBAGE, LOGS, COMPACTION = "quire.bookie.upkeep.garbage:Garbage", "quire.bookie.logs.entry_logs:EntryLogs", "quire.bookie.upkeep.compaction"
 RECOVER, COPIER, RESTORE = "quire.replication.lost_bookies", "quire.replication.copier:FragmentCopier", "quire.replication.refilling:Restoration"
-SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.lifecycle.store_guard:StoreGuard", "quire.metadata.memory.store:MemoryStore"
+SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.upkeep.store_guard:StoreGuard", "quire.metadata.memory.store:MemoryStore"
 UNLOCKED = (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")
 
 
@@ -152,14 +152,15 @@ MUTANTS = (
     # Bookie
     mutant("a fence is told before it is durable", "D6, B4, S10", "power",
            (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
-            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self.durable([token])")),
+            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self._durable([token])")),
     mutant("a fence is not written to the journal", "B1", "power",
            (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
             "journal.append((), 0, token, state.fence_synced)")),
     mutant("a fenced ledger takes plain adds", "B2, S11", "recovery", (f"{STORAGE}.add", "if state.fenced:", "if False:")),
     mutant("adds are acknowledged before the sync", "B3", "power",
            (f"{JOURNAL}._commit", "files.datasync(self._handle)", "seal and files.datasync(self._handle)")),
-    mutant("a checkpoint does not sync what it stored", "architecture 3", "power", (f"{CHECKPOINT}._store", "self._in(directory, directory.sync)", "pass")),
+    mutant("a checkpoint does not sync what it stored", "architecture 3", "power",
+           (f"{CHECKPOINT}._store", "self._directories.attempt(directory, directory.sync)", "pass")),
     mutant("a bookie that lost its disk serves", "architecture 3, cookies", "limbo",
            ("quire.bookie.lifecycle.identity:check", "check_expansion(options, expected, known, bare, full)", "pass")),
     mutant("a bookie in limbo says no", "B4, S9", "limbo",
@@ -190,7 +191,7 @@ MUTANTS = (
            ("quire.bookie.index.slots:other_path", "RUNS if index_path", "SECOND if index_path"),
            ("quire.bookie.index.slots:other_path", "else SECOND)", "else RUNS)")),
     mutant("logs go while they are read for a new index", "formats, a rebuilt index", "new index",
-           ("quire.bookie.upkeep.space:Space.reclaim", "self.turn.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
+           ("quire.bookie.upkeep.space:Space.reclaim", "self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
             "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))")),
     # Repair
     mutant("the metadata names a bookie before its copies are complete", "D1, 4.3", "repair", (f"{COPIER}._stored", "code = await answer", "code = 0")),

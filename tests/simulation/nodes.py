@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 
+from quire.bookie.directory import notes
 from quire.bookie.directory.ledger_directory import current
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
 from quire.bookie.lifecycle import identity, restoring
 from quire.bookie.lifecycle.registration import Registration
-from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.logs.entry_logs import log_name
 from quire.bookie.server.contract import Own
 from quire.bookie.server.copies import Copies
@@ -26,6 +26,8 @@ from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.garbage import Garbage
+from quire.bookie.upkeep.store_guard import StoreGuard
+from quire.bookie.upkeep.upkeep import Upkeep
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
@@ -36,6 +38,7 @@ from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.refilling import restore
+from tests.bookie.fakes.disk import Events
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.timeline import Process, Timeline
@@ -240,6 +243,7 @@ class SimBookie:
         self.process: Process | None = None
         self.storage: Any = None
         self.copies: Any = None
+        self.upkeep: Any = None
         self.garbage: Any = None
         self.serving = False
         self.looked_since = 0.0  # when it last began to look for superfluous copies
@@ -284,39 +288,32 @@ class SimBookie:
         clock = DiskClock(process, lambda: self.sync_seconds)
         storage: Any = Storage(options, clock, self.disk, open_rows=self.disk.open_rows, workers=SimWorkers(clock))
         self.storage = storage
-        storage.failed = self._failed
-        storage.read_only_changed = lambda reason: self.read_only(reason is not None)
         self.service = Service(process, options, storage, self.id)
         self.guard = StoreGuard(process, self.disk, lambda: self._living(storage), storage, store, self.id, instance_id)
-        self.copies = copies = Copies(process, storage, self.guard)
+        self.copies = Copies(process, storage, self.guard)
 
-        async def doubt(rows: Any) -> None:
-            copies.add(rows)
-            world.truth.seen["ledger doubted while a bookie serves"] += len(rows)
-            await storage.mark_limbo(rows)
-
-        storage.reindex.doubt, storage.reindex.doubted = doubt, copies.decided
-        self.garbage = Garbage(process, options, self.disk, storage, store, self.guard)
         self._watch(storage)
         storage.start()
+        self.upkeep = Upkeep(storage, clock, self)
+        self.garbage = Garbage(process, options, self.disk, storage, self.upkeep.space, store, self.guard)
         await self.guard.start()
         if storage.counters.replayed_groups:
             world.truth.seen["journal replayed"] += 1
-        failed = {options.ledger_directories.index(path) for path in storage.behind}
-        if lost or storage.behind:
-            await self._doubt(storage, restoring.Lost.of(options, [*lost, *storage.behind]))
+        failed = {options.ledger_directories.index(path) for path in storage.stale}
+        if lost or storage.stale:
+            await self._doubt(storage, restoring.Lost.of(options, [*lost, *storage.stale]))
             storage.caught_up()
             cookie = identity.Cookie.expected(options, self.id, instance_id)
-            identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.lost_directories))
-            restoring.end(self.disk, [path for path in lost if path not in storage.lost_directories])
+            identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.failed_directories))
+            notes.forget_restoring(self.disk, [path for path in lost if path not in storage.failed_directories])
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
-        if not lost and restoring.unclean(self.disk, options, self.disk.boot_id()):
+        if not lost and notes.unclean(self.disk, options, self.disk.boot_id()):
             await self._doubt(storage, restoring.Lost.all_of(options))
             self.doubtful = True
             world.truth.seen["bookie without sync doubts itself"] += 1
         if self.lives > 1 and not self.amnesia:
             self._look_back(storage, failed)
-        restoring.note_running(self.disk, options, self.disk.boot_id())
+        notes.note_running(self.disk, options, self.disk.boot_id())
         listener = Listener(process, options, self.service)
         listener.startFactory()
         world.network.listeners[self.host, PORT] = (process, lambda: listener.buildProtocol(None))
@@ -326,8 +323,16 @@ class SimBookie:
         self.serving = store.lying = True
         world.tell(f"{self.name} serves at {self.host}")
 
+    async def mark_incomplete(self, rows: Any) -> None:
+        self.copies.add(rows)
+        self.world.truth.seen["ledger doubted while a bookie serves"] += len(rows)
+        await self.storage.mark_limbo(rows)
+
+    def ready_to_copy(self) -> None:
+        self.copies.decided()
+
     def _living(self, storage: Any) -> list[str]:
-        return [path for path in self.options.ledger_directories if path not in storage.lost_directories]
+        return [path for path in self.options.ledger_directories if path not in storage.failed_directories]
 
     def _could_not(self, failure: Any, process: Process) -> None:
         cause = failure.value.__cause__ or failure.value
@@ -339,7 +344,7 @@ class SimBookie:
     def _watch(self, storage: Any) -> None:
         """The truth hears what the storage takes, makes durable and says."""
         truth, name, world = self.world.truth, self.id, self.world
-        give_back, add, read, read_run = storage.durable, storage.add, storage.read, storage.read_run
+        give_back, add, read, read_run = self.service.durable, storage.add, storage.read, storage.read_run
         delete, drop_copy, set_limbo = storage.delete_ledger, storage.drop_copy, storage.set_limbo
         copies: dict[Own, AddRun] = {}
 
@@ -405,7 +410,8 @@ class SimBookie:
                 looking.addErrback(lambda failure: failure.trap(OSError))
             return set_limbo(ledger, limbo, token)  # type: ignore[no-any-return]
 
-        storage.durable, storage.add, storage.read, storage.read_run = durable, watched_add, watched_read, watched_read_run
+        storage.listen(Events(durable, self.service.relieved, self._failed, lambda reason: self.read_only(reason is not None)))
+        storage.add, storage.read, storage.read_run = watched_add, watched_read, watched_read_run
         storage.delete_ledger, storage.drop_copy, storage.set_limbo = watched_delete, watched_drop, watched_limbo
         reads = self.service.reads
         refuse, begin = reads.refuse, reads.in_turn
@@ -545,7 +551,7 @@ class SimBookie:
     def rot(self, ledger: int) -> set[int]:
         """The index can't tell any more what it has of a ledger, and the entry logs can't be read on where that lies: entries that are lost by it."""
         path = self.options.ledger_directories[ledger % len(self.options.ledger_directories)]
-        if path in self.storage.lost_directories or self.is_rotten:
+        if path in self.storage.failed_directories or self.is_rotten:
             return set()
         rows = self.disk.rows[index_path(self.disk, current(path))]
         entries = set()
@@ -583,7 +589,7 @@ class SimBookie:
             left -= 1
             if left == 0:
                 self.world.truth.seen["power lost inside a round of garbage collection"] += self.garbage.status()["running"]
-                self.world.truth.seen["power lost while an index was made anew"] += self.storage.reindex.running
+                self.world.truth.seen["power lost while an index was made anew"] += self.upkeep.rebuild.running
                 self.world.timeline.at(0, lambda: self.lose_power(rng))
             if left <= 0:
                 raise OSError(5, "simulated power loss", path)

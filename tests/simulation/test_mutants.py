@@ -25,6 +25,7 @@ QUICK = (
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_guard_stands_where_its_mutant_takes_it_away(mutant):
+    """Each mutant changes the code of its functions, and restores it."""
     functions = [edit.function() for edit in mutant.edits]
     before = [function.__code__ for function in functions]
     with mutant.applied():
@@ -35,6 +36,7 @@ def test_the_guard_stands_where_its_mutant_takes_it_away(mutant):
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_guard_that_is_taken_away_is_missed(name):
+    """Some seed finds a violation within 200 histories."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
     seeds, _invariant = hunted(mutant, 200)
     assert seeds
@@ -43,16 +45,19 @@ def test_a_guard_that_is_taken_away_is_missed(name):
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_caught(mutant):
+    """A violation is found for each mutant within the maximum of seeds."""
     assert hunted(mutant)[0]
 
 
 def test_a_guard_that_moved_is_an_error():
+    """A text that is not in the function raises `AssertionError`."""
     moved = Mutant("moved", "", "change", (Edit("quire.client.core.quorum:Quorums.absent", "a text that stands nowhere", ""),))
     with pytest.raises(AssertionError, match="stands there 0 times"), moved.applied():
         pass
 
 
 def test_a_mutant_changes_what_the_code_does_and_no_more_afterwards():
+    """Its function behaves otherwise inside the block only."""
     mutant = next(mutant for mutant in MUTANTS if mutant.guard == "QC, S7")
     with mutant.applied():
         assert Quorums(3, 3, 2).absent == 1

@@ -29,6 +29,7 @@ REGRESSIONS = [("mix", 8), ("mix", 143), ("mix", 245), ("mix", 290), ("mix", 499
 
 
 def test_a_fixed_set_of_seeds_breaks_nothing():
+    """No invariant is violated, and the histories reach all cases that matter."""
     result = sweep(FIXED_SEEDS)
     assert not result.broken, "\n".join(f"{plan}: {violation}" for plan, violation in result.broken)
     assert result.histories == len(FIXED_SEEDS)
@@ -39,6 +40,7 @@ def test_a_fixed_set_of_seeds_breaks_nothing():
 
 @pytest.mark.parametrize(("profile", "seed"), REGRESSIONS)
 def test_what_was_broken_once_is_whole(profile, seed):
+    """Seeds that found a violation in the past find none."""
     _history, violation = replay(draw(PROFILES[profile], seed))
     assert violation is None
 
@@ -81,6 +83,7 @@ def test_shrinking_keeps_what_is_needed(monkeypatch):
 
 
 def test_a_paused_process_does_everything_later_and_a_dead_one_nothing():
+    """Timers fire when the pause ends, and never after death."""
     timeline = Timeline()
     process = Process(timeline, "a")
     done = []
@@ -97,6 +100,7 @@ def test_a_paused_process_does_everything_later_and_a_dead_one_nothing():
 
 
 def test_a_clock_that_is_set_moves_what_waits_for_it_and_nothing_else():
+    """Its process's timers move; answers and other processes do not."""
     timeline = Timeline()
     process, other = Process(timeline, "a"), Process(timeline, "b")
     done = []
@@ -120,6 +124,7 @@ def test_a_clock_that_is_set_moves_what_waits_for_it_and_nothing_else():
 
 
 def test_a_day_asleep_changes_no_order():
+    """Timers and events fire in order after the jump of time."""
     timeline = Timeline()
     process = Process(timeline, "a")
     done = []
@@ -134,6 +139,7 @@ def test_a_day_asleep_changes_no_order():
 
 
 def test_a_power_loss_keeps_what_was_synced_and_may_tear_the_rest():
+    """Each sector has its old or its new bytes, in all combinations."""
     fates = set()
     for seed in range(40):
         disk = SimDisk()
@@ -152,6 +158,7 @@ def test_a_power_loss_keeps_what_was_synced_and_may_tear_the_rest():
 
 
 def test_a_name_that_was_not_synced_may_be_gone():
+    """Without a sync of the directory a new file exists for some seeds only."""
     found = set()
     for seed in range(20):
         disk = SimDisk()
@@ -164,6 +171,7 @@ def test_a_name_that_was_not_synced_may_be_gone():
 
 
 def test_the_first_broken_promise_is_kept():
+    """A bookie that lacks what it synced violates "durable", and later violations do not replace it."""
     truth = Truth()
     truth.ledgers[0] = LedgerTruth(0, (3, 3, 2), "w0", deferred=False)
     truth.fence_said("b0", 0)
@@ -190,6 +198,7 @@ def broken_by(truth):
 
 @pytest.mark.parametrize(("lacking", "invariant"), [(None, None), ("kept", "surplus"), ("lost", "surplus"), ("open", "surplus"), ("named", "surplus")])
 def test_a_superfluous_copy_may_go_only_when_all_others_are_there(lacking, invariant):
+    """A drop without them, of an open ledger or by a named bookie is a violation."""
     truth, ledger, metadata = closed_truth()
     if lacking == "kept":
         ledger.kept[1].discard("b1")
@@ -202,6 +211,7 @@ def test_a_superfluous_copy_may_go_only_when_all_others_are_there(lacking, invar
 
 
 def test_a_deleted_ledger_stays_deleted_and_only_such_a_one_is_collected():
+    """Metadata that returns and entries of a living ledger that go are violations."""
     truth, _ledger, metadata = closed_truth()
     truth.forgotten("b0", 0, None)
     assert broken_by(truth) is None
@@ -215,6 +225,7 @@ def test_a_deleted_ledger_stays_deleted_and_only_such_a_one_is_collected():
 
 @pytest.mark.parametrize(("bookie", "invariant"), [("b3", None), ("b4", "repair")])
 def test_a_repair_names_only_who_has_everything(bookie, invariant):
+    """Naming a bookie that lacks an entry is a violation."""
     truth, _ledger, metadata = closed_truth()
     after = metadata.replace_bookies(0, ("b0", bookie, "b2"))
     truth.authors[id(after)] = ("x1", after)
@@ -223,6 +234,7 @@ def test_a_repair_names_only_who_has_everything(bookie, invariant):
 
 
 def test_a_repair_leaves_what_is_still_written_alone():
+    """A change of an open ledger's last fragment by a repair is a violation."""
     truth, _ledger, _metadata = closed_truth()
     before = LedgerMetadata.new(3, 3, 2, ("b0", "b1", "b2"))
     after = before.replace_bookies(0, ("b0", "b3", "b2"))
@@ -272,6 +284,7 @@ def test_a_directory_that_failed_may_lack_what_belongs_to_others_only(bookie, fa
 
 @pytest.mark.parametrize(("limbo", "invariant"), [(False, None), (True, "no false negative")])
 def test_whom_a_repair_replaced_may_say_no_unless_it_doubts_itself(limbo, invariant):
+    """"No such entry" from a bookie that is in limbo is a violation."""
     truth, _ledger, metadata = closed_truth()
     truth.disk_lost("b3", 5.0)
     truth.answered("b3", 0, 1, Status.ENOENTRY, had=True, limbo=limbo, metadata=metadata)
@@ -279,6 +292,7 @@ def test_whom_a_repair_replaced_may_say_no_unless_it_doubts_itself(limbo, invari
 
 
 def test_limbo_ends_with_everything():
+    """The end of limbo without an acknowledged entry is a violation."""
     for held, invariant in (({0, 1}, None), ({0}, "limbo")):
         truth, ledger, metadata = closed_truth()
         truth.limbo_ended("b0", 0, held, metadata)

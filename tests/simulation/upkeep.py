@@ -156,7 +156,7 @@ class Upkeep:
     def do_reindex(self, rng: Random) -> None:
         """A bookie makes its index anew, beside whatever else comes."""
         bookie = self.history.some_bookie(rng)
-        if bookie is not None and bookie.serving and bookie.storage.reindex.start():
+        if bookie is not None and bookie.serving and bookie.upkeep.rebuild.start():
             self.world.tell(f"{bookie.name} makes its index anew")
             self.truth.seen["index made anew"] += 1
             if rng.random() < 0.5:
@@ -165,7 +165,7 @@ class Upkeep:
     def do_dark_reindex(self, rng: Random) -> None:
         """The same, and the power goes in its midst."""
         bookie = self.history.some_bookie(rng)
-        if bookie is not None and bookie.serving and bookie.storage.reindex.start():
+        if bookie is not None and bookie.serving and bookie.upkeep.rebuild.start():
             bookie.power_after(rng.randint(1, 40), rng)
 
     def do_rot(self, rng: Random) -> None:
@@ -178,12 +178,12 @@ class Upkeep:
         bookie.storage.flush().addErrback(lambda _failure: None)
         history.let_pass(0.05)
         ledger = rng.choice(sorted(bookie.settled)) if bookie.settled else history.some_line(rng).truth.id
-        if not bookie.serving or bookie.storage.reindex.running or bookie.storage.ledger(ledger) is None or not history.may_lose(bookie):
+        if not bookie.serving or bookie.upkeep.rebuild.running or bookie.storage.ledger(ledger) is None or not history.may_lose(bookie):
             return
         if bookie.rot(ledger):
             self.world.tell(f"{bookie.name} can't tell what it has of ledger {ledger}, and makes its index anew")
             self.truth.seen["an index could not tell what it has"] += 1
-        bookie.storage.reindex.start()
+        bookie.upkeep.rebuild.start()
 
     def do_astray(self, rng: Random) -> None:
         """For a while it is another cluster's metadata that answers a bookie."""

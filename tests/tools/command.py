@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 # SPDX-License-Identifier: Apache-2.0
 
+WAIT_S = 120.0  # only a command that hangs takes so long
 COMMAND = [sys.executable, "-m", "quire.tools"]
 
 
@@ -42,20 +43,20 @@ def environment(metadata: str | None = None) -> dict[str, str]:
     return kept
 
 
-def quire(*arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = 60) -> Done:
+def quire(*arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = WAIT_S) -> Done:
     """Runs one command to its end."""
     done = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=timeout, env=environment(metadata), check=False)
     return Done(done.returncode, done.stdout, done.stderr.decode())
 
 
-def ok(*arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = 60) -> Done:
+def ok(*arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = WAIT_S) -> Done:
     """Runs one command that must succeed."""
     done = quire(*arguments, metadata=metadata, stdin=stdin, timeout=timeout)
     assert done.code == 0, f"quire {' '.join(map(str, arguments))} ended with {done.code}: {done.err}"
     return done
 
 
-def refused(code: int, *arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = 60) -> str:
+def refused(code: int, *arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = WAIT_S) -> str:
     """Runs one command that must fail with this status, with one line and no traceback; the line."""
     done = quire(*arguments, metadata=metadata, stdin=stdin, timeout=timeout)
     assert done.code == code, f"quire {' '.join(map(str, arguments))} ended with {done.code}: {done.err}"

@@ -142,7 +142,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
     assert pipe.stdout is not None
     assert pipe.stderr is not None
     pipe.stdout.close()
-    assert pipe.wait(30) == 1
+    assert pipe.wait(60) == 1
     assert pipe.stderr.read() == b""
     pipe.stderr.close()
 

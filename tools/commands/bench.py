@@ -8,9 +8,10 @@ the client's own cost is part of what it shows.
 
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 
@@ -22,6 +23,7 @@ from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
     from quire.client.api import Client, Writer
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -77,7 +79,7 @@ def write(
     options = client_options(protocol)
     options = options.model_copy(update={"window_entries_max": max(window, options.window_entries_max)})
 
-    async def story(reactor: Any, client: "Client") -> tuple[dict[str, Any], Latencies]:
+    async def story(reactor: "ProcessReactor", client: "Client") -> tuple[dict[str, Any], Latencies]:
         writer = await new_writer(client, ensemble, write_quorum, ack_quorum, digest)
         operate = appending(writer, size)
         await operate(batch)  # connects; not measured
@@ -129,7 +131,7 @@ def read(
     if rate is not None and not random_places:
         raise Usage("--rate is for reads from random places: add --random")
 
-    async def story(reactor: Any, client: "Client") -> tuple[dict[str, Any], Latencies]:
+    async def story(reactor: "ProcessReactor", client: "Client") -> tuple[dict[str, Any], Latencies]:
         target = ledger
         if target is None:
             writer = await new_writer(client, ensemble, write_quorum, ack_quorum, digest)
@@ -164,19 +166,19 @@ async def new_writer(client: "Client", ensemble: int, write_quorum: int, ack_quo
     )
 
 
-async def measured(reactor: Any, client: "Client", load: Load, pids: list[int], title: str, entries: int) -> tuple[Counters, float, Counters]:
+async def measured(reactor: "ProcessReactor", client: "Client", load: Load, pids: list[int], title: str, entries: int) -> tuple[Counters, float, Counters]:
     """Runs the load between two looks at the counters, with a progress bar; (before, seconds, after)."""
     urls = endpoints(await client.store.bookies())
     with output.Progress(title, entries) as progress:
-        before = await deferToThreadPool(reactor, reactor.getThreadPool(), look, urls, pids)
+        before = await deferToThreadPool(cast(IReactorFromThreads, reactor), reactor.getThreadPool(), look, urls, pids)
         shown = LoopingCall(lambda: progress.advance(load.ended - progress.done))
-        shown.clock = reactor
+        shown.clock = cast(IReactorTime, reactor)
         shown.start(PROGRESS_S, now=False)
         try:
             seconds = await load.run()
         finally:
             shown.stop()
-        after = await deferToThreadPool(reactor, reactor.getThreadPool(), look, urls, pids)
+        after = await deferToThreadPool(cast(IReactorFromThreads, reactor), reactor.getThreadPool(), look, urls, pids)
         progress.advance(load.ended - progress.done)
     return before, seconds, after
 

@@ -28,6 +28,7 @@ from quire.tools.terminal.running import with_client, with_store
 
 if TYPE_CHECKING:
     from quire.client.api import Client
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -149,7 +150,7 @@ def info(
       quire bookie info 10.0.0.5:3181
     """
 
-    async def story(reactor: Any, client: "Client") -> list[dict[str, Any]]:
+    async def story(reactor: "ProcessReactor", client: "Client") -> list[dict[str, Any]]:
         found = await client.store.bookies()
         if bookie is not None and found.find(bookie) is None:
             raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")

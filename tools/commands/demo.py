@@ -26,6 +26,7 @@ from quire.tools.terminal.running import with_client
 if TYPE_CHECKING:
     from quire.client.api import Client, Writer
     from quire.metadata.ledger import LedgerMetadata
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -71,7 +72,7 @@ def demo(
         output.note(f"starting {BOOKIES} bookies and a metadata store ({kind or 'sqlite'}) in {place}")
         with LocalCluster(place, BOOKIES, kind) as cluster:
 
-            async def story(reactor: Any, client: "Client") -> dict[str, Any]:
+            async def story(reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
                 return await Tour(reactor, client, cluster, files, entries, line_max).tell()
 
             done = with_client(cluster.uri, story, options)
@@ -87,7 +88,7 @@ def demo(
 class Tour:
     """One telling: append, kill, append, close, read, compare."""
 
-    def __init__(self, reactor: Any, client: "Client", cluster: LocalCluster, files: Sequence[Path], entries: int, line_max: int) -> None:
+    def __init__(self, reactor: "ProcessReactor", client: "Client", cluster: LocalCluster, files: Sequence[Path], entries: int, line_max: int) -> None:
         self.reactor = reactor
         self.client = client
         self.cluster = cluster

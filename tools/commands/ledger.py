@@ -31,6 +31,7 @@ from quire.tools.terminal.running import with_client, with_store
 if TYPE_CHECKING:
     from quire.client.api import Client, Entry
     from quire.client.handles.writer import Writer
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -76,7 +77,7 @@ def write(
     descriptor = sys.stdin.fileno() if file is None or str(file) == "-" else os.open(file, os.O_RDONLY)
     cutter = Lines() if lines else Blocks(size or BLOCK_BYTES)
 
-    async def fill(reactor: Any, source: Input, writer: "Writer") -> tuple[int, float]:
+    async def fill(reactor: "ProcessReactor", source: Input, writer: "Writer") -> tuple[int, float]:
         """Number of entries, and seconds."""
         appender = Appender(writer, None if source.size is not None else reactor)
         entries = 0
@@ -94,7 +95,7 @@ def write(
             await appender.flush()
             return entries, progress.elapsed
 
-    async def story(reactor: Any, client: "Client") -> dict[str, Any]:
+    async def story(reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
         source = Input(reactor, descriptor)
         writer = await client.create_ledger(ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest)
         output.note(f"writing ledger {writer.id}")
@@ -145,7 +146,7 @@ def read(
     if last is not None and last < first:
         raise Usage(f"--to {last} is before --from {first}")
 
-    async def story(reactor: Any, client: "Client") -> None:
+    async def story(reactor: "ProcessReactor", client: "Client") -> None:
         reader = await client.open_ledger(ledger, password, recover=False)
         end = reader.last_entry_id
         if last is not None and last > end:
@@ -179,7 +180,7 @@ def tail(
     show = Printer(raw, hexadecimal, json_wanted)
     password = password_of(password_file)
 
-    async def story(reactor: Any, client: "Client") -> None:
+    async def story(reactor: "ProcessReactor", client: "Client") -> None:
         reader = await client.open_ledger(ledger, password, recover=False)
         start = reader.last_entry_id + 1 if first is None else first
         async for entries in reader.tail(timeout or FOREVER_S, start):
@@ -279,7 +280,7 @@ def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = No
       quire ledger recover 7
     """
 
-    async def story(_reactor: Any, client: "Client") -> LedgerMetadata:
+    async def story(_reactor: "ProcessReactor", client: "Client") -> LedgerMetadata:
         return await client.recover_ledger(ledger)
 
     found = with_client(metadata_uri(metadata), story, client_options(protocol))
@@ -305,7 +306,7 @@ def check(
     """
     faulty: list[int] = []
 
-    async def story(_reactor: Any, client: "Client") -> None:
+    async def story(_reactor: "ProcessReactor", client: "Client") -> None:
         for ledger in ledgers:
             found = await checked(client, ledger)
             output.document(json_wanted, found, check_lines(found))

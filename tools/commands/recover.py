@@ -21,6 +21,7 @@ from quire.tools.terminal.running import with_client
 if TYPE_CHECKING:
     from quire.client.api import Client
     from quire.replication.lost_bookies import Progress, Recovered
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -52,7 +53,7 @@ def recover(
     for bookie in bookies:
         check_bookie_id(bookie)
 
-    async def story(_reactor: Any, client: "Client") -> "Recovered":
+    async def story(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
         from quire.replication.lost_bookies import recover_bookies
 
         await known(client, bookies)
@@ -80,7 +81,7 @@ def decommission(
     """
     check_bookie_id(bookie)
 
-    async def story(_reactor: Any, client: "Client") -> "Recovered":
+    async def story(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
         from quire.replication.lost_bookies import decommission as drain
 
         await known(client, [bookie])

@@ -24,7 +24,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+if TYPE_CHECKING:
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -182,7 +185,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     from quire.tools.daemons.refill import Refill
     from quire.tools.daemons.surplus import SurplusRuns
 
-    reactor: Any = global_reactor
+    reactor = cast("ProcessReactor", global_reactor)
     steady(reactor)
     log = Logger(namespace="quire.bookie")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -299,7 +302,7 @@ def announce(bookie: Any, as_json: bool) -> None:
 class StandardInput:
     """Watches standard input and stops the reactor at its end."""
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: "ProcessReactor") -> None:
         self._reactor = reactor
 
     def fileno(self) -> int:

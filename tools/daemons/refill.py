@@ -5,9 +5,10 @@ Knows: how a bookie's `copies` and `replication.restore` come together, and when
 Does not know: what is copied.  The client, and all that it needs, is loaded only when there is something to do.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -18,6 +19,7 @@ from quire.protocol.errors import LedgerError
 if TYPE_CHECKING:
     from quire.client.api import Client
     from quire.replication.refilling import Restored
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,7 +33,7 @@ class Refill:
 
     log = Logger(namespace="quire.bookie")
 
-    def __init__(self, reactor: Any, bookie: Bookie) -> None:
+    def __init__(self, reactor: "ProcessReactor", bookie: Bookie) -> None:
         self._reactor = reactor
         self._bookie = bookie
         self._client: Client | None = None
@@ -83,7 +85,7 @@ class Refill:
                 self.log.error("copying to {bookie} has to wait: {reason}", bookie=self._bookie.id, reason=str(error))
             else:
                 self._over(None)
-            await deferLater(self._reactor, AGAIN_S, lambda: None)
+            await deferLater(cast(IReactorTime, self._reactor), AGAIN_S, lambda: None)
 
     async def _round(self) -> "Restored":
         from quire.client.api import connect

@@ -4,9 +4,10 @@ Beside a bookie: once in `gcOverreplicatedLedgerWaitTime` the copies go that it 
 Knows: when.  Does not know: which copies may go.  The client, and all that it needs, is loaded only for a run, and put away after it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -16,6 +17,7 @@ from quire.protocol.errors import LedgerError
 
 if TYPE_CHECKING:
     from quire.replication.surplus import Surplus
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -25,7 +27,7 @@ class SurplusRuns:
 
     log = Logger(namespace="quire.bookie")
 
-    def __init__(self, reactor: Any, bookie: Bookie) -> None:
+    def __init__(self, reactor: "ProcessReactor", bookie: Bookie) -> None:
         self._reactor = reactor
         self._bookie = bookie
         self._working: Deferred[None] | None = None
@@ -46,7 +48,7 @@ class SurplusRuns:
 
     async def _work(self) -> None:
         while True:
-            await deferLater(self._reactor, self._bookie.options.over_replicated_interval_ms / 1000, lambda: None)
+            await deferLater(cast(IReactorTime, self._reactor), self._bookie.options.over_replicated_interval_ms / 1000, lambda: None)
             try:
                 done = await self.run()
             except (LedgerError, StorageError, OSError) as error:

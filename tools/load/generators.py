@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from quire.metadata.clock import Clock
 from quire.tools.load.measuring import Latencies
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ Operation = Callable[[int], "Deferred[Any]"]  # of so many entries
 class Load(ABC):
     """`entries` entries, and how long they took."""
 
-    def __init__(self, reactor: Any, entries: int) -> None:
-        self._reactor = reactor
+    def __init__(self, clock: Clock, entries: int) -> None:
+        self._clock = clock
         self._entries = entries
         self.latencies = Latencies()
         self.ended = 0
@@ -48,34 +49,34 @@ class Load(ABC):
 class Streaming(Load):
     """A whole ledger in order: one latency for each batch that the reader hands over."""
 
-    def __init__(self, reactor: Any, reader: "Reader", entries: int) -> None:
-        super().__init__(reactor, entries)
+    def __init__(self, clock: Clock, reader: "Reader", entries: int) -> None:
+        super().__init__(clock, entries)
         self._reader = reader
 
     async def run(self) -> float:
-        start = before = self._reactor.seconds()
+        start = before = self._clock.seconds()
         async for found in self._reader.stream(0, self._entries - 1):
-            now = self._reactor.seconds()
+            now = self._clock.seconds()
             self.latencies.add(now - before, len(found))
             self.ended += len(found)
             before = now
-        return float(self._reactor.seconds() - start)
+        return self._clock.seconds() - start
 
 
 class Loop(Load):
     """Operations that overlap."""
 
-    def __init__(self, reactor: Any, operate: Operation, entries: int) -> None:
-        super().__init__(reactor, entries)
+    def __init__(self, clock: Clock, operate: Operation, entries: int) -> None:
+        super().__init__(clock, entries)
         self._operate = operate
         self.started = 0
         self._done: Deferred[None] = Deferred()
 
     async def run(self) -> float:
-        start = self._reactor.seconds()
+        start = self._clock.seconds()
         self._begin()
         await self._done
-        return float(self._reactor.seconds() - start)
+        return self._clock.seconds() - start
 
     def _begin(self) -> None:
         """Starts the first operations."""
@@ -88,7 +89,7 @@ class Loop(Load):
         self._operate(count).addCallbacks(self._end, self._fail, callbackArgs=(count, due))
 
     def _end(self, _: object, count: int, due: float) -> None:
-        self.latencies.add(self._reactor.seconds() - due, count)
+        self.latencies.add(self._clock.seconds() - due, count)
         self.ended += count
         if self.ended >= self._entries:
             if not self._done.called:
@@ -104,8 +105,8 @@ class Loop(Load):
 class ClosedLoop(Loop):
     """At most `window` entries under way, `batch` a time."""
 
-    def __init__(self, reactor: Any, operate: Operation, entries: int, window: int, batch: int) -> None:
-        super().__init__(reactor, operate, entries)
+    def __init__(self, clock: Clock, operate: Operation, entries: int, window: int, batch: int) -> None:
+        super().__init__(clock, operate, entries)
         self._window = max(window, batch)
         self._batch = batch
         self._pumping = False
@@ -121,27 +122,27 @@ class ClosedLoop(Loop):
             count = min(self._batch, self._entries - self.started)
             if self.started - self.ended + count > self._window or self._done.called:
                 break
-            self._start(count, self._reactor.seconds())
+            self._start(count, self._clock.seconds())
         self._pumping = False
 
 
 class OpenLoop(Loop):
     """`rate` entries a second, in ticks; a tick that comes late is made up for, and its lateness counts."""
 
-    def __init__(self, reactor: Any, operate: Operation, entries: int, rate: float, single: bool = False) -> None:
-        super().__init__(reactor, operate, entries)
+    def __init__(self, clock: Clock, operate: Operation, entries: int, rate: float, single: bool = False) -> None:
+        super().__init__(clock, operate, entries)
         self._rate = rate
         self._single = single  # one operation an entry, as reads are
         self._ticks = 0
 
     def _begin(self) -> None:
-        self._epoch = self._reactor.seconds()
+        self._epoch = self._clock.seconds()
         self._tick()
 
     def _tick(self) -> None:
         if self._done.called:
             return
-        now = self._reactor.seconds()
+        now = self._clock.seconds()
         while self.started < self._entries and (due := self._epoch + self._ticks * TICK_S) <= now:
             self._ticks += 1
             count = min(int(self._rate * self._ticks * TICK_S), self._entries) - self.started
@@ -151,7 +152,7 @@ class OpenLoop(Loop):
             elif count > 0:
                 self._start(count, due)
         if self.started < self._entries:
-            self._reactor.callLater(max(0.0, self._epoch + self._ticks * TICK_S - now), self._tick)
+            self._clock.callLater(max(0.0, self._epoch + self._ticks * TICK_S - now), self._tick)
 
 
 def appending(writer: "Writer", size: int) -> Operation:

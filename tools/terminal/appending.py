@@ -4,11 +4,14 @@ Appending a long input to one ledger.
 Knows: the pace (the writer's window decides) and that the first failure ends it.  Does not know: where payloads come from.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
+
+from quire.metadata.clock import Clock
 
 if TYPE_CHECKING:
     from quire.client.api import Writer
@@ -22,10 +25,10 @@ PAUSE_S = 0.1
 class Appender:
     """Keeps a writer's window full: `send` returns as soon as the next batch may follow, `flush` when all are acknowledged."""
 
-    def __init__(self, writer: "Writer", reactor: Any = None) -> None:
-        """With a reactor, the last add confirmed is told to the bookies after a pause, so that those who follow see the last entry."""
+    def __init__(self, writer: "Writer", clock: Clock | None = None) -> None:
+        """With a clock, the last add confirmed is told to the bookies after a pause, so that those who follow see the last entry."""
         self._writer = writer
-        self._reactor = reactor
+        self._clock = clock
         self._pause: Any = None  # the timer of the pause
         self._pending = 0
         self._failure: Failure | None = None
@@ -53,13 +56,13 @@ class Appender:
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
-        self._reactor = None
+        self._clock = None
 
-    async def ensemble_changed(self, reactor: Any, seconds: float) -> bool:
+    async def ensemble_changed(self, clock: Clock, seconds: float) -> bool:
         """Waits for the ledger's first ensemble change, `seconds` at most; whether there was one."""
         if not self._writer.ensemble_changes and not self._changed.called:
             try:
-                await self._changed.addTimeout(seconds, reactor)
+                await self._changed.addTimeout(seconds, cast(IReactorTime, clock))
             except DeferredTimeout:
                 return False
         return True
@@ -68,8 +71,8 @@ class Appender:
         self._pending -= 1
         if not self._pending:
             self._wake()
-            if self._reactor is not None and self._pause is None:
-                self._pause = self._reactor.callLater(PAUSE_S, self._tell)
+            if self._clock is not None and self._pause is None:
+                self._pause = self._clock.callLater(PAUSE_S, self._tell)
 
     def _tell(self) -> None:
         self._pause = None

@@ -9,9 +9,12 @@ A line keeps its line end, so that the payloads of a ledger joined together are 
 
 import os
 import stat
-from typing import Any
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
+
+if TYPE_CHECKING:
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -66,7 +69,7 @@ class Input:
     says when there is something, so that a writer stays alive while its input is silent.
     """
 
-    def __init__(self, reactor: Any, descriptor: int) -> None:
+    def __init__(self, reactor: "ProcessReactor", descriptor: int) -> None:
         self._reactor = reactor
         self._descriptor = descriptor
         self._regular = stat.S_ISREG(os.fstat(descriptor).st_mode)

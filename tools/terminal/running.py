@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import ReactorNotRunning
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from quire.metadata.clock import steady
+from quire.metadata.clock import Clock, steady
 from quire.protocol.errors import MetaStore
 
 if TYPE_CHECKING:
     from quire.client.api import Client
     from quire.conf.client import ClientOptions
     from quire.metadata.store import MetadataStore
+    from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,7 +33,7 @@ CLEANUP_S = 10.0  # how long an interrupted command may take to put things away
 CONNECT_S = 20.0  # how long a metadata store may take to answer at all; its own session timeout is usually shorter
 
 
-def run(story: Callable[[Any], Awaitable[T]]) -> T:
+def run(story: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     """
     Runs `story(reactor)` to its end and returns its result or raises its error.  Once per process: a reactor does not start twice.
 
@@ -42,7 +44,7 @@ def run(story: Callable[[Any], Awaitable[T]]) -> T:
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)
     from twisted.internet import reactor as global_reactor
 
-    reactor: Any = global_reactor
+    reactor = cast("ProcessReactor", global_reactor)
     steady(reactor)
     started: list[Deferred[T]] = []
     outcome: list[T | Failure] = []
@@ -63,11 +65,11 @@ def run(story: Callable[[Any], Awaitable[T]]) -> T:
 
     def interrupted() -> Deferred[None] | None:
         stopping.append(True)
-        reactor.stop = lambda: None  # a second signal finds it stopping
+        reactor.stop = lambda: None  # type: ignore[method-assign]  # a second signal finds it stopping
         if ended.called or not started:
             return None
         started[0].cancel()
-        return ended.addTimeout(CLEANUP_S, reactor).addErrback(lambda failure: None)
+        return ended.addTimeout(CLEANUP_S, cast(IReactorTime, reactor)).addErrback(lambda failure: None)
 
     def begin() -> None:
         deferred = Deferred.fromCoroutine(whole())
@@ -88,10 +90,10 @@ def run(story: Callable[[Any], Awaitable[T]]) -> T:
     return result
 
 
-def with_client(uri: str, story: "Callable[[Any, Client], Awaitable[T]]", options: "ClientOptions | None" = None) -> T:
+def with_client(uri: str, story: "Callable[[ProcessReactor, Client], Awaitable[T]]", options: "ClientOptions | None" = None) -> T:
     """Runs `story(reactor, client)` with a client of the cluster at `uri`, closed afterwards."""
 
-    async def whole(reactor: Any) -> T:
+    async def whole(reactor: "ProcessReactor") -> T:
         from quire.client.api import connect
 
         client = await bounded(reactor, connect(reactor, uri, options), uri)
@@ -106,7 +108,7 @@ def with_client(uri: str, story: "Callable[[Any, Client], Awaitable[T]]", option
 def with_store(uri: str, story: "Callable[[MetadataStore], Awaitable[T]]") -> T:
     """Runs `story(store)` with the metadata store at `uri`, which may hold no cluster yet."""
 
-    async def whole(reactor: Any) -> T:
+    async def whole(reactor: "ProcessReactor") -> T:
         from quire.metadata.uri import open_store
 
         store = await bounded(reactor, open_store(reactor, uri), uri)
@@ -118,10 +120,10 @@ def with_store(uri: str, story: "Callable[[MetadataStore], Awaitable[T]]") -> T:
     return run(whole)
 
 
-async def bounded(reactor: Any, deferred: Deferred[T], uri: str) -> T:
+async def bounded(clock: Clock, deferred: Deferred[T], uri: str) -> T:
     """Fails with `MetaStore` and the address when the store at `uri` takes longer than 20 s."""
     try:
-        return await deferred.addTimeout(CONNECT_S, reactor)
+        return await deferred.addTimeout(CONNECT_S, cast(IReactorTime, clock))
     except DeferredTimeout:
         raise MetaStore(f"the metadata store at {uri} did not answer within {CONNECT_S:.0f} s") from None
 

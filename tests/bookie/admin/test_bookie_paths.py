@@ -38,6 +38,7 @@ def ask(held: Held, method: str, path: str, body: bytes = b"", local: bool = Tru
 
 
 def test_health_follows_the_bookie() -> None:
+    """Health paths return 503 while the bookie does not serve or stops; metrics are served to the end."""
     held = Held()
     for path in ("/healthz", "/heartbeat", "/api/v1/bookie/is_ready"):
         assert ask(held, "GET", path) == (200, b"OK\n")

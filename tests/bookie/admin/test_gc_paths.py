@@ -36,6 +36,7 @@ def test_a_round_is_forced(body: bytes, wanted: float) -> None:
 
 
 def test_what_is_refused() -> None:
+    """Changes from another host, malformed bodies, wrong methods, and a bookie without garbage collection."""
     scene = Scene([1], 1)
     for path in (GC, SUSPEND, RESUME):
         assert ask(scene, "PUT", path, b"{}", local=False).status == 403
@@ -48,6 +49,7 @@ def test_what_is_refused() -> None:
 
 
 def test_compaction_is_suspended_and_resumed() -> None:
+    """Major and minor compaction have a switch each; GET returns the state of both."""
     scene = Scene([1], 1)
     assert json.loads(ask(scene, "PUT", SUSPEND, b'{"suspendMajor": true}').body) == {"isMajorGcSuspended": "true", "isMinorGcSuspended": "false"}
     ask(scene, "PUT", SUSPEND, b'{"suspendMinor": true}')
@@ -56,6 +58,7 @@ def test_compaction_is_suspended_and_resumed() -> None:
 
 
 def test_details_by_directory() -> None:
+    """Each ledger directory is listed with its path and its compaction counters."""
     scene = Scene([1], 1)
     scene.storage.space.directories.append(DirectorySpace("/ledgers"))
     (found,) = json.loads(ask(scene, "GET", DETAILS).body)
@@ -64,6 +67,7 @@ def test_details_by_directory() -> None:
 
 
 def test_flags() -> None:
+    """An empty body sets all flags, a body sets those that are JSON true, any other value is malformed."""
     assert flags(b" ", ("a", "b"), True) == (True, True)
     assert flags(b'{"a": true}', ("a", "b"), True) == (True, False)
     assert flags(b'{"b": "true"}', ("a", "b"), True) is None

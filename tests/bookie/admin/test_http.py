@@ -49,6 +49,7 @@ def test_requests_in_pieces() -> None:
     ],
 )
 def test_what_is_refused(data: bytes, status: int) -> None:
+    """Malformed requests get 400, a head or body above the limit gets 413."""
     assert Exchange(HttpServer(Clock(), echo)).send(data).status == status
 
 
@@ -61,6 +62,7 @@ def test_what_is_meant_for_another_bookie_is_refused() -> None:
 
 
 def test_a_request_has_a_deadline() -> None:
+    """A connection that sends only part of a request is aborted when its time is over."""
     clock = Clock()
     exchange = Exchange(HttpServer(clock, echo)).send(b"GET")
     clock.advance(REQUEST_S_MAX)
@@ -68,6 +70,7 @@ def test_a_request_has_a_deadline() -> None:
 
 
 def test_connections_are_bounded() -> None:
+    """A connection above the maximum is aborted and the open ones stay; `abort_all` aborts those too."""
     server = HttpServer(Clock(), echo)
     held = [Exchange(server) for _ in range(CONNECTIONS_MAX)]
     assert Exchange(server).wire.aborted
@@ -77,6 +80,7 @@ def test_connections_are_bounded() -> None:
 
 
 def test_a_fault_of_ours_is_500() -> None:
+    """An exception of the function that answers becomes status 500."""
     def broken(asked: Asked) -> Answer:
         raise RuntimeError("no")
 

@@ -3,34 +3,25 @@
 import re
 from pathlib import Path
 
-from twisted.internet.task import Clock
-
 from quire.bookie.admin.metrics import BookieCollector, Metrics, numbers
-from quire.bookie.lifecycle.registration import Listed, Registration
 from quire.bookie.server.parking import REQUEST_BYTES
-from quire.metadata.memory.store import MemoryCluster, MemoryStore
 from tests.bookie.fakes.storage import FakeCounters
 from tests.bookie.fakes.wires import KEY, Scene, adds, read
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-def scrape(scene: Scene, registration: Registration) -> dict[str, float]:
-    metrics = Metrics(BookieCollector(scene.service, scene.listener, registration, scene.storage.counters))
+def scrape(scene: Scene) -> dict[str, float]:
+    metrics = Metrics(BookieCollector(scene.service, scene.listener, scene.storage.counters))
     text = metrics.text().decode()
     return {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", text, re.M)}
-
-
-def registration() -> Registration:
-    return Registration(MemoryStore(Clock(), MemoryCluster("metrics")), "b:1", lambda reason: None)
 
 
 def test_every_number_has_its_name() -> None:
     """The storage's and the service's counters, and the gauges that are documented."""
     scene = Scene()
     scene.connect().send(adds(b"a", b"bc")).send(adds(b"x", first=9, ledger=8)).send(read(0) + read(7))
-    listed = registration()
-    found = scrape(scene, listed)
+    found = scrape(scene)
     assert found["quire_journal_syncs_total"] == 2
     assert found["quire_service_add_runs_total"] == 2
     assert found["quire_service_add_entries_total"] == 3
@@ -40,22 +31,21 @@ def test_every_number_has_its_name() -> None:
     assert found["quire_connections"] == 1
     assert found["quire_connections_accepted_total"] == 1
     assert (found["quire_disk_bytes"], found["quire_disk_free_bytes"]) == (1000, 500)
-    assert found["quire_bookie_status"] == -1
-    listed.listed = Listed.READ_ONLY
-    assert scrape(scene, listed)["quire_bookie_status"] == 0
     assert "quire__hidden_total" not in found
 
 
 def test_pressure_shows() -> None:
+    """Runs of adds that wait for room are gauges, with their number and bytes."""
     scene = Scene()
     scene.storage.room = 0
     scene.connect().send(adds(bytes(100)))
-    found = scrape(scene, registration())
+    found = scrape(scene)
     assert found["quire_parked_runs"] == 1
     assert found["quire_pending_bytes"] == REQUEST_BYTES + len(KEY) + 28 + 36 + 100
 
 
 def test_numbers_of_a_slots_object() -> None:
+    """Counters are read from `__slots__`; an object without slots has none."""
     assert dict(numbers(FakeCounters())) == {"gc_ledgers_deleted": 0, "gc_rounds": 0, "journal_syncs": 0}
     assert list(numbers(object())) == []
 
@@ -63,5 +53,5 @@ def test_numbers_of_a_slots_object() -> None:
 def test_docs_name_every_metric() -> None:
     """docs/operating.md lists what is served."""
     text = Path(__file__).parents[3].joinpath("docs/operating.md").read_text()
-    missing = [name for name in scrape(Scene(), registration()) if name.startswith("quire_") and name not in text]
+    missing = [name for name in scrape(Scene()) if name.startswith("quire_") and name not in text]
     assert missing == []

@@ -8,10 +8,10 @@ import shutil
 import pytest
 
 from quire.bookie.apache.journal import GUARD, MARK, read_last_mark
+from quire.bookie.directory.notes import COPYING, noted_limbo
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rows import RocksRows
-from quire.bookie.lifecycle.restoring import COPYING, noted_limbo
 from quire.bookie.storage import storage
 from quire.bookie.storage.write_cache import WriteCache
 from quire.protocol.availability import decode
@@ -26,7 +26,7 @@ KINDS = ("rocksdb", "sorted")
 def check_all(here: Here, name: str, moment: str) -> None:
     """Every entry of every ledger is served, alone and in batches, and opens with the digest that its writer chose."""
     held = ledgers_of(name, moment)
-    assert sorted(here.storage.ledgers()) == sorted(held)
+    assert sorted(here.storage.ledger_ids()) == sorted(held)
     for ledger, (digest, payloads) in held.items():
         assert [digest.open(ledger, entry, here.read(ledger, entry)) for entry in range(len(payloads))] == payloads
         found: list[bytes] = []
@@ -104,7 +104,7 @@ def test_a_deleted_ledger_stays_deleted(name: str, tmp_path: pathlib.Path) -> No
     here.commit()
     here.close()
     here = Here(root)
-    assert sorted(here.storage.ledgers()) == [0, 2, 3, 4]
+    assert sorted(here.storage.ledger_ids()) == [0, 2, 3, 4]
     assert here.read(1, 0) is Status.ENOLEDGER
     digest = ledgers_of(name, "stopped")[1][0]
     assert here.storage.fence(1, digest.master_key, "f") is Status.EOK

@@ -96,7 +96,7 @@ def test_the_others_are_served_wherever_the_start_finds_it_dead() -> None:
         bookie = Bookie(disk, ledgers=3)
         if not disk.met:
             break
-        assert bookie.storage.lost_directories == ["/disk/ledgers1"]
+        assert bookie.storage.failed_directories == ["/disk/ledgers1"]
         assert bookie.storage.counters.directories_lost == 1
         assert bookie.storage.read_only is None
         for ledger in (1, 4):
@@ -114,8 +114,8 @@ def test_the_others_are_served_wherever_the_start_finds_it_dead() -> None:
             assert bookie.storage.add(run_of(ledger, 8), ledger) is Status.EOK
         bookie.commit()
         bookie.now(bookie.storage.flush())
-        assert set(bookie.storage.ledgers()) == {0, 2, 3, 5}
-        assert notes.named(disk, "/disk/ledgers0") == notes.named(disk, "/disk/ledgers2") == {"/disk/ledgers1"}
+        assert set(bookie.storage.ledger_ids()) == {0, 2, 3, 5}
+        assert notes.named_failed(disk, "/disk/ledgers0") == notes.named_failed(disk, "/disk/ledgers2") == {"/disk/ledgers1"}
         bookie.close()
         calls += 1
     assert calls >= 4
@@ -128,23 +128,23 @@ def test_a_directory_that_comes_back_is_behind_until_its_ledgers_are_marked() ->
     bookie.commit()
     bookie.close()
     again = Bookie(dying(bookie.disk.crashed(None), "/disk/ledgers2"), ledgers=3)
-    assert again.storage.behind == ["/disk/ledgers1"]
-    assert again.storage.lost_directories == ["/disk/ledgers2"]
+    assert again.storage.stale == ["/disk/ledgers1"]
+    assert again.storage.failed_directories == ["/disk/ledgers2"]
     assert again.read(1, 4) == body_of(1, 4)
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
     directories = again.options.ledger_directories
     for directory in directories[:2]:
-        assert notes.named(again.disk.crashed(None), directory) == {"/disk/ledgers1", "/disk/ledgers2"}, "ledger 4 is not marked yet"
+        assert notes.named_failed(again.disk.crashed(None), directory) == {"/disk/ledgers1", "/disk/ledgers2"}, "ledger 4 is not marked yet"
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({4: LedgerRow(KEY, limbo=True)})))
     again.storage.caught_up()
-    assert notes.named(again.disk.crashed(None), directories[0]) == notes.named(again.disk.crashed(None), directories[1]) == {directories[2]}
+    assert notes.named_failed(again.disk.crashed(None), directories[0]) == notes.named_failed(again.disk.crashed(None), directories[1]) == {directories[2]}
     last = Bookie(again.disk.crashed(None), ledgers=3)
-    assert last.storage.behind == ["/disk/ledgers1", "/disk/ledgers2"], "the second one's own note is old, and names more than it need"
+    assert last.storage.stale == ["/disk/ledgers1", "/disk/ledgers2"], "the second one's own note is old, and names more than it need"
     assert [last.read(ledger, 9) for ledger in (1, 4)] == [Status.EUNKNOWNLEDGERSTATE] * 2
     assert last.read(0, 8) == body_of(0, 8)
     last.now(Deferred.fromCoroutine(last.storage.mark_limbo({})))
     last.storage.caught_up()
-    assert notes.noted(last.disk.killed(), directories) == []
+    assert notes.noted_failed(last.disk.killed(), directories) == []
 
 
 def test_a_directory_that_is_dead_again_is_not_back() -> None:
@@ -154,10 +154,10 @@ def test_a_directory_that_is_dead_again_is_not_back() -> None:
     first.commit()
     first.close()
     again = Bookie(dying(first.disk.crashed(None), "/disk/ledgers1"), ledgers=3)
-    assert again.storage.behind == []
-    assert again.storage.lost_directories == ["/disk/ledgers1"]
+    assert again.storage.stale == []
+    assert again.storage.failed_directories == ["/disk/ledgers1"]
     again.close()
-    assert notes.named(again.disk.crashed(None), "/disk/ledgers0") == {"/disk/ledgers1"}
+    assert notes.named_failed(again.disk.crashed(None), "/disk/ledgers0") == {"/disk/ledgers1"}
 
 
 def test_what_apache_left_is_not_taken_over_without_a_directory() -> None:
@@ -183,7 +183,7 @@ def test_a_dead_disk_while_the_journal_is_replayed() -> None:
 
     disk.before = before
     again = Bookie(disk, ledgers=2, write_cache_bytes_max=2 << 20)
-    assert again.storage.lost_directories == ["/disk/ledgers1"]
+    assert again.storage.failed_directories == ["/disk/ledgers1"]
     assert [again.read(ledger, 0) for ledger in (0, 38)] == [body_of(ledger, 0, 100_000) for ledger in (0, 38)]
     assert again.read(1, 7) is Status.EUNKNOWNLEDGERSTATE
 
@@ -196,6 +196,7 @@ def test_without_what_it_needs_a_bookie_does_not_start(dead: str, options: dict[
 
 
 def test_another_bookie_on_the_directory_is_no_dead_disk() -> None:
+    """A directory that is locked by another bookie ends the start instead of being left out."""
     disk = filled()
     disk.lock("/disk/ledgers1/current/quire.lock")
     with pytest.raises(StorageError, match="another bookie"):
@@ -221,6 +222,7 @@ def test_a_dead_directory_is_not_asked_for_entries() -> None:
 
 
 def test_no_row_of_a_dead_directory_is_said_to_be_missing() -> None:
+    """Every call on the rows of a failed directory raises `OSError`; none returns "not found"."""
     rows = DeadRows("injected")
     for call in (lambda: rows.get(b"k"), lambda: rows.floor(b"k"), lambda: rows.scan(b"a", b"b"), lambda: rows.write([]), rows.sync):
         with pytest.raises(OSError, match="injected"):
@@ -283,7 +285,7 @@ def test_a_bookie_starts_without_a_dead_disk_and_takes_it_back(tmp_path: Path) -
         await third.start()
         assert (third.directories_lost, third.copies.limbo(), third.ledgers_in_limbo) == ([], [1, 3], 2)
         await third.stop()
-        assert notes.noted(Files(), two) == []
+        assert notes.noted_failed(Files(), two) == []
         await store.close()
 
     run(story)
@@ -302,7 +304,7 @@ def test_a_disk_is_back_while_another_is_dead(tmp_path: Path) -> None:
         await first.start()
         await first.stop()
         for dead in (names[0], indexes[0]):
-            notes.note(Files(), names[2:], names[1:2])
+            notes.note_failed(Files(), names[2:], names[1:2])
             second = WholeBookie(reactor, options, store, Dead(Path(dead)))
             await second.start()
             assert (second.directories_lost, second.copies.limbo()) == ([names[0]], [1])

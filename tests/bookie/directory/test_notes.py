@@ -1,4 +1,4 @@
-"""The note of directories that were given up."""
+"""The note of directories that have failed."""
 
 import pytest
 
@@ -14,24 +14,24 @@ ONE, TWO, THREE = (f"/disk/ledgers{number}" for number in range(3))
 def test_any_note_counts_and_only_configured_directories() -> None:
     """Those that live have it; one of them may have gone since, and an older note may name what is not configured any more."""
     disk = Disk()
-    notes.note(disk, [ONE, TWO], [THREE, "/disk/\udcff"])
-    assert notes.noted(disk.crashed(None), [ONE, TWO, THREE]) == [THREE]
-    assert notes.named(disk.crashed(None), TWO) == {THREE, "/disk/\udcff"}
-    assert notes.named(disk, THREE) == set()
-    notes.forget(disk, [ONE])
-    assert notes.noted(disk, [ONE, TWO, THREE]) == [THREE]
-    notes.forget(disk, [ONE, TWO, THREE])
-    assert notes.noted(disk, [ONE, TWO, THREE]) == []
+    notes.note_failed(disk, [ONE, TWO], [THREE, "/disk/\udcff"])
+    assert notes.noted_failed(disk.crashed(None), [ONE, TWO, THREE]) == [THREE]
+    assert notes.named_failed(disk.crashed(None), TWO) == {THREE, "/disk/\udcff"}
+    assert notes.named_failed(disk, THREE) == set()
+    notes.forget_failed(disk, [ONE])
+    assert notes.noted_failed(disk, [ONE, TWO, THREE]) == [THREE]
+    notes.forget_failed(disk, [ONE, TWO, THREE])
+    assert notes.noted_failed(disk, [ONE, TWO, THREE]) == []
 
 
 def test_a_damaged_note_is_told_whichever_bit_it_is() -> None:
     """A name that is read wrongly would be no name, and its ledgers would deny what they missed."""
     disk = Disk()
-    notes.note(disk, [ONE], [TWO, THREE])
+    notes.note_failed(disk, [ONE], [TWO, THREE])
     path = f"{ONE}/current/quire.lost"
     for bit in range(8 * disk.size(disk.open(path))):
         disk.flip(path, bit // 8, 1 << bit % 8)
         with pytest.raises(StorageError, match=r"quire\.lost at offset .*damaged"):
-            notes.named(disk, ONE)
+            notes.named_failed(disk, ONE)
         disk.flip(path, bit // 8, 1 << bit % 8)
-    assert notes.named(disk, ONE) == {TWO, THREE}
+    assert notes.named_failed(disk, ONE) == {TWO, THREE}

@@ -10,8 +10,10 @@ from twisted.internet.task import Clock
 from quire.bookie.files import Files
 from quire.bookie.storage.storage import Storage
 from quire.bookie.storage.workers import InlineWorkers
+from quire.bookie.upkeep.upkeep import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
+from tests.bookie.fakes.disk import Events, LimboOf
 
 VECTORS = pathlib.Path(__file__).parents[2] / "vectors"
 PASSWORD = b"secret"
@@ -89,8 +91,9 @@ class Here:
         self.clock = Clock()
         self.tokens: list[object] = []
         self.storage = Storage(options_for(root, **changes), self.clock, files, workers=InlineWorkers())
-        self.storage.durable = self.tokens.extend
+        self.storage.listen(Events(self.tokens.extend))
         self.storage.start()
+        self.upkeep = Upkeep(self.storage, self.clock, LimboOf(self.storage))
 
     def commit(self) -> None:
         self.clock.advance(0)

@@ -7,16 +7,18 @@ Also the shapes that the tests write: runs of adds in both protocol generations,
 import os
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
 from quire.bookie.files import BEGINS_NOTHING, Buffer, Files, Usage
+from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.rows import DictRows, Row
 from quire.bookie.storage.storage import Storage
 from quire.bookie.storage.workers import InlineWorkers
+from quire.bookie.upkeep.upkeep import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import AddRun
@@ -339,6 +341,39 @@ class HeldWorkers(InlineWorkers):
             maybeDeferred(job, *args).chainDeferred(deferred)
 
 
+class Events:
+    """What a storage reports, by a callable each."""
+
+    def __init__(
+        self,
+        durable: Callable[[list[object]], None] = lambda tokens: None,
+        relieved: Callable[[], None] = lambda: None,
+        failed: Callable[[str], None] = lambda reason: None,
+        read_only: Callable[[str | None], None] = lambda reason: None,
+    ) -> None:
+        self.durable, self.relieved, self.failed, self.read_only = durable, relieved, failed, read_only
+
+
+class LimboOf:
+    """Puts ledgers in limbo where a bookie would, and counts how often they could be copied."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.ready = 0
+        self._storage = storage
+
+    async def mark_incomplete(self, rows: Mapping[int, LedgerRow]) -> None:
+        await self._storage.mark_limbo(rows)
+
+    def ready_to_copy(self) -> None:
+        self.ready += 1
+
+
+async def stop_all(upkeep: Upkeep, storage: Storage) -> None:
+    """Passes and rebuilds stop before the storage closes."""
+    await upkeep.stop()
+    await storage.close()
+
+
 class Bookie:
     """A storage on a simulated disk, with a clock, and what came back from it."""
 
@@ -350,10 +385,11 @@ class Bookie:
         self.failures: list[str] = []
         self.relieved = 0
         self.storage = Storage(self.options, self.clock, self.disk, open_rows=self.disk.open_rows, workers=workers or InlineWorkers())
-        self.storage.durable = self.tokens.extend
-        self.storage.failed = self.failures.append
-        self.storage.relieved = self._relieved
+        self.reasons: list[str | None] = []  # why it turned read-only, and None when it was writable again
+        self.storage.listen(Events(self.tokens.extend, self._relieved, self.failures.append, self.reasons.append))
         self.storage.start()
+        self.limbo = LimboOf(self.storage)
+        self.upkeep = Upkeep(self.storage, self.clock, self.limbo)
 
     def _relieved(self) -> None:
         self.relieved += 1
@@ -365,9 +401,13 @@ class Bookie:
 
     def close(self) -> None:
         done: list[object] = []
-        self.storage.close().addBoth(done.append)
+        self.stop().addBoth(done.append)
         self.commit()
         assert done == [None], done
+
+    def stop(self) -> "Deferred[None]":
+        """A clean stop, in the order of a bookie's."""
+        return Deferred.fromCoroutine(stop_all(self.upkeep, self.storage))
 
     def now(self, result: Any) -> Any:
         """The value of a result that may be a Deferred, which has fired."""
@@ -388,7 +428,7 @@ def left_behind() -> Bookie:
     bookie.storage.add(run_of(1, 0), "a")
     bookie.commit()
     bookie.now(bookie.storage.flush())
-    assert bookie.storage.give_up("/disk/ledgers1", "injected")
+    assert bookie.storage.fail_directory("/disk/ledgers1", "injected")
     for entry in range(60):
         bookie.storage.add(run_of(0, entry, size=100_000), entry)
         bookie.commit()

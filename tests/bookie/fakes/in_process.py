@@ -19,7 +19,7 @@ from tests.reactor import reactor
 # SPDX-License-Identifier: Apache-2.0
 
 names = count()
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def options_in(path: Path, uri: str, **more: object) -> BookieOptions:

@@ -4,12 +4,13 @@ whether reads have to wait.  It is also the slow twin of the rules: plain dicts,
 """
 
 from array import array
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 
 from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.storage.events import NoListener
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.protocol import availability
 from quire.protocol.digest import last_add_confirmed
@@ -62,14 +63,12 @@ class FakeSpace:
         return succeed(None)
 
 
-class FakeReindex:
+class FakeRebuild:
     """Never has anything to do; `begun` counts."""
 
     def __init__(self) -> None:
         self.begun = 0
         self.under_way = False
-        self.doubt: Callable[[Mapping[int, LedgerRow]], Awaitable[None]] | None = None
-        self.doubted: Callable[[], None] = lambda: None
 
     def start(self) -> bool:
         self.begun += not self.under_way
@@ -77,6 +76,16 @@ class FakeReindex:
 
     def status(self) -> dict[str, Any]:
         return {"running": self.under_way, "problem": None, "directories": []}
+
+
+class FakeUpkeep:
+    def __init__(self) -> None:
+        self.space = FakeSpace()
+        self.rebuild = FakeRebuild()
+
+    async def stop(self) -> None:
+        if self.space.held is not None:
+            self.space.held.callback(None)
 
 
 class FakeCounters:
@@ -92,10 +101,7 @@ class FakeStorage:
     """`sync` hands the waiting tokens back; with `at_once` every call does.  `room` is how many more runs are taken."""
 
     def __init__(self, at_once: bool = False) -> None:
-        self.durable: Callable[[list[object]], None] = lambda tokens: None
-        self.relieved: Callable[[], None] = lambda: None
-        self.failed: Callable[[str], None] = lambda reason: None
-        self.read_only_changed: Callable[[str | None], None] = lambda reason: None
+        self.events: Any = NoListener()
         self.at_once = at_once
         self.room: float = float("inf")
         self.slow = False  # reads give Deferreds, kept in `reading`
@@ -106,25 +112,22 @@ class FakeStorage:
         self.counters = FakeCounters()
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
-        self.behind: list[str] = []
-        self.lost: set[int] = set()  # ledgers whose directory was given up, as far as a force cares
+        self.stale: list[str] = []
+        self.lost: set[int] = set()  # ledgers whose directory has failed, as far as a force cares
         self.arrived: set[int] = set()
-        self.space = FakeSpace()
-        self.reindex = FakeReindex()
         self.started = self.closed = False
         self.start_error: Exception | None = None
 
+    def listen(self, events: Any) -> None:
+        self.events = events
+
     def caught_up(self) -> None:
-        self.behind = []
+        self.stale = []
 
     def start(self, dead: Mapping[str, str] | None = None) -> None:
         if self.start_error is not None:
             raise self.start_error
         self.started = True
-
-    async def stop_upkeep(self) -> None:
-        if self.space.held is not None:
-            self.space.held.callback(None)
 
     def close(self) -> Deferred[None]:
         self.closed = True
@@ -136,7 +139,7 @@ class FakeStorage:
         """One group."""
         tokens, self.tokens = self.tokens, []
         self.counters.journal_syncs += 1
-        self.durable(tokens)
+        self.events.durable(tokens)
 
     def _queue(self, token: object) -> None:
         self.tokens.append(token)
@@ -205,10 +208,10 @@ class FakeStorage:
             found.limbo, found.fenced = True, row.fenced
 
     @property
-    def lost_directories(self) -> list[str]:
+    def failed_directories(self) -> list[str]:
         return [path for path, _reason in self.given_up]
 
-    def give_up(self, path: str, reason: str) -> bool:
+    def fail_directory(self, path: str, reason: str) -> bool:
         self.given_up.append((path, reason))
         return len(self.given_up) < 2
 
@@ -301,9 +304,6 @@ class FakeStorage:
 
     def ledger(self, ledger: int) -> FakeLedger | None:
         return self.kept.get(ledger)
-
-    def ledgers(self) -> list[int]:
-        return sorted(self.kept)
 
     def disk_usage(self) -> tuple[int, int]:
         return 1000, 500

@@ -96,6 +96,7 @@ class Scene:
         self.storage = FakeStorage(at_once)
         self.options = options(**more)
         self.service = Service(self.clock, self.options, self.storage, BOOKIE)
+        self.storage.listen(self.service)
         self.listener = Listener(self.clock, self.options, self.service)
         self.listener.startFactory()
         self.ports = 1000

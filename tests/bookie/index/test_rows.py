@@ -260,7 +260,7 @@ def test_many_threads_open_a_full_store_again_once(tmp_path: Path, monkeypatch: 
     start = Barrier(8)
 
     def write(number: int) -> None:
-        start.wait(30)
+        start.wait(60)
         left = 100
         while left:
             try:
@@ -271,7 +271,7 @@ def test_many_threads_open_a_full_store_again_once(tmp_path: Path, monkeypatch: 
                     raise
 
     def read() -> None:
-        start.wait(30)
+        start.wait(60)
         for _ in range(300):
             with suppress(OSError):
                 row = full.rows.floor(full.written[5])
@@ -326,7 +326,7 @@ def test_everything_is_closed_whoever_complains(tmp_path: Path) -> None:
     directory = LedgerDirectory(Files(), lambda path: Sticky(closed, path), str(tmp_path), str(tmp_path), 1 << 20, lambda: None)
     with pytest.raises(OSError, match="complains"):
         directory.close()
-    directory.fault = "it is dead"
+    directory.failed = "it is dead"
     directory.close()
 
 

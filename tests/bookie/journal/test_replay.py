@@ -8,8 +8,8 @@ import pytest
 from quire.bookie.files import StorageError
 from quire.bookie.journal import format as form
 from quire.bookie.journal.format import Place
+from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.replay import Replay
-from quire.bookie.storage.checkpoint import read_mark
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import DIGEST, KEY, Bookie, Disk, body_of, run_of

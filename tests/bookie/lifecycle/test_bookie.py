@@ -27,7 +27,7 @@ from quire.protocol import schema, v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import BookieInfo, Force, ListEntries, ReadLac, WriteLac
 from tests.bookie.fakes.in_process import Raw, connect, http, new_store, options_in, running
-from tests.bookie.fakes.storage import FakeStorage
+from tests.bookie.fakes.storage import FakeStorage, FakeUpkeep
 from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, adds, adds3, batch_read, read, read3
 from tests.bookie.server.test_listener import BAD
 from tests.reactor import reactor, run
@@ -220,6 +220,7 @@ def test_a_long_poll_over_tcp(tmp_path: Path) -> None:
 
 
 def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: Path) -> None:
+    """While it runs the store lists its bookie and HTTP addresses; its cookie is written at the start."""
     async def story() -> None:
         store = await new_store()
         async with running(tmp_path, store) as bookie:
@@ -235,6 +236,7 @@ def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: 
 
 
 def test_a_lost_session_is_healed(tmp_path: Path) -> None:
+    """A bookie whose session expired registers again."""
     async def story() -> None:
         store = await new_store()
         assert isinstance(store, MemoryStore)
@@ -359,7 +361,7 @@ def test_a_dead_disk_is_dropped_alone(tmp_path: Path) -> None:
         again = Bookie(reactor, options_in(tmp_path, store.uri, ledger_directories=two), store)
         await again.start()
         assert again.copies.limbo() == [], "the metadata gives it no ledger"
-        assert notes.noted(Files(), two) == []
+        assert notes.noted_failed(Files(), two) == []
         await again.stop()
         await store.close()
 
@@ -417,7 +419,7 @@ def test_no_port_opens_before_the_journal_is_replayed(tmp_path: Path) -> None:
                 with socket.socket() as probe, pytest.raises(OSError, match="refused"):
                     probe.connect(("127.0.0.1", bookie.port))
 
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: Slow())  # type: ignore[arg-type, return-value]
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: Slow(), upkeep=lambda *_: FakeUpkeep())  # type: ignore[arg-type, return-value]
         await bookie.start()
         assert seen == [bookie.port]
         await bookie.stop()
@@ -434,11 +436,12 @@ def test_a_stop_ends_what_a_round_of_garbage_collection_waits_for(tmp_path: Path
     async def story() -> None:
         store = await new_store()
         storage = FakeStorage()
-        storage.space.held = Deferred()
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage)  # type: ignore[arg-type, return-value]
+        upkeep = FakeUpkeep()
+        upkeep.space.held = Deferred()
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: upkeep)  # type: ignore[arg-type, return-value]
         await bookie.start()
         bookie.garbage.force()
-        while not storage.space.passes:
+        while not upkeep.space.passes:
             await deferLater(reactor, 0.001, lambda: None)
         await bookie.stop().addTimeout(2, reactor)
         assert storage.closed
@@ -459,11 +462,10 @@ def test_ledgers_that_are_doubted_while_copies_come_to_their_end_are_not_forgott
             await marked
 
         storage.mark_limbo = mark_limbo  # type: ignore[method-assign]
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage)  # type: ignore[arg-type, return-value]
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: FakeUpkeep())  # type: ignore[arg-type, return-value]
         await bookie.start()
         assert not bookie.incomplete
-        assert storage.reindex.doubt is not None
-        doubting = Deferred.fromCoroutine(storage.reindex.doubt({5: LedgerRow(b"", limbo=True)}))  # type: ignore[arg-type]
+        doubting = Deferred.fromCoroutine(bookie.mark_incomplete({5: LedgerRow(b"", limbo=True)}))
         bookie.copied()
         marked.callback(None)
         await doubting
@@ -543,12 +545,12 @@ def test_a_journal_fault_ends_the_bookie(tmp_path: Path) -> None:
     async def story() -> None:
         store = await new_store()
         storage = FakeStorage()
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage)  # type: ignore[arg-type, return-value]
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: FakeUpkeep())  # type: ignore[arg-type, return-value]
         await bookie.start()
         raw = await connect(bookie)
         raw.send(adds(b"a") + read(0))
         assert status((await raw.frames())[0]) is S.EOK, "the read; the add waits for its sync"
-        storage.failed("journal /j/current/0.qj: fdatasync: Input/output error")
+        storage.events.failed("journal /j/current/0.qj: fdatasync: Input/output error")
         assert await raw.closed() == b""
         with pytest.raises(BookieFailed, match="Input/output error"):
             await bookie.ended
@@ -567,7 +569,7 @@ def test_a_registration_that_fails_ends_the_bookie(tmp_path: Path) -> None:
     async def story() -> None:
         store = await new_store()
         assert isinstance(store, MemoryStore)
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: FakeStorage())  # type: ignore[arg-type, return-value]
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: FakeStorage(), upkeep=lambda *_: FakeUpkeep())  # type: ignore[arg-type, return-value]
         await bookie.start()
         store.faults = lambda name, _: Fault(error=MetaStore("the store is away")) if name == "register_bookie" else None
         bookie.operator_read_only(True)

@@ -30,6 +30,7 @@ SPEC_COOKIE = Cookie("h1:3181", "/j1,/j2", "2\t/l1\t/l2", CLUSTER, "1\t/i1")
 
 @pytest.mark.parametrize("good", ["127.0.0.1:3181", "bookie-c.example:3183", "b_1", "A:B;C<D=E>F?G@[H]^I", "back\\slash"])
 def test_ids_that_are_fine(good: str) -> None:
+    """Ids may have every character that Apache BookKeeper permits."""
     assert check_id(good) == good
 
 
@@ -72,6 +73,7 @@ def test_a_loopback_address_is_refused_unless_asked_for() -> None:
 
 
 def test_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host name is the fully qualified one, or its first label on request."""
     monkeypatch.setattr("socket.getfqdn", lambda: "b1.example.org")
     assert own_host(made(use_host_name=True), no_interface) == "b1.example.org"
     assert own_host(made(use_host_name=True, use_short_host_name=True), no_interface) == "b1"
@@ -81,6 +83,7 @@ def test_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_specs_text_both_ways() -> None:
+    """A cookie is encoded to and decoded from exactly the bytes of the specification."""
     assert SPEC_COOKIE.encode() == SPEC_TEXT
     assert Cookie.decode(SPEC_TEXT, "f") == SPEC_COOKIE
 
@@ -98,6 +101,7 @@ def test_cookies_that_a_real_bookie_wrote(path: Path) -> None:
 
 
 def test_older_layouts_are_read() -> None:
+    """Layouts 3 and 4, and text with all fields in one line, are decoded."""
     assert Cookie.decode(b"3\nh:1\n/j\n1\t/l\n", "f") == Cookie("h:1", "/j", "1\t/l")
     assert Cookie.decode(SPEC_TEXT.replace(b"5\n", b"4\n", 1), "f") == SPEC_COOKIE
     one_line = b'5\n bookieHost:"h:1" journalDir: "/j" ledgerDirs: "1\\t/l" '
@@ -106,6 +110,7 @@ def test_older_layouts_are_read() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"2\nx", b"1\n", b"hello\n", b"3\na\nb\n", b'5\nbookieHost: "h"\n', b"5\nbookieHost: h\n", b'5\nbookieHost: "h\n'])
 def test_what_is_no_cookie_is_named(data: bytes) -> None:
+    """An error about a malformed cookie names the file."""
     with pytest.raises(IdentityError, match="/d/VERSION"):
         Cookie.decode(data, "/d/VERSION")
 
@@ -180,6 +185,7 @@ def test_a_new_bookie_gets_its_cookies(place: Place) -> None:
 
 
 def test_separate_index_directories_have_cookies_too(place: Place) -> None:
+    """Each index directory gets a VERSION file and the stored cookie lists them; a second start finds it complete."""
     assert place.check(index_directories=("i1", "i2"))
     assert place.version("i2").exists()
     assert Cookie.decode(place.stored(), "f").indexes == "\t".join(["2", str(place.path / "i1"), str(place.path / "i2")])
@@ -213,6 +219,7 @@ def test_a_directory_that_can_not_be_written_leaves_no_cookie_elsewhere(place: P
 
 
 def test_unknown_files_without_cookie_are_refused(place: Place) -> None:
+    """A directory that has files but no cookie ends the start before anything is written."""
     (place.path / "l2" / "current").mkdir(parents=True)
     (place.path / "l2" / "current" / "0.log").write_bytes(b"x")
     with pytest.raises(IdentityError, match="has files but no cookie"):
@@ -239,6 +246,7 @@ def test_a_directory_that_lost_its_cookie_is_refused(place: Place) -> None:
 
 
 def test_another_cluster_is_refused(place: Place) -> None:
+    """A cookie with another instance id, or a cluster without one, ends the start with the option to check."""
     place.check()
     place.cluster = "11111111-2222-3333-4444-555555555555"
     with pytest.raises(IdentityError, match="The data is of another cluster: check metadataServiceUri"):
@@ -296,6 +304,7 @@ def test_expansion_that_ended_half_way_is_gone_on_with(place: Place) -> None:
 
 
 def test_expansion_takes_no_full_directory(place: Place) -> None:
+    """A ledger directory that is added must be empty."""
     place.check()
     (place.path / "l3" / "current").mkdir(parents=True)
     (place.path / "l3" / "current" / "x").write_bytes(b"x")
@@ -304,12 +313,14 @@ def test_expansion_takes_no_full_directory(place: Place) -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_named(place: Place) -> None:
+    """The error names the directory in which no cookie can be written."""
     (place.path / "j").write_bytes(b"a file where a directory should be")
     with pytest.raises(IdentityError, match="j/current"):
         place.check()
 
 
 def test_summary() -> None:
+    """A cookie's summary lists its directories by kind, without counts."""
     assert identity.summary(SPEC_COOKIE) == {
         "bookie": "h1:3181",
         "journal_directories": ["/j1", "/j2"],
@@ -380,6 +391,7 @@ def test_a_restore_takes_no_other_directory_for_a_lost_one(place: Place) -> None
 
 
 def test_an_index_without_its_ledgers_is_to_be_emptied_too(place: Place) -> None:
+    """After the loss of a ledger directory its index directory must be emptied before both are restored."""
     more = {"index_directories": ("i1", "i2")}
     place.check(**more)
     place.empty("l2")

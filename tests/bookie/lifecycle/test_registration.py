@@ -36,6 +36,7 @@ class Scene:
 
 
 def test_registers_in_the_wanted_list() -> None:
+    """A start registers the bookie, with its info, as writable or as read-only."""
     for read_only, lists in ((False, (["b:1"], [])), (True, ([], ["b:1"]))):
         scene = Scene()
         assert scene.start(read_only) == [None]
@@ -44,6 +45,7 @@ def test_registers_in_the_wanted_list() -> None:
 
 
 def test_switches_back_and_forth() -> None:
+    """A switch moves the bookie from one list to the other, without a failure."""
     scene = Scene()
     scene.start()
     scene.registration.switch(read_only=True)
@@ -95,6 +97,7 @@ def test_a_session_lost_while_registering_is_no_failure() -> None:
 
 
 def test_a_session_lost_during_the_first_registration() -> None:
+    """A registration whose session expires is repeated, and the start ends well."""
     scene = Scene()
     faults = [Fault(after=1.0)]
     scene.store.faults = lambda name, _: faults.pop() if name == "register_bookie" and faults else None
@@ -143,6 +146,7 @@ def test_stop_leaves_the_list() -> None:
 
 
 def test_stop_waits_for_a_change_under_way() -> None:
+    """A stop ends after the change in progress, and the bookie is in no list then."""
     scene = Scene()
     scene.start()
     scene.store.faults = lambda name, _: Fault(after=1.0) if name == "register_bookie" else None
@@ -155,6 +159,7 @@ def test_stop_waits_for_a_change_under_way() -> None:
 
 
 def test_a_store_that_is_gone_does_not_keep_the_bookie_from_stopping() -> None:
+    """A stop completes although the store refuses to remove the registration."""
     scene = Scene()
     scene.start()
     scene.store.faults = lambda name, _: Fault(error=MetaStore("gone")) if name == "unregister_bookie" else None

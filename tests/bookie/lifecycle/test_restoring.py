@@ -12,14 +12,14 @@ from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import START
+from quire.bookie.journal.mark import encode_mark
 from quire.bookie.lifecycle import restoring
 from quire.bookie.lifecycle.bookie import Bookie, BookieFailed
 from quire.bookie.lifecycle.restoring import Lost, suspects
-from quire.bookie.lifecycle.store_guard import StoreGuard, bytes_of, note_of
 from quire.bookie.offline.rebuild import rebuild
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.server.contract import Own
-from quire.bookie.storage.checkpoint import encode_mark
+from quire.bookie.upkeep.store_guard import StoreGuard, bytes_of, note_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import MetadataStore
@@ -177,10 +177,11 @@ def test_lost_directories_put_their_ledgers_in_limbo(tmp_path: Path, lost: str, 
     assert limbo_after(tmp_path, lambda path: wipe(path / lost), restore=True) == expected
     assert len(list(tmp_path.rglob("VERSION"))) == 2
     assert not list(tmp_path.rglob("quire.restoring"))
-    assert [note.read_bytes() for note in tmp_path.rglob("quire.limbo")] == [restoring.WAITING]
+    assert [note.read_bytes() for note in tmp_path.rglob("quire.limbo")] == [notes.WAITING]
 
 
 def test_one_lost_directory_of_two_marks_its_own_ledgers(tmp_path: Path) -> None:
+    """Only the ledgers of the lost directory are in limbo after a start with restore."""
     two = {"ledger_directories": (str(tmp_path / "one"), str(tmp_path / "two"))}
     assert limbo_after(tmp_path, lambda path: wipe(path / "two"), restore=True, **two) == [1, 3]
 
@@ -213,7 +214,7 @@ def test_a_directory_that_is_back_gets_a_mark_though_nothing_of_it_is_in_limbo(t
             await bookie.stop()
             if not turn:
                 marks[1].write_bytes(encode_mark([START]))
-                notes.note(Files(), [two[0]], [two[1]])
+                notes.note_failed(Files(), [two[0]], [two[1]])
         await store.close()
 
     run(story)
@@ -222,8 +223,8 @@ def test_a_directory_that_is_back_gets_a_mark_though_nothing_of_it_is_in_limbo(t
 def test_a_directory_that_was_given_up_comes_back_in_limbo(tmp_path: Path) -> None:
     """It missed what came after its failure; no --restore is needed, and the note goes once that is marked."""
     two = (str(tmp_path / "one"), str(tmp_path / "two"))
-    assert limbo_after(tmp_path, lambda path: notes.note(Files(), [two[0]], [two[1]]), ledger_directories=two) == [1, 3]
-    assert notes.noted(Files(), two) == []
+    assert limbo_after(tmp_path, lambda path: notes.note_failed(Files(), [two[0]], [two[1]]), ledger_directories=two) == [1, 3]
+    assert notes.noted_failed(Files(), two) == []
 
 
 @pytest.mark.parametrize(
@@ -262,10 +263,10 @@ def test_an_unclean_end_without_sync_is_not_hidden_by_a_lost_disk(tmp_path: Path
         if restore:
             wipe(path / "two")
         else:
-            notes.note(Files(), [two[0]], [two[1]])
+            notes.note_failed(Files(), [two[0]], [two[1]])
 
     assert limbo_after(tmp_path, power_loss, restore=restore, boots=(b"1", b"2"), ledger_directories=two) == [0, 1, 2, 3]
-    assert notes.noted(Files(), two) == []
+    assert notes.noted_failed(Files(), two) == []
     assert not list(tmp_path.rglob("quire.restoring"))
     assert len(list(tmp_path.rglob("VERSION"))) == 3
 
@@ -276,7 +277,7 @@ def test_a_directory_that_is_back_does_not_tell_how_the_last_run_ended(tmp_path:
 
     def given_up_before(path: Path) -> None:
         (path / "two" / "current" / "DIRTY").write_bytes(b"1 unsynced\n")
-        notes.note(Files(), [two[0]], [two[1]])
+        notes.note_failed(Files(), [two[0]], [two[1]])
 
     assert limbo_after(tmp_path, given_up_before, boots=(b"1", b"2"), ledger_directories=two) == [1, 3]
 
@@ -289,7 +290,7 @@ def test_a_lost_journal_begins_where_the_directories_are_that_missed_nothing() -
         disk.unlink(path)
     restoring.begin(disk, bookie.options, ["/disk/journal0"])
     again = Storage(disk, ledgers=2)
-    assert again.storage.behind == ["/disk/ledgers1"]
+    assert again.storage.stale == ["/disk/ledgers1"]
     assert again.read(0, 59) == body_of(0, 59, 100_000)
     assert again.storage.add(run_of(0, 60), "b") is Status.EOK
     again.commit()

@@ -305,6 +305,7 @@ def test_a_log_that_grows_has_room_ahead_and_gives_it_back() -> None:
 
 
 def test_room_that_a_killed_process_left_is_given_back_at_a_start() -> None:
+    """Opening entry logs releases what an earlier process preallocated."""
     disk = Disk()
     logs = EntryLogs(disk, DIRECTORY, 40 * MIB)
     fill(logs, 2)
@@ -333,6 +334,7 @@ def test_what_is_written_goes_to_the_disk_before_the_sync() -> None:
 
 
 def test_a_flush_that_failed_gives_its_room_back() -> None:
+    """Abandoning a log that is being written releases what was preallocated for it."""
     disk = Disk()
     logs = EntryLogs(disk, DIRECTORY, 40 * MIB)
     fill(logs, 2)
@@ -361,6 +363,7 @@ def test_without_room_ahead_it_goes_on(number: int | None) -> None:
 
 
 def test_a_disk_that_fails_at_preallocation_fails() -> None:
+    """An I/O error of the preallocation is raised."""
     disk = Disk()
 
     def before(call: str, path: str) -> None:

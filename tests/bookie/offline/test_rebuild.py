@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from quire.bookie.directory import notes
+from quire.bookie.directory.notes import COPYING, noted_limbo
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.rows import open_read_only
 from quire.bookie.index.sequences import Sequences
-from quire.bookie.lifecycle.restoring import COPYING, noted_limbo
 from quire.bookie.logs.entry_logs import HEADER, MAGIC, ledgers_map
 from quire.bookie.offline.rebuild import Rebuilt, rebuild
 from quire.bookie.offline.stopped import Stopped
@@ -139,8 +139,8 @@ def test_a_damaged_log_puts_in_limbo_what_it_may_have_held(mapped: bool, tmp_pat
     assert "1.log at offset" in found.problems[0]
     assert found.limbo == (1 if mapped else 2)
     assert noted_limbo(Files(), options_for(tmp_path)) == COPYING, "the next start copies what they lack"
-    assert notes.noted(Files(), [str(tmp_path / "ledgers")]) == [str(tmp_path / "ledgers")]
-    notes.forget(Files(), [str(tmp_path / "ledgers")])  # or all that is left of the journal is read again, too
+    assert notes.noted_failed(Files(), [str(tmp_path / "ledgers")]) == [str(tmp_path / "ledgers")]
+    notes.forget_failed(Files(), [str(tmp_path / "ledgers")])  # or all that is left of the journal is read again, too
     here = Here(tmp_path)
     answers = [here.read(2, entry) for entry in range(900)]
     assert answers[:300] == [body for body in answers[:300] if isinstance(body, bytes)]

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.journal.mark import read_mark
 from quire.bookie.offline.stopped import Stopped
-from quire.bookie.storage.checkpoint import read_mark
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for
 from tests.bookie.fakes.disk import Bookie, left_behind, options_of, run_of
 from tests.bookie.offline.test_rebuild import lived

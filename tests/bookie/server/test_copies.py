@@ -6,9 +6,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.server.copies import AGAIN_S, Copies
 from quire.bookie.server.service import Service
+from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.metadata.memory.store import MemoryCluster, MemoryStore
 from quire.protocol.availability import encode
 from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess
@@ -29,6 +29,7 @@ class Scene:
         self.clock = Clock()
         self.storage = FakeStorage()
         self.service = Service(self.clock, options(), self.storage)  # type: ignore[arg-type]
+        self.storage.listen(self.service)
         self.store = MemoryStore(self.clock, MemoryCluster("copies"))
         self.store.init_cluster()
         self.guard = StoreGuard(self.clock, Files(), tuple, self.storage, self.store, "here", str(self.store.shared.instance_id))
@@ -40,6 +41,7 @@ class Scene:
 
 
 def test_stored_when_it_is_on_disk() -> None:
+    """A copy is acknowledged only after the sync, and its entries are then listed."""
     scene = Scene()
     assert scene.copies.limbo() == [7]
     scene.copies.store(7, KEY, 0, BODIES).addCallback(scene.codes.append)
@@ -53,6 +55,7 @@ def test_stored_when_it_is_on_disk() -> None:
 
 
 def test_it_waits_for_room() -> None:
+    """A copy that the storage refuses for lack of room is offered again until it is taken."""
     scene = Scene()
     scene.storage.room = 0
     scene.copies.store(7, KEY, 0, BODIES).addCallback(scene.codes.append)
@@ -65,6 +68,7 @@ def test_it_waits_for_room() -> None:
 
 
 def test_a_refusal_is_a_code() -> None:
+    """A wrong master key or an unknown ledger gives the error's number, and limbo does not change."""
     scene = Scene()
     scene.copies.store(7, OTHER_KEY, 0, BODIES).addCallback(scene.codes.append)
     scene.copies.settle(7, OTHER_KEY, fenced=True).addCallback(scene.codes.append)
@@ -74,6 +78,7 @@ def test_a_refusal_is_a_code() -> None:
 
 
 def test_limbo_ends_after_the_fence_is_on_disk() -> None:
+    """A ledger leaves limbo only after its fence and then its end of limbo are synced."""
     scene = Scene()
     scene.copies.settle(7, KEY, fenced=True).addCallback(scene.codes.append)
     assert scene.copies.limbo() == [7]
@@ -87,6 +92,7 @@ def test_limbo_ends_after_the_fence_is_on_disk() -> None:
 
 
 def test_a_ledger_that_is_gone_is_dropped() -> None:
+    """The ledger is deleted from the storage; an unknown one is ignored."""
     scene = Scene()
     scene.copies.drop(7)
     scene.copies.drop(99)
@@ -140,6 +146,7 @@ def test_an_index_row_that_cannot_be_read_concerns_its_ledger_alone(error: Excep
 
 
 def test_a_bookie_that_lacks_nothing_reads_no_table() -> None:
+    """After `whole` no ledger is in limbo but those that are added later."""
     scene = Scene()
     scene.copies.whole()
     assert scene.copies.limbo() == []

@@ -53,6 +53,7 @@ def test_old_versions_of_v2(head: str, answer: str) -> None:
 
 
 def test_version_3_of_v2_gives_bad_version() -> None:
+    """A V2 request of an unknown protocol version gets EBADVERSION."""
     assert Scene().connect().ask(read(0, version=3)).status is S.EBADVERSION
 
 
@@ -96,6 +97,7 @@ def test_what_is_not_the_protocol_closes_that_connection_only(name: str) -> None
 
 
 def test_requests_before_the_bad_one_are_served() -> None:
+    """Requests before a malformed frame in the same bytes get their answers, then the connection closes."""
     scene = Scene()
     client = scene.connect()
     client.send(adds(b"a") + read(0) + bytes.fromhex(BAD["opcode 8"]))
@@ -104,6 +106,7 @@ def test_requests_before_the_bad_one_are_served() -> None:
 
 
 def test_frames_may_come_byte_by_byte() -> None:
+    """Requests that arrive in single bytes are served like whole ones."""
     scene = Scene()
     client = scene.connect()
     for byte in adds(b"a", b"b") + read(1):
@@ -152,6 +155,7 @@ def test_a_partial_frame_has_a_deadline() -> None:
 
 
 def test_over_the_cap_the_longest_idle_goes() -> None:
+    """A connection above the maximum is accepted, and the one that was idle longest is aborted."""
     scene = Scene(connections_max=3)
     clients = []
     for _ in range(3):
@@ -169,6 +173,7 @@ def test_over_the_cap_the_longest_idle_goes() -> None:
 
 
 def test_beyond_the_bound_reading_stops_until_half_of_it_is_gone() -> None:
+    """A connection with too many pending bytes is paused, alone, until half of them are answered."""
     scene = Scene(connection_pending_bytes_max=1 << 20)
     scene.storage.room = 0
     client, other = scene.connect(), scene.connect()
@@ -178,10 +183,10 @@ def test_beyond_the_bound_reading_stops_until_half_of_it_is_gone() -> None:
     assert client.wire.paused
     assert not other.wire.paused
     scene.storage.room = 1
-    scene.storage.relieved()
+    scene.service.relieved()
     assert client.wire.paused, "still above half"
     scene.storage.room = 9
-    scene.storage.relieved()
+    scene.service.relieved()
     assert not client.wire.paused
 
 
@@ -197,7 +202,7 @@ def test_all_connections_together_park_so_much_and_no_more() -> None:
     clients[0].send(adds(b"x", first=1, ledger=0))
     assert clients[0].wire.paused
     scene.storage.room = 99
-    scene.storage.relieved()
+    scene.service.relieved()
     assert not any(client.wire.paused for client in clients)
     assert scene.service.parking.bytes == 0
 
@@ -212,11 +217,12 @@ def test_a_long_pause_is_told_once() -> None:
         scene.clock.pump([1.0] * int(PAUSE_ALARM_S + 3))
     assert len([line for line in lines if "nothing was read from 192.0.2.1:1001" in line]) == 1, lines
     scene.storage.room = 9
-    scene.storage.relieved()
+    scene.service.relieved()
     assert not client.wire.paused
 
 
 def test_a_peer_that_takes_no_answers_is_not_read_from() -> None:
+    """Reading pauses while the send buffer is full."""
     scene = Scene()
     client = scene.connect()
     client.wire.chokes_at = 100
@@ -227,6 +233,7 @@ def test_a_peer_that_takes_no_answers_is_not_read_from() -> None:
 
 
 def test_answers_for_a_lost_connection_go_nowhere() -> None:
+    """Answers that become ready after the connection is lost are dropped, and nothing waits for them."""
     scene = Scene(at_once=False)
     client = scene.connect().send(adds(b"a")).send(read(0, fence=True, master_key=KEY))
     client.lose()
@@ -255,4 +262,5 @@ def test_close_all_waits_for_the_last_answers() -> None:
 
 
 def test_peer_names() -> None:
+    """A transport without a peer address still has a name."""
     assert peer_name(None) == "None"

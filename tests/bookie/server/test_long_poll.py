@@ -47,6 +47,7 @@ def test_a_poll_is_woken_by_an_add() -> None:
 
 
 def test_an_advance_that_is_not_enough_wakes_nobody() -> None:
+    """A long poll waits on when the last confirmed entry is below what it waits for, until its time-out."""
     scene, client = scene_with(2)
     client.send(poll(1, 5))
     scene.connect().send(adds(b"2", first=2))
@@ -83,6 +84,7 @@ def test_an_explicit_lac_that_moves_nothing_wakes_too() -> None:
 
 
 def test_a_fence_wakes() -> None:
+    """A fence answers a waiting long poll at once."""
     scene, client = scene_with(2)
     client.send(poll(1, 0))
     scene.connect().send(read3(1, 0, fence=True, master_key=KEY))
@@ -99,6 +101,7 @@ def test_a_poll_of_a_fenced_ledger_waits() -> None:
 
 
 def test_a_deletion_wakes() -> None:
+    """A deletion answers a waiting long poll with ENOLEDGER."""
     scene, client = scene_with(2)
     client.send(poll(1, 0))
     scene.storage.delete(LEDGER)
@@ -107,6 +110,7 @@ def test_a_deletion_wakes() -> None:
 
 
 def test_an_unknown_ledger_is_said_at_once() -> None:
+    """A long poll on a ledger that the bookie does not have gets ENOLEDGER without waiting."""
     _, client = scene_with(1)
     assert client.ask(poll(1, 0, ledger=99)) == ReadReply(S.ENOLEDGER, 99, -1, txn=1)
 
@@ -122,6 +126,7 @@ def test_a_ledger_without_entries() -> None:
 
 
 def test_a_named_entry_with_piggyback_is_refused_when_the_wait_is_over() -> None:
+    """The combination gets EBADREQ when the wait is over, or at once if there is none."""
     scene, client = scene_with(2)
     assert client.send(poll(1, 0, entry=1)).replies() == []
     scene.connect().send(adds(b"2", first=2))
@@ -142,6 +147,7 @@ def test_without_piggyback_it_is_an_ordinary_read_in_the_end() -> None:
 
 
 def test_without_a_time_it_does_not_wait() -> None:
+    """A long poll without a time-out, or with zero, is answered at once."""
     scene, client = scene_with(2)
     assert client.ask(poll(1, 7, timeout_ms=None)) == ReadReply(S.EOK, LEDGER, -1, None, 0, None, 1)
     assert client.ask(poll(2, 7, timeout_ms=None, entry=1, piggyback=False)) == ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 0, None, 2)

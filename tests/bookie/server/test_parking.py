@@ -27,24 +27,25 @@ def test_adds_without_room_are_parked_and_get_in_in_order() -> None:
     assert client.replies() == [AddAcks(LEDGER, 0, 1, S.EOK)]
     assert scene.service.parking.runs == 2
     scene.storage.room = 1
-    scene.storage.relieved()
+    scene.service.relieved()
     assert client.replies() == [AddAcks(LEDGER, 1, 1, S.EOK)]
     client.send(adds(b"d", first=3))
     scene.storage.room = 10
-    scene.storage.relieved()
+    scene.service.relieved()
     assert client.replies() == [AddAcks(LEDGER, 2, 2, S.EOK)]
     assert [first for _, first, _ in scene.storage.taken] == [0, 1, 2, 3]
     assert (scene.service.parking.runs, scene.service.parking.bytes, client.connection.pending_bytes) == (0, 0, 0)
 
 
 def test_an_add_never_overtakes_a_parked_one_of_its_connection() -> None:
+    """Adds of one connection reach the storage in order, also when room returns between them."""
     scene = Scene()
     scene.storage.room = 0
     client = scene.connect().send(adds(b"a"))
     scene.storage.room = 5
     client.send(adds(b"b", first=1))
     assert scene.storage.taken == []
-    scene.storage.relieved()
+    scene.service.relieved()
     assert [first for _, first, _ in scene.storage.taken] == [0, 1]
 
 
@@ -58,7 +59,7 @@ def test_fences_reads_and_recovery_pass_parked_adds() -> None:
     scene.storage.room = 1
     client.send(read3(3, 0) + read3(4, 0, fence=True, master_key=KEY) + adds3(5, b"r", first=7, recovery=True, priority=100))
     assert sorted(reply.txn or 0 for reply in client.replies()) == [3, 4, 5]  # type: ignore[union-attr]
-    scene.storage.relieved()
+    scene.service.relieved()
     assert client.replies() == [AddAcks(LEDGER, 1, 1, S.EFENCED, 2)], "it was parked, so it was never accepted before the fence"
 
 
@@ -71,7 +72,7 @@ def test_connections_get_in_in_turn() -> None:
         busy.send(adds(b"x", first=entry, ledger=1))
     modest.send(adds(b"y", ledger=2))
     scene.storage.room = 2
-    scene.storage.relieved()
+    scene.service.relieved()
     assert [ledger for ledger, _, _ in scene.storage.taken] == [1, 2]
 
 
@@ -82,7 +83,7 @@ def test_parked_adds_go_with_their_connection() -> None:
     gone, there = scene.connect().send(adds(b"a", ledger=1)), scene.connect().send(adds(b"b", ledger=2))
     gone.lose()
     scene.storage.room = 5
-    scene.storage.relieved()
+    scene.service.relieved()
     assert [ledger for ledger, _, _ in scene.storage.taken] == [2]
     assert there.replies() == [AddAcks(2, 0, 1, S.EOK)]
     assert scene.service.parking.bytes == 0
@@ -97,19 +98,20 @@ def test_an_answer_that_ends_its_connection_keeps_nobody_waiting(monkeypatch: py
     monkeypatch.setattr(gone.connection, "send", lambda data: gone.lose())
     scene.service.read_only = True
     scene.storage.room = 5
-    scene.storage.relieved()
+    scene.service.relieved()
     assert there.replies() == [AddAcks(2, 0, 1, S.EREADONLY)]
     assert (scene.service.parking.runs, scene.service.parking.bytes) == (0, 0)
 
 
 def test_an_explicit_lac_never_overtakes_a_parked_add_of_its_connection() -> None:
+    """An explicit LAC waits behind the adds of its connection that wait for room."""
     scene = Scene()
     scene.storage.room = 0
     client = scene.connect().send(adds3(1, b"a"))
     scene.storage.room = 5
     client.send(lac3(2))
     assert (client.replies(), scene.service.parking.runs) == ([], 2)
-    scene.storage.relieved()
+    scene.service.relieved()
     assert [reply.txn for reply in client.replies() if isinstance(reply, StatusReply)] == [2]
 
 
@@ -124,7 +126,7 @@ def test_a_parked_explicit_lac_whose_ledger_can_not_be_read_keeps_nobody_waiting
 
     monkeypatch.setattr(scene.storage, "write_lac", fails)
     scene.storage.room = 5
-    scene.storage.relieved()
+    scene.service.relieved()
     refused, taken = client.replies()
     assert isinstance(refused, StatusReply)
     assert refused.status is S.EIO
@@ -141,7 +143,7 @@ def test_an_explicit_lac_waits_like_an_add() -> None:
     assert (client.replies(), alone.replies(), scene.service.parking.runs) == ([], [], 4)
     assert alone.connection.pending_bytes > len(DIGEST.lac_body(8, 4))
     scene.storage.room = 3
-    scene.storage.relieved()
+    scene.service.relieved()
     assert [type(reply) for reply in client.replies()] == [AddAcks, StatusReply, AddAcks]
     (answer,) = alone.replies()
     assert answer.status is S.EOK

@@ -11,7 +11,7 @@ from quire.bookie.server.service import Service
 from quire.protocol import v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, Read, ReadReply
-from tests.bookie.fakes.disk import Bookie, Disk, HeldWorkers, frame_of, run_of
+from tests.bookie.fakes.disk import Bookie, Disk, Events, HeldWorkers, frame_of, run_of
 from tests.bookie.fakes.disk import body_of as body
 from tests.bookie.fakes.wires import KEY, Client, Wire, adds3, read, read3
 
@@ -38,6 +38,7 @@ class Slow:
         )
         self.storage = self.bookie.storage
         self.service = Service(self.bookie.clock, self.bookie.options, self.storage)
+        self.storage.listen(Events(self.service.durable, self.service.relieved))
         self.listener = Listener(self.bookie.clock, self.bookie.options, self.service)
         self.sent: dict[int, int] = {}
         self.acked: dict[int, list[int]] = {}

@@ -101,6 +101,7 @@ def test_batch_reads() -> None:
 
 
 def test_batch_reads_keep_to_the_bookies_own_limit() -> None:
+    """A batch answer stays below `batch_read_bytes_max`, whatever the request permits."""
     scene = Scene(batch_read_bytes_max=4096)
     scene.connect().send(adds(*(bytes(964) for _ in range(10))))
     found = scene.connect().ask(batch_read(0))

@@ -68,12 +68,14 @@ def test_one_write_for_all_answers_of_a_group() -> None:
 
 @pytest.mark.parametrize("first", [0, 41])
 def test_the_first_add_makes_the_ledger_at_any_entry(first: int) -> None:
+    """A ledger comes to be by its first add, whichever entry id that has."""
     scene = Scene()
     assert scene.connect().ask(adds(b"a", first=first)) == AddAcks(LEDGER, first, 1, S.EOK)
     assert scene.connect().ask(read(first)) == ReadReply(S.EOK, LEDGER, first, body_of(b"a", first))
 
 
 def test_duplicates_and_any_order_are_fine() -> None:
+    """Entries are acknowledged in any order, and again when they are sent twice."""
     scene = Scene()
     client = scene.connect()
     for first in (5, 3, 5):
@@ -116,6 +118,7 @@ def test_read_only_refuses_all_but_ledger_recovery() -> None:
 
 
 def test_version_3_of_v2_is_refused_before_anything_else() -> None:
+    """An unknown V2 version gets EBADVERSION even on a read-only bookie."""
     scene = Scene()
     scene.service.read_only = True
     frame = bytearray(adds(b"a"))
@@ -155,6 +158,7 @@ def test_a_body_without_lac_is_a_bad_request() -> None:
 
 
 def test_read_of_last_entry_echoes_minus_one() -> None:
+    """A V2 read of the last entry returns its body under entry id -1."""
     scene = Scene()
     scene.connect().send(adds(b"a", b"b", first=4))
     found = scene.connect().ask(read(LAST_ENTRY))
@@ -162,6 +166,7 @@ def test_read_of_last_entry_echoes_minus_one() -> None:
 
 
 def test_v3_plain_read_has_the_lac_and_a_fencing_one_has_none() -> None:
+    """A V3 read carries the last add confirmed, a fencing read does not."""
     scene = Scene()
     client = scene.connect()
     client.send(adds3(1, b"a", b"b", first=4)).replies()
@@ -220,6 +225,7 @@ def test_limbo_is_unknown_on_v3_and_an_error_on_v2() -> None:
 
 
 def test_a_fence_without_key_or_with_a_wrong_one() -> None:
+    """Both get EUA in V2 and V3, and the ledger is not fenced."""
     scene = Scene()
     scene.connect().send(adds(b"a"))
     assert scene.connect().ask(read3(1, fence=True)).status is S.EUA
@@ -272,6 +278,7 @@ def test_a_fencing_read_sees_every_add_accepted_before() -> None:
 
 
 def test_fences_work_on_a_read_only_bookie() -> None:
+    """A read-only bookie accepts a fencing read."""
     scene = Scene()
     scene.connect().send(adds(b"a"))
     scene.service.read_only = True
@@ -309,6 +316,7 @@ def test_explicit_lac_is_refused() -> None:
 
 
 def test_explicit_lac_goes_to_the_ledger_of_its_body() -> None:
+    """The ledger id in the body decides, not the one in the request."""
     scene = Scene()
     body = DIGEST.lac_body(8, 1)
     assert scene.connect().ask(write_lac(1, 1, body=body)).status is S.EOK
@@ -347,6 +355,7 @@ def test_force() -> None:
 
 @pytest.mark.parametrize(("requested", "total", "free"), [(0, None, None), (1, 1000, None), (2, None, 500), (3, 1000, 500)])
 def test_bookie_info_gives_what_was_asked_for(requested: int, total: int | None, free: int | None) -> None:
+    """The answer has total and free bytes only if the request's flags name them."""
     assert Scene().connect().ask(v3.pack_request(BookieInfo(requested, 1))) == InfoReply(S.EOK, 1, total, free)
 
 
@@ -362,6 +371,7 @@ def test_who_asks_hears_which_bookie_this_is() -> None:
 
 
 def test_list_of_entries() -> None:
+    """The answer encodes the runs of entries that are held; an unknown ledger gets ENOLEDGER."""
     scene = Scene()
     client = scene.connect()
     client.send(adds3(1, b"a", b"b", b"c")).send(adds3(4, b"x", first=9)).take()
@@ -388,6 +398,7 @@ def test_auth_is_answered_in_both_generations() -> None:
 
 
 def test_start_tls_is_refused_and_the_connection_goes_on() -> None:
+    """StartTLS gets EBADREQ, and later requests of the connection are served."""
     client = Scene().connect()
     assert client.send(bytes.fromhex("0000000b0a0608031009180dd20600")).take() == bytes.fromhex("0000000b0a0608031009180d109403")
     assert client.ask(v3.pack_request(StartTls(1))).status is S.EBADREQ

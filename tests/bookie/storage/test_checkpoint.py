@@ -1,35 +1,18 @@
-"""The checkpoint: its order, its mark, and that a crash at any call of it costs nothing."""
+"""The checkpoint: its order, and that a crash at any call of it costs nothing."""
 
 import errno
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from quire.bookie.directory import notes
 from quire.bookie.files import StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.journal.format import Place
 from quire.bookie.storage import ledgers as ledgers_module
-from quire.bookie.storage.checkpoint import decode_mark, encode_mark
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, HeldWorkers, body_of, left_behind, run_of
 
 MARK = "/disk/ledgers0/current/quire.mark"
-
-
-@given(st.lists(st.builds(Place, st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), max_size=5), st.data())
-def test_marks_are_checked(places: list[Place], data: st.DataObject) -> None:
-    """Read as written; any flipped bit and any cut is refused with the file's name."""
-    mark = encode_mark(places)
-    assert decode_mark("x", mark) == places
-    at = data.draw(st.integers(0, len(mark) * 8 - 1))
-    flipped = bytearray(mark)
-    flipped[at // 8] ^= 1 << at % 8
-    for broken in (bytes(flipped), mark[: data.draw(st.integers(0, len(mark) - 1))], mark + b"x"):
-        with pytest.raises(StorageError, match=r"a/quire\.mark"):
-            decode_mark("a/quire.mark", broken)
 
 
 def test_the_order_of_a_checkpoint() -> None:
@@ -169,6 +152,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
 
 
 def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_nobody_for_ever() -> None:
+    """The bookie turns read-only with the error as reason; acknowledged entries survive a crash."""
     bookie = Bookie(write_cache_bytes_max=2 << 20)
 
     def before(call: str, path: str) -> None:
@@ -243,7 +227,7 @@ def test_a_directory_that_fails_is_given_up_alone(call: str) -> None:
         assert bookie.read(ledger, 6) is Status.ENOENTRY
     bookie.commit()
     bookie.now(bookie.storage.flush())
-    assert set(bookie.storage.ledgers()) >= {0, 2, 3, 5}
+    assert set(bookie.storage.ledger_ids()) >= {0, 2, 3, 5}
     assert bookie.storage.limbo_ledgers() == [], "nothing can be copied there"
     assert bookie.storage.force(1, "no") is Status.EUNKNOWNLEDGERSTATE
     bookie.commit()
@@ -266,7 +250,7 @@ def test_what_is_remembered_of_a_directory_says_no_more_once_it_is_given_up(monk
     bookie.commit()
     for _ in range(2):
         bookie.now(bookie.storage.flush())
-    assert bookie.storage.give_up("/disk/ledgers1", "injected")
+    assert bookie.storage.fail_directory("/disk/ledgers1", "injected")
     assert [bookie.read(ledger, 3) for ledger in (1, 3, 5, 7)] == [Status.EUNKNOWNLEDGERSTATE] * 4
 
 
@@ -283,7 +267,7 @@ def test_a_given_up_directory_is_remembered_and_starts_behind() -> None:
         if entry % 4 == 0:
             bookie.now(bookie.storage.flush())
     assert bookie.storage.read_only is None
-    assert notes.noted(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
+    assert notes.noted_failed(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
     again = Bookie(bookie.disk.crashed(None), ledgers=2)
     assert again.read(2, 59) == body_of(2, 59, 200_000)
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
@@ -299,17 +283,17 @@ def test_a_directory_that_is_back_gets_a_mark_before_its_note_goes() -> None:
     """Also where the metadata had nothing to mark and the journal nothing new: its old mark names a segment that was freed long ago."""
     bookie = left_behind()
     again = Bookie(bookie.disk.killed(), ledgers=2)
-    assert again.storage.behind == ["/disk/ledgers1"]
+    assert again.storage.stale == ["/disk/ledgers1"]
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({})))
     again.storage.caught_up()
     last = Bookie(again.disk.killed(), ledgers=2)
-    assert last.storage.behind == []
+    assert last.storage.stale == []
     assert last.read(0, 59) == body_of(0, 59, 100_000)
-    again.storage.give_up("/disk/ledgers1", "once more")
+    again.storage.fail_directory("/disk/ledgers1", "once more")
     again.storage.add(run_of(0, 60), "b")
     again.commit()
     again.now(again.storage.flush())
-    assert notes.named(again.disk.killed(), "/disk/ledgers0") == {"/disk/ledgers1"}, "it is told anew"
+    assert notes.named_failed(again.disk.killed(), "/disk/ledgers0") == {"/disk/ledgers1"}, "it is told anew"
 
 
 def test_the_last_directory_is_not_given_up() -> None:
@@ -333,17 +317,18 @@ def test_the_last_directory_is_not_given_up() -> None:
 
 
 def test_a_disk_that_was_found_dead_is_given_up_at_once() -> None:
+    """Its ledgers turn read-only, disk usage leaves it out, its failure is noted; the last one stays in use."""
     bookie = Bookie(ledgers=2)
     bookie.storage.add(run_of(1, 0, 5), "a")
     bookie.commit()
-    assert bookie.storage.give_up("/disk/ledgers1", "Input/output error") is True
-    assert bookie.storage.give_up("/disk/ledgers1", "again") is True
-    assert bookie.storage.give_up("/disk/ledgers0", "Input/output error") is False
-    assert bookie.storage.give_up("/elsewhere", "who?") is False
+    assert bookie.storage.fail_directory("/disk/ledgers1", "Input/output error") is True
+    assert bookie.storage.fail_directory("/disk/ledgers1", "again") is True
+    assert bookie.storage.fail_directory("/disk/ledgers0", "Input/output error") is False
+    assert bookie.storage.fail_directory("/elsewhere", "who?") is False
     assert bookie.storage.add(run_of(1, 5), "b") is Status.EREADONLY
     bookie.disk.usage = lambda path: Usage(int(path[-1]), 1 << 40, 1 << 39)  # type: ignore[method-assign]
     assert bookie.storage.disk_usage()[0] == 1 << 40, "of the living one"
-    assert notes.noted(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
+    assert notes.noted_failed(bookie.disk.crashed(None), bookie.options.ledger_directories) == ["/disk/ledgers1"]
 
 
 def test_a_flush_that_has_no_room_is_not_begun() -> None:
@@ -487,17 +472,17 @@ def test_what_was_not_begun_is_tried_again_soon() -> None:
     outcomes: list[object] = []
     bookie.storage.flush().addBoth(outcomes.append)
     bookie.clock.pump([0.2] * 5)
-    assert (outcomes, bookie.storage.read_only, bookie.storage.lost_directories) == ([], None, [])
+    assert (outcomes, bookie.storage.read_only, bookie.storage.failed_directories) == ([], None, [])
     bookie.clock.pump([0.2] * 10)
     assert len(outcomes) == 1
     assert "Too many open files" in str(bookie.storage.read_only)
-    assert bookie.storage.lost_directories == []
+    assert bookie.storage.failed_directories == []
     bookie.disk.each = lambda call, path: None
     bookie.clock.advance(bookie.options.flush_interval_ms / 1000)
     assert bookie.storage.read_only is None
     assert bookie.storage.counters.checkpoints
     assert [bookie.read(ledger, 2) for ledger in range(4)] == [body_of(ledger, 2) for ledger in range(4)]
-    assert bookie.storage.lost_directories == []
+    assert bookie.storage.failed_directories == []
     bookie.close()
 
 

@@ -11,6 +11,7 @@ from tests.bookie.fakes.disk import KEY, Bookie, body_of, run_of
 
 
 def test_a_fenced_ledger_is_refused_longer() -> None:
+    """A deleted ledger is refused for a limited time, longer if it was fenced, and no longer after `forget`."""
     deleted = DeletedLedgers()
     deleted.add(1, fenced=True, now=100.0)
     deleted.add(2, fenced=False, now=100.0)
@@ -54,6 +55,7 @@ def test_a_late_writer_does_not_bring_a_ledger_back() -> None:
 
 
 def test_a_fenced_ledger_stays_refused() -> None:
+    """Adds to a deleted ledger that was fenced get EFENCED until the longer time is over."""
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 3), "a")
     bookie.storage.fence(1, KEY, "f")

@@ -177,6 +177,7 @@ def test_a_ledger_that_was_deleted_and_made_again_meanwhile() -> None:
 
 
 def test_a_ledger_that_came_to_be_in_limbo_meanwhile_has_no_list() -> None:
+    """A list in progress ends with EUNKNOWNLEDGERSTATE when its ledger enters limbo."""
     bookie, workers = with_workers()
     bookie.storage.add(run_of(LEDGER, 0, 10), "a")
     found = asked(bookie)
@@ -186,6 +187,7 @@ def test_a_ledger_that_came_to_be_in_limbo_meanwhile_has_no_list() -> None:
 
 
 def test_a_stop_does_not_wait_for_a_long_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close ends a long list after a few steps, with `StorageError`."""
     bookie, workers = with_workers()
     directory = over(bookie, Striped(250_000), monkeypatch)
     found = asked(bookie)

@@ -30,6 +30,7 @@ def failing(*dead: str, number: int = errno.EIO) -> tuple[list[str], Callable[[s
 
 
 def test_a_dead_directory_is_left_out_from_then_on() -> None:
+    """No later step tries a directory that failed; a stand-in with the reason is opened for it."""
     opening = Opening(Disk(), options_of(ledgers=3), {})
     asked, step = failing(TWO)
     assert opening.each(step) == {ONE: "0", THREE: "2"}
@@ -42,11 +43,12 @@ def test_a_dead_directory_is_left_out_from_then_on() -> None:
     disk = Disk()
     Opening(disk, options_of(ledgers=3), opening.dead).open(disk.open_rows, {ONE: None, THREE: None}, lambda: None, opened)
     assert [(directory.configured, isinstance(directory, DeadDirectory)) for directory in opened] == [(ONE, False), (TWO, True), (THREE, False)]
-    assert opened[1].fault == opening.dead[TWO]
+    assert opened[1].failed == opening.dead[TWO]
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.ENOSPC])
 def test_what_is_no_dead_disk_ends_the_start(number: int) -> None:
+    """No permission, a missing path and a full disk end the start instead of leaving the directory out."""
     opening = Opening(Disk(), options_of(ledgers=3), {})
     _, step = failing(TWO, number=number)
     with pytest.raises(OSError, match="injected"):
@@ -55,6 +57,7 @@ def test_what_is_no_dead_disk_ends_the_start(number: int) -> None:
 
 
 def test_the_last_one_and_a_journals_are_not_left_out() -> None:
+    """The only directory left, and one that shares its disk with a journal, end the start."""
     opening = Opening(Disk(), options_of(ledgers=2), {})
     _, step = failing(ONE, TWO)
     with pytest.raises(OSError, match="injected"):

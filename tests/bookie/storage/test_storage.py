@@ -23,7 +23,7 @@ from quire.bookie.storage.workers import InlineWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Bookie, HeldWorkers, Inode, body_of, options_of, run_of
+from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Bookie, Events, HeldWorkers, Inode, body_of, options_of, run_of
 from tests.reactor import reactor, run
 
 
@@ -103,7 +103,7 @@ def test_a_fence_that_is_not_durable_is_told_to_nobody(tmp_path: Any) -> None:
 
         def datasync(self, handle: int) -> None:
             self.begun.set()
-            assert self.go_on.wait(20)
+            assert self.go_on.wait(60)
             super().datasync(handle)
 
     async def story() -> None:
@@ -117,7 +117,7 @@ def test_a_fence_that_is_not_durable_is_told_to_nobody(tmp_path: Any) -> None:
             if len(tokens) == 2:
                 both.callback(None)
 
-        storage.durable = durable
+        storage.listen(Events(durable))
         storage.start()
         files.begun.clear()
         files.go_on.clear()
@@ -188,7 +188,7 @@ def test_everything_survives_power_loss(flushed: bool) -> None:
     assert again.storage.explicit_lac(2) == lac
     assert again.storage.add(run_of(2, 8), "e") is Status.EFENCED
     assert again.storage.add(run_of(1, 300, key=OTHER_KEY), "e") is Status.EUA
-    assert sorted(again.storage.ledgers()) == [1, 2]
+    assert sorted(again.storage.ledger_ids()) == [1, 2]
 
 
 def test_unacknowledged_fence_in_an_earlier_half_is_kept_by_the_checkpoint() -> None:
@@ -505,7 +505,7 @@ def test_delete_takes_everything() -> None:
     bookie.storage.delete_ledger(404)
     assert woken == [1]
     assert bookie.read(1, 0) is Status.ENOLEDGER
-    assert list(bookie.storage.ledgers()) == [2]
+    assert list(bookie.storage.ledger_ids()) == [2]
     bookie.commit()
     gone = Bookie(bookie.disk.crashed(None))
     assert gone.read(1, 0) is Status.ENOLEDGER
@@ -588,8 +588,7 @@ def test_a_journal_that_cannot_grow_makes_read_only_and_comes_back() -> None:
     stay behind; when a checkpoint has given segments back, or others have made room, all is well again.
     """
     bookie = Bookie(write_cache_bytes_max=64 << 20)
-    reasons: list[str | None] = []
-    bookie.storage.read_only_changed = reasons.append
+    reasons = bookie.reasons
 
     def before(call: str, path: str) -> None:
         if call == "write" and path.endswith(".qj.tmp"):
@@ -636,8 +635,7 @@ def scarce(bookie: Bookie, segments: int) -> Callable[[str, str], None]:
 def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool, synced: bool) -> None:
     """The disk is full, but old segments can be given back: that is done at once, and nobody is refused; a start finds the same."""
     bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_sync_data=synced)
-    reasons: list[str | None] = []
-    bookie.storage.read_only_changed = reasons.append
+    reasons = bookie.reasons
     bookie.disk.before = scarce(bookie, 3)
     for entry in range(100):
         assert bookie.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK
@@ -726,8 +724,7 @@ def test_nobody_is_refused_before_it_is_known_whether_a_checkpoint_helped() -> N
     """The checkpoint has given segments back, and the next one is still being made."""
     workers = LateSpawn()
     bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
-    reasons: list[str | None] = []
-    bookie.storage.read_only_changed = reasons.append
+    reasons = bookie.reasons
     bookie.disk.before = scarce(bookie, 3)
     for entry in range(60):
         assert bookie.storage.add(run_of(1, entry, size=100_000), entry) is Status.EOK
@@ -761,8 +758,7 @@ def test_no_space_for_the_journal_stops_the_bookie() -> None:
 def test_failed_flush_makes_read_only(number: int) -> None:
     """A failed sync of an entry log is final: read-only, the journal is kept.  A full disk is tried again, and passes."""
     bookie = Bookie()
-    reasons: list[str | None] = []
-    bookie.storage.read_only_changed = reasons.append
+    reasons = bookie.reasons
     bookie.storage.add(run_of(1, 0, 10), "a")
     bookie.commit()
     failing = "sync" if number == errno.EIO else "write"
@@ -832,7 +828,7 @@ def test_several_directories() -> None:
         again = Bookie(bookie.disk.crashed(None), journals=2, ledgers=3)
         assert all(again.read(ledger, entry) == body_of(ledger, entry) for ledger in range(12) for entry in range(4))
         assert again.storage.add(run_of(5, 4), "x") is Status.EFENCED
-        assert sorted(again.storage.ledgers()) == list(range(12))
+        assert sorted(again.storage.ledger_ids()) == list(range(12))
         if not step:
             bookie.storage.flush()
     assert bookie.now(bookie.storage.stored_ledgers()) == array("q", range(12)), "ascending, whatever directory they lie in"
@@ -1011,8 +1007,7 @@ def test_on_a_real_disk_with_threads(tmp_path: Any) -> None:
                 waiting.remove(waiter)
                 waiter.callback(None)
 
-        storage.durable = durable
-        storage.relieved = lambda: durable([])
+        storage.listen(Events(durable, lambda: durable([])))
         storage.start()
         entry = 0
         while entry < 20_000:

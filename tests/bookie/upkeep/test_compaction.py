@@ -211,6 +211,7 @@ def test_damaged_entries_keep_their_log() -> None:
 
 
 def test_a_missing_log_keeps_the_others_moving() -> None:
+    """Compaction moves all other logs, and reads of the missing one raise `FileNotFoundError`."""
     disk = Disk()
     directory = dead_and_alive(disk)
     run = next(iter(directory.index.runs(2, 0)))
@@ -347,7 +348,7 @@ def reclaimed(bookie: Bookie, threshold: float = 0.8) -> None:
     bookie.storage.flush().addErrback(done.append)
     bookie.commit()
     if not done:
-        bookie.storage.space.reclaim(lambda path: threshold).addBoth(done.append)
+        bookie.upkeep.space.reclaim(lambda path: threshold).addBoth(done.append)
     for _ in range(1000):
         if done:
             break
@@ -467,4 +468,4 @@ def test_histories_against_a_model(steps: list[tuple[str, int, int]]) -> None:
             found = bookie.read(ledger, entry)
             assert found == entries.get(entry, found if isinstance(found, Status) else None), (ledger, entry)
     # The old entries of a ledger that was made again can't be told from entries that an index lost.
-    assert reused or all(not space.doubtful and space.problem is None for space in bookie.storage.space.directories)
+    assert reused or all(not space.doubtful and space.problem is None for space in bookie.upkeep.space.directories)

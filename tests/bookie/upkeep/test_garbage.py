@@ -10,16 +10,16 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from quire.bookie.files import Files, StorageError, Usage
-from quire.bookie.lifecycle.store_guard import StoreGuard
 from quire.bookie.storage.counters import Counters
 from quire.bookie.upkeep.compaction import LogUse
 from quire.bookie.upkeep.garbage import LISTING_S, PAGE, Garbage
 from quire.bookie.upkeep.space import DirectorySpace
+from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.metadata.memory.store import MemoryCluster, MemoryStore
 from quire.metadata.store import Cluster, Progress, Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.bookie.fakes.disk import options_of
-from tests.bookie.fakes.storage import FakeLedger, FakeStorage
+from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.metadata.made import ledger as metadata
 
 # SPDX-License-Identifier: Apache-2.0
@@ -78,8 +78,9 @@ class Scene:
         self.storage = FakeStorage()
         self.storage.kept = {ledger: FakeLedger(b"") for ledger in local}
         self.storage.counters = Counters()  # type: ignore[assignment]  # the real ones
+        self.space = FakeSpace()
         self.guard = StoreGuard(self.clock, self.disk, tuple, self.storage, self.store, "here", "ours")
-        self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.store, self.guard)  # type: ignore[arg-type]  # a fake
+        self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.space, self.store, self.guard)  # type: ignore[arg-type]  # a fake
         self.garbage.start()
 
     @property
@@ -88,7 +89,7 @@ class Scene:
 
     @property
     def passes(self) -> list[float]:
-        return self.storage.space.passes
+        return self.space.passes
 
     def round(self) -> None:
         """The next one that is due, to its end."""
@@ -192,6 +193,7 @@ def test_doubtful_evidence_deletes_nothing(name: str, spoil: Callable[[Scene], N
 
 
 def test_a_bookie_without_ledgers_asks_nothing() -> None:
+    """A round without local ledgers makes no listing in the store."""
     scene = Scene([], 1, 2)
     scene.round()
     assert scene.store.listings == 0
@@ -230,6 +232,7 @@ def test_a_store_that_counts_deletions_is_not_listed_in_vain() -> None:
 
 
 def test_a_failed_round_does_not_count_as_a_listing() -> None:
+    """After a listing that failed the next round lists again, although the count of deletions has not changed."""
     scene = Scene([1, 2], 1)
     scene.store.count = 7
     page, scene.store.page = scene.store.page, raises
@@ -335,6 +338,7 @@ def test_how_far_a_forced_round_goes(options: dict[str, Any], used: float, wante
 
 
 def test_suspended_compaction() -> None:
+    """A forced round skips a suspended major compaction and still runs the minor one."""
     scene = Scene([1], 1)
     scene.garbage.major.suspended = True
     scene.garbage.force()
@@ -344,6 +348,7 @@ def test_suspended_compaction() -> None:
 
 
 def test_pressure_forces_a_round_where_it_may() -> None:
+    """A full disk starts a major pass only with `gc_when_no_space`."""
     for options, passes in (({}, []), ({"gc_when_no_space": True}, [0.8])):
         scene = Scene([1], 1, **options)
         scene.garbage.under_pressure()
@@ -370,11 +375,12 @@ def test_a_stop_ends_a_round_and_waits_for_it() -> None:
 
 
 def test_the_status_shows_directories() -> None:
+    """The status sums logs, bytes and living bytes of each directory; gauges sum them over all."""
     scene = Scene([1], 1)
     space = DirectorySpace("/ledgers")
     space.uses = {1: LogUse(1, 600, 150, 2), 2: LogUse(2, 300, 100, 2), 3: LogUse(3, 100, 0, 0)}
     space.doubtful[7] = "why"
-    scene.storage.space.directories.append(space)
+    scene.space.directories.append(space)
     assert scene.garbage.status()["directories"] == [{"path": "/ledgers", "logs": 3, "bytes": 1000, "living_bytes": 250, "left_alone": 1, "problem": None}]
     gauges = {name: value for name, _meaning, value in scene.garbage.gauges()}
     assert (gauges["entry_logs"], gauges["entry_log_living_bytes"], gauges["gc_running"]) == (3, 250, 0)

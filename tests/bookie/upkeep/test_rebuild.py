@@ -20,7 +20,7 @@ from quire.bookie.offline.stopped import Stopped
 from quire.bookie.offline.verify import verify
 from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.bookie.storage.workers import InlineWorkers
-from quire.bookie.upkeep.rebuild import Reindexed
+from quire.bookie.upkeep.rebuild import RebuildReport
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for, unpack
@@ -48,15 +48,15 @@ def flushed(bookie: Bookie) -> None:
     bookie.now(bookie.storage.flush())
 
 
-def reindexed(bookie: Bookie) -> Reindexed:
+def reindexed(bookie: Bookie) -> RebuildReport:
     """One run from its start to its end."""
-    assert bookie.storage.reindex.start()
+    assert bookie.upkeep.rebuild.start()
     for _ in range(10_000):
-        if not bookie.storage.reindex.running:
+        if not bookie.upkeep.rebuild.running:
             break
         bookie.clock.advance(0.01)
-    assert not bookie.storage.reindex.running
-    return bookie.storage.reindex.found[0]
+    assert not bookie.upkeep.rebuild.running
+    return bookie.upkeep.rebuild.reports[0]
 
 
 def lived() -> Bookie:
@@ -148,7 +148,7 @@ def test_logs_that_were_left_alone_may_be_taken_again() -> None:
     forget_rows(bookie, ledger=1)
     forget_rows(bookie, ledger=2)
     reclaimed(bookie, 0.0)
-    (space,) = bookie.storage.space.directories
+    (space,) = bookie.upkeep.space.directories
     assert "is in no index" in "".join(space.doubtful.values())
     reindexed(bookie)
     assert space.doubtful == {}
@@ -245,8 +245,8 @@ def test_what_comes_meanwhile_counts_more(seed: int) -> None:
     forgotten = rng.random() < 0.3
     if forgotten:
         forget_rows(bookie)
-    assert bookie.storage.reindex.start()
-    while bookie.storage.reindex.running:
+    assert bookie.upkeep.rebuild.start()
+    while bookie.upkeep.rebuild.running:
         chance = rng.random()
         if chance < 0.3:
             write()
@@ -258,7 +258,7 @@ def test_what_comes_meanwhile_counts_more(seed: int) -> None:
             bookie.storage.flush().addErrback(lambda failure: None)
         workers.release()
         bookie.clock.advance(0.01)
-    assert bookie.storage.reindex.problem is None
+    assert bookie.upkeep.rebuild.problem is None
     if not forgotten:
         assert places(RunIndex(bookie.disk.rows[SECOND])) == places(RunIndex(bookie.disk.rows[RUNS]))
     for _turn in range(2):
@@ -365,7 +365,7 @@ def test_a_ledger_of_which_the_old_index_tells_nothing_goes_in_limbo_first() -> 
         marked.append((dict(rows), bookie.disk.exists(PLACE)))
         await mark(rows)
 
-    bookie.storage.reindex.doubt = doubt
+    bookie.limbo.mark_incomplete = doubt  # type: ignore[method-assign]
     found = reindexed(bookie)
     assert (found.done, found.limbo) == (True, 1)
     assert "ledger 1, which is in limbo now" in found.problems[0]
@@ -385,7 +385,7 @@ def test_ledgers_that_were_doubted_are_told_of_though_the_run_fails() -> None:
     disk.rows[RUNS] = Broken(disk.rows[RUNS], lambda call: None)
     bookie = bookie_on(disk)
     told: list[bool] = []
-    bookie.storage.reindex.doubted = lambda: told.append(disk.exists(PLACE))
+    bookie.limbo.ready_to_copy = lambda: told.append(disk.exists(PLACE))  # type: ignore[method-assign]
 
     def before(call: str, path: str) -> None:
         if call == "sync rows" and path == SECOND:
@@ -417,7 +417,7 @@ def test_a_crash_at_any_step_loses_nothing() -> None:
 
         bookie.disk.before = before
         bookie.storage.add(run_of(1, 80, 3), "taken")
-        bookie.storage.reindex.start()
+        bookie.upkeep.rebuild.start()
         for _ in range(50):
             bookie.clock.advance(0.01)
         bookie.storage.add(run_of(2, 80, 3), "later")
@@ -450,7 +450,7 @@ def test_a_new_index_that_can_not_be_written_disturbs_nobody() -> None:
     bookie.disk.before = before
     found = reindexed(bookie)
     assert not found.done
-    assert "No space left" in (bookie.storage.reindex.problem or "")
+    assert "No space left" in (bookie.upkeep.rebuild.problem or "")
     store(bookie, 1, 80, 4)
     flushed(bookie)
     assert bookie.storage.read_only is None
@@ -462,6 +462,7 @@ def test_a_new_index_that_can_not_be_written_disturbs_nobody() -> None:
 
 
 def test_a_flush_that_the_new_one_can_not_take_ends_the_run_only() -> None:
+    """A full disk under the new index ends the rebuild with its reason, and the flush itself succeeds."""
     workers = HeldWorkers()
     bookie = bookie_on(workers=workers)
 
@@ -475,7 +476,7 @@ def test_a_flush_that_the_new_one_can_not_take_ends_the_run_only() -> None:
         bookie.storage.flush()
         for _ in range(20):
             turn()
-    bookie.storage.reindex.start()
+    bookie.upkeep.rebuild.start()
     while SECOND not in bookie.disk.rows:
         turn()
 
@@ -488,10 +489,10 @@ def test_a_flush_that_the_new_one_can_not_take_ends_the_run_only() -> None:
     bookie.commit()
     done: list[object] = []
     bookie.storage.flush().addBoth(done.append)
-    while bookie.storage.reindex.running:
+    while bookie.upkeep.rebuild.running:
         turn()
     assert done == [None]
-    assert "No space left" in (bookie.storage.reindex.problem or "")
+    assert "No space left" in (bookie.upkeep.rebuild.problem or "")
     assert not bookie.disk.exists(PLACE)
 
 
@@ -504,7 +505,7 @@ def test_a_new_one_that_missed_a_flush_at_any_moment_never_counts() -> None:
         store(bookie, 1, 0, 20)
         bookie.storage.flush()
         settle(bookie, workers)
-        assert bookie.storage.reindex.start()
+        assert bookie.upkeep.rebuild.start()
         for _ in range(turns):
             workers.release()
         bookie.disk.before = no_room_beside(bookie.disk)
@@ -522,7 +523,7 @@ def test_a_new_one_that_missed_a_flush_at_any_moment_never_counts() -> None:
         read.addBoth(got.append)
         settle(bookie, workers)
         assert got == [body_of(1, 23)], turns
-        ended.add(bookie.storage.reindex.found[0].done)
+        ended.add(bookie.upkeep.rebuild.reports[0].done)
     assert ended == {False, True}
 
 
@@ -558,23 +559,25 @@ def test_passes_over_the_logs_wait_and_a_stop_ends_it() -> None:
         bookie.storage.flush()
         for _ in range(20):
             turn()
-    assert bookie.storage.reindex.start()
-    assert not bookie.storage.reindex.start()
+    assert bookie.upkeep.rebuild.start()
+    assert not bookie.upkeep.rebuild.start()
     turn()
     passed: list[object] = []
-    bookie.storage.space.reclaim(lambda path: 0.9).addBoth(passed.append)
+    bookie.upkeep.space.reclaim(lambda path: 0.9).addBoth(passed.append)
     turn()
-    assert (passed, bookie.storage.reindex.running) == ([], True)
+    assert (passed, bookie.upkeep.rebuild.running) == ([], True)
     closed: list[object] = []
-    bookie.storage.close().addBoth(closed.append)
+    refused = bookie.now(bookie.storage.close())
+    assert refused.check(StorageError), "a wrong order of stopping is a failure and not a race"
+    bookie.stop().addBoth(closed.append)
     for _ in range(60):
         turn()
         bookie.commit()
     assert closed == [None]
     assert passed == [None]
-    assert bookie.storage.reindex.problem == "the bookie stops"
+    assert bookie.upkeep.rebuild.problem == "the bookie stops"
     assert not bookie.disk.exists(PLACE)
-    assert not bookie.storage.reindex.start()
+    assert not bookie.upkeep.rebuild.start()
     again = bookie_on(bookie.disk)
     assert again.read(1, 5) == body_of(1, 5)
     assert SECOND not in again.disk.rows
@@ -593,19 +596,19 @@ def test_a_stop_does_not_wait_for_one_that_waits_for_the_other(first: str) -> No
     bookie.storage.flush()
     settle(bookie, workers)
     passed: list[object] = []
-    begins = [bookie.storage.reindex.start, lambda: bookie.storage.space.reclaim(lambda path: 1.0).addBoth(passed.append)]
+    begins = [bookie.upkeep.rebuild.start, lambda: bookie.upkeep.space.reclaim(lambda path: 1.0).addBoth(passed.append)]
     for begin in begins if first == "index" else reversed(begins):
         begin()
     for _ in range(10):
         workers.release()
-    assert bookie.storage.reindex.running
+    assert bookie.upkeep.rebuild.running
     assert not passed
     ended: list[object] = []
-    Deferred.fromCoroutine(bookie.storage.stop_upkeep()).addBoth(ended.append)
+    Deferred.fromCoroutine(bookie.upkeep.stop()).addBoth(ended.append)
     settle(bookie, workers)
     assert (ended, passed) == ([None], [None])
-    assert not bookie.storage.reindex.running
-    assert not bookie.storage.reindex.start()
+    assert not bookie.upkeep.rebuild.running
+    assert not bookie.upkeep.rebuild.start()
 
 
 def test_a_full_disk_at_its_beginning_is_the_end_of_it() -> None:
@@ -619,7 +622,7 @@ def test_a_full_disk_at_its_beginning_is_the_end_of_it() -> None:
     store(bookie, 1, 80, 4)
     bookie.disk.before = before
     assert not reindexed(bookie).done
-    assert "No space left" in (bookie.storage.reindex.problem or "")
+    assert "No space left" in (bookie.upkeep.rebuild.problem or "")
     bookie.disk.before = lambda call, path: None
     assert reindexed(bookie).done
     check_last = [bookie.read(1, entry) for entry in (79, 83)]
@@ -631,7 +634,7 @@ def test_a_full_disk_has_its_room_back_though_the_new_index_closes_with_an_error
     workers = HeldWorkers()
     disk = lived().disk.killed()
     bookie = bookie_on(disk, workers)
-    assert bookie.storage.reindex.start()
+    assert bookie.upkeep.rebuild.start()
     while SECOND not in disk.rows:
         workers.release()
 
@@ -641,7 +644,7 @@ def test_a_full_disk_has_its_room_back_though_the_new_index_closes_with_an_error
     disk.rows[SECOND].close = stuck  # type: ignore[method-assign]
     disk.before = no_room_beside(disk)
     settle(bookie, workers)
-    assert "No space left" in (bookie.storage.reindex.problem or "")
+    assert "No space left" in (bookie.upkeep.rebuild.problem or "")
     assert SECOND not in disk.rows
 
 
@@ -652,12 +655,12 @@ def test_flushes_keep_the_room_that_they_want() -> None:
     bookie = bookie_on(disk, workers)
     wanted = bookie.options.write_cache_bytes_max + SPARE_BYTES
     disk.free = wanted + 1
-    assert bookie.storage.reindex.start()
+    assert bookie.upkeep.rebuild.start()
     while SECOND not in disk.rows:
         workers.release()
     disk.free = wanted - 1
     settle(bookie, workers)
-    assert f"{wanted - 1} bytes are free" in (bookie.storage.reindex.problem or "")
+    assert f"{wanted - 1} bytes are free" in (bookie.upkeep.rebuild.problem or "")
     assert SECOND not in disk.rows
     assert bookie.storage.read_only is None
 
@@ -695,13 +698,14 @@ def test_zeros_between_records_are_passed_over(zeros: int) -> None:
 
 
 def test_several_directories_one_after_the_other() -> None:
+    """A rebuild replaces the index of every directory, and all entries are read after the next start."""
     bookie = Bookie(ledgers=3, entry_log_bytes_max=LOG_BYTES, compaction_bytes_per_second=0)
     for ledger in range(9):
         store(bookie, ledger, 0, 10)
     flushed(bookie)
     assert reindexed(bookie).done
-    assert [found.done for found in bookie.storage.reindex.found] == [True] * 3
-    assert [found.entries for found in bookie.storage.reindex.found] == [30] * 3
+    assert [found.done for found in bookie.upkeep.rebuild.reports] == [True] * 3
+    assert [found.entries for found in bookie.upkeep.rebuild.reports] == [30] * 3
     bookie.close()
     again = Bookie(bookie.disk, ledgers=3)
     assert [again.read(ledger, 9) for ledger in range(9)] == [body_of(ledger, 9) for ledger in range(9)]
@@ -720,11 +724,11 @@ def test_a_directory_that_fails_ends_no_other_ones_index() -> None:
 
     bookie.disk.before = before
     reindexed(bookie)
-    reindex = bookie.storage.reindex
-    assert [found.done for found in reindex.found] == [True, False, True]
+    reindex = bookie.upkeep.rebuild
+    assert [found.done for found in reindex.reports] == [True, False, True]
     assert reindex.problem is not None
     assert reindex.problem.startswith("/disk/ledgers1/current: ")
-    assert bookie.storage.lost_directories == []
+    assert bookie.storage.failed_directories == []
     assert [bookie.read(ledger, 9) for ledger in range(9)] == [body_of(ledger, 9) for ledger in range(9)]
     bookie.disk.before = lambda call, path: None
     assert reindexed(bookie).done
@@ -748,7 +752,7 @@ def test_a_fault_of_the_directory_closes_both() -> None:
     workers = HeldWorkers()
     disk = lived().disk.killed()
     bookie = bookie_on(disk, workers)
-    bookie.storage.reindex.start()
+    bookie.upkeep.rebuild.start()
     while SECOND not in disk.rows:
         workers.release()
         bookie.clock.advance(0.01)
@@ -801,7 +805,7 @@ def test_how_far_the_new_index_had_come_is_known(tmp_path: Path) -> None:
     here = Here(tmp_path, files)
     armed.append(True)
     assert not finish(here).done
-    assert "Input/output error" in (here.storage.reindex.problem or "")
+    assert "Input/output error" in (here.upkeep.rebuild.problem or "")
     armed.clear()
     here.storage.close().addErrback(lambda failure: None)
     here.commit()
@@ -810,12 +814,12 @@ def test_how_far_the_new_index_had_come_is_known(tmp_path: Path) -> None:
     here.close()
 
 
-def finish(here: Here) -> Reindexed:
-    assert here.storage.reindex.start()
+def finish(here: Here) -> RebuildReport:
+    assert here.upkeep.rebuild.start()
     for _step in range(1000):
         here.clock.advance(0.1)
-    assert not here.storage.reindex.running
-    return here.storage.reindex.found[0]
+    assert not here.upkeep.rebuild.running
+    return here.upkeep.rebuild.reports[0]
 
 
 def test_a_stopped_bookie_whose_index_lies_at_the_other_place(tmp_path: Path) -> None:
@@ -851,7 +855,7 @@ def test_entries_that_only_apaches_index_names_get_rows_of_ours(name: str, tmp_p
     here = Here(root)
     for _ in range(2):
         found = finish(here)
-        assert here.storage.reindex.problem is None
+        assert here.upkeep.rebuild.problem is None
         assert (found.done, found.problems, found.entries, found.taken_over) == (True, [], 234 * 4 + 200, 0)
         for ledger, (digest, payloads) in ledgers_of(name, "stopped").items():
             assert [digest.open(ledger, entry, here.read(ledger, entry)) for entry in range(len(payloads))] == payloads
@@ -892,7 +896,7 @@ def test_the_old_index_tells_which_of_two_forms_of_an_entry_is_the_newer_one() -
         assert run is not None
         return run.log
 
-    bookie.now(bookie.storage.space.reclaim(lambda path: 0.9))
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0.9))
     assert log_of(2, 5) > log_of(4, 0)
     store(bookie, 2, 5, 1, size=30, recovery=True)
     flushed(bookie)

@@ -8,8 +8,9 @@ from twisted.internet.defer import Deferred
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse
 from quire.bookie.upkeep.space import groups
+from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import Bookie, HeldWorkers, body_of, options_of, run_of
+from tests.bookie.fakes.disk import Bookie, Events, HeldWorkers, LimboOf, body_of, options_of, run_of
 from tests.bookie.upkeep.test_compaction import LOG_BYTES, Roomy, reclaimed
 from tests.reactor import reactor, run
 
@@ -35,6 +36,7 @@ def check(bookie: Bookie) -> None:
 
 
 def test_the_emptiest_go_first_and_as_many_together_as_fit() -> None:
+    """Logs with the fewest living bytes are grouped first, up to the size and the moves of a pass."""
     victims = [LogUse(1, 1000, 700, 3), LogUse(2, 1000, 100, 3), LogUse(3, 1000, 300, 3), LogUse(4, 1000, 600, 3)]
     assert [[use.log for use in group] for group in groups(victims, 1000)] == [[2, 3, 4], [1]]
     assert [[use.log for use in group] for group in groups([LogUse(1, 10, 5, MOVES_MAX), LogUse(2, 10, 6, 1)], 1000)] == [[1], [2]]
@@ -42,6 +44,7 @@ def test_the_emptiest_go_first_and_as_many_together_as_fit() -> None:
 
 
 def test_a_pass_without_a_threshold_only_removes() -> None:
+    """With threshold 0 no log is rewritten; with one, bytes are moved and logs removed."""
     bookie = half_dead()
     names = bookie.disk.find(".log")
     reclaimed(bookie, 0)
@@ -53,7 +56,7 @@ def test_a_pass_without_a_threshold_only_removes() -> None:
     assert bookie.storage.counters.gc_compactions >= 1
     assert bookie.storage.counters.gc_bytes_removed > bookie.storage.counters.gc_bytes_moved > 0
     check(bookie)
-    (space,) = bookie.storage.space.directories
+    (space,) = bookie.upkeep.space.directories
     assert (space.problem, space.doubtful) == (None, {})
 
 
@@ -67,7 +70,7 @@ def test_moving_keeps_to_the_rates() -> None:
         bookie.now(bookie.storage.flush())
         done: list[None] = []
         began = bookie.clock.seconds()
-        bookie.storage.space.reclaim(lambda path: 0.8).addCallback(done.append)
+        bookie.upkeep.space.reclaim(lambda path: 0.8).addCallback(done.append)
         while not done:
             bookie.clock.advance(0.05)
         moved = getattr(bookie.storage.counters, counter)
@@ -81,7 +84,7 @@ def test_time_is_limited() -> None:
     bookie = half_dead(compaction_bytes_per_second=1000, entry_log_bytes_max=LOG_BYTES)
     bookie.now(bookie.storage.flush())
     done: list[None] = []
-    bookie.storage.space.reclaim(lambda path: 0.8, 0.001).addCallback(done.append)
+    bookie.upkeep.space.reclaim(lambda path: 0.8, 0.001).addCallback(done.append)
     while not done:
         bookie.clock.advance(0.05)
     assert bookie.storage.counters.gc_compactions == 1
@@ -94,7 +97,7 @@ def test_no_room_no_compaction() -> None:
     bookie.now(bookie.storage.flush())
     assert isinstance(bookie.disk, Roomy)
     bookie.disk.room = 1000
-    bookie.now(bookie.storage.space.reclaim(lambda path: 0.8))
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0.8))
     assert bookie.storage.counters.gc_compactions == 0
     check(bookie)
 
@@ -109,8 +112,8 @@ def test_an_error_leaves_the_directory_as_it_is() -> None:
             raise OSError(28, "No space left on device")
 
     bookie.disk.before = before
-    bookie.now(bookie.storage.space.reclaim(lambda path: 0.8))
-    (space,) = bookie.storage.space.directories
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0.8))
+    (space,) = bookie.upkeep.space.directories
     assert "No space left" in str(space.problem)
     assert bookie.storage.read_only is None
     check(bookie)
@@ -132,7 +135,7 @@ def test_a_failed_sync_is_final() -> None:
                 raise OSError(5, "Input/output error")
 
         bookie.disk.before = before
-        bookie.now(bookie.storage.space.reclaim(lambda path: 0.8))
+        bookie.now(bookie.upkeep.space.reclaim(lambda path: 0.8))
         assert names <= set(bookie.disk.find(".log"))
         assert "Input/output error" in str(bookie.storage.read_only)
         bookie.disk.before = lambda what, path: None
@@ -140,12 +143,13 @@ def test_a_failed_sync_is_final() -> None:
 
 
 def test_damage_is_told_and_left_alone() -> None:
+    """A log with a damaged entry is named with its offset and kept; its other entries stay readable."""
     bookie = half_dead()
     bookie.now(bookie.storage.flush())
     bookie.disk.flip("/disk/ledgers0/current/0.log", bytes(bookie.disk.inodes["/disk/ledgers0/current/0.log"].data).find(body_of(2, 3)) + 30)
     for _ in range(3):
         reclaimed(bookie)
-    (space,) = bookie.storage.space.directories
+    (space,) = bookie.upkeep.space.directories
     assert list(space.doubtful) == [0]
     assert "/disk/ledgers0/current/0.log at offset" in space.doubtful[0]
     assert "/disk/ledgers0/current/0.log" in bookie.disk.find(".log")
@@ -161,7 +165,7 @@ def test_logs_go_between_two_checkpoints() -> None:
     bookie.commit()
     bookie.storage.flush()
     done: list[None] = []
-    bookie.storage.space.reclaim(lambda path: 0.8).addCallback(done.append)
+    bookie.upkeep.space.reclaim(lambda path: 0.8).addCallback(done.append)
     bookie.storage.flush().addCallback(done.append)
     for _ in range(10):
         pool.release()
@@ -174,11 +178,11 @@ def test_a_stop_ends_a_pass_at_its_next_step() -> None:
         bookie = half_dead(compaction_bytes_per_second=1000)
         bookie.now(bookie.storage.flush())
         over: list[None] = []
-        bookie.storage.space.reclaim(lambda path: 0.8).addCallback(over.append)
+        bookie.upkeep.space.reclaim(lambda path: 0.8).addCallback(over.append)
         for _ in range(steps):
             bookie.clock.advance(0.5)
         stopped: list[object] = []
-        Deferred.fromCoroutine(bookie.storage.space.stop()).addBoth(stopped.append)
+        Deferred.fromCoroutine(bookie.upkeep.space.stop()).addBoth(stopped.append)
         for _ in range(40):
             bookie.clock.advance(0.5)
         assert (over, stopped) == ([None], [None])
@@ -209,16 +213,16 @@ def test_beside_everything_else(tmp_path: Path) -> None:
             for waiter in waiters:
                 waiter.callback(None)
 
-        storage.durable = durable
-        storage.relieved = lambda: durable([])
+        storage.listen(Events(durable, lambda: durable([])))
         storage.start()
+        upkeep = Upkeep(storage, reactor, LimboOf(storage))
         rng = random.Random(7)
         sizes: dict[int, dict[int, int]] = {}  # ledger -> entry -> size of its payload
         over = False
 
         async def passes() -> None:
             while not over:
-                await storage.space.reclaim(lambda path: 0.9)
+                await upkeep.space.reclaim(lambda path: 0.9)
 
         collecting = Deferred.fromCoroutine(passes())
         for turn in range(120):
@@ -243,8 +247,8 @@ def test_beside_everything_else(tmp_path: Path) -> None:
         over = True
         await collecting
         await storage.flush()
-        await storage.space.reclaim(lambda path: 0.9)
-        (space,) = storage.space.directories
+        await upkeep.space.reclaim(lambda path: 0.9)
+        (space,) = upkeep.space.directories
         assert space.problem is None
         assert storage.counters.gc_compactions > 0
         assert storage.counters.gc_logs_removed > 0

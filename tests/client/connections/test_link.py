@@ -655,6 +655,7 @@ def test_a_batch_read_over_v3_is_pipelined_and_cut_at_the_first_gap():
 
 
 def test_a_batch_read_over_v3_whose_first_entry_fails_is_that_error():
+    """Entries after a failed first one are not returned."""
     net = Net()
     pool = make_pool(net, protocol="v3")
     read = pool.batch_read(BOOKIE, 1, 0, 2, 1 << 20)
@@ -770,6 +771,7 @@ def test_a_poll_that_expired_at_the_bookie_is_no_error():
 
 
 def test_an_unreadable_list_is_an_error_of_that_bookie():
+    """A malformed list of entries gives a code instead of an exception."""
     net = Net()
     listed = make_pool(net).list_entries(BOOKIE, 1)
     peer = net.accept()

@@ -144,6 +144,8 @@ def test_nobody_listens():
 
 
 def test_a_host_that_accepts_and_closes():
+    """Reads and adds fail with the code for an unreachable bookie."""
+
     async def story():
         async with cluster_of_one(greeted=lambda host: host.transport.abortConnection()) as (bookie, pool, _port):
             assert (await pool.read(bookie, 1, 0)).code == -8
@@ -170,6 +172,8 @@ def test_a_host_that_speaks_another_protocol():
 
 
 def test_a_connection_that_is_cut_in_the_middle_of_a_frame():
+    """The read fails with the code for an unreachable bookie."""
+
     def half(host: Host, data: bytes) -> None:
         for request in heard(host, data):
             found = ReadReply(Status.EOK, request.ledger, request.entry, body(1, 0), txn=request.txn)
@@ -206,6 +210,8 @@ def test_a_host_that_stops_reading_shows_as_a_full_socket_and_then_times_out():
 
 
 def test_a_silent_host_costs_the_time_out_and_no_more():
+    """A read without answer fails when the read time-out is over."""
+
     async def story():
         async with cluster_of_one(heard=silent, read_timeout_ms=200, long_poll_ms=100) as (bookie, pool, _port):
             began = reactor.seconds()

@@ -13,6 +13,7 @@ KEY = b"k" * 20
 
 
 def test_nothing_connects_before_it_is_needed():
+    """Making a pool opens no connection."""
     net = Net()
     make_pool(net)
     assert net.asked == 0
@@ -69,6 +70,7 @@ def test_recovery_never_travels_over_v2():
 
 
 def test_with_v3_chosen_everything_goes_over_v3():
+    """Adds, reads, batch reads and info share one connection."""
     net = Net()
     pool = make_pool(net, protocol="v3")
     pool.add_channel(BOOKIE, 1, Listener()).send(batch(1, 0, 1))
@@ -106,6 +108,7 @@ def test_adds_wait_for_the_connection_and_count_as_outstanding():
 
 
 def test_a_refused_connection_fails_everything_that_waits_for_it():
+    """Adds and reads fail with a code and the bookie's name, and no bytes stay outstanding."""
     net = Net()
     pool = make_pool(net)
     sink = Listener()
@@ -245,6 +248,7 @@ def test_a_bookie_that_is_down_is_tried_without_reading_all_the_others_anew():
 
 @pytest.mark.parametrize("bookie", ["rack1-a", "host:", ":3181", "host:port", "host:0", "host:99999"])
 def test_an_unregistered_bookie_without_an_address_is_unreachable(bookie):
+    """An id that is not host:port fails the read without a connection attempt."""
     net = Net()
     read = make_pool(net).read(bookie, 1, 0)
     assert result(read).code == -8
@@ -252,6 +256,7 @@ def test_an_unregistered_bookie_without_an_address_is_unreachable(bookie):
 
 
 def test_a_store_that_fails_makes_the_bookie_unreachable_not_an_exception():
+    """The channel fails with the code for an unreachable bookie and the store's text."""
     net = Net()
     addresses = Addresses()
     addresses.trouble = MetaStore("zk://10.0.0.1:2181 is down")
@@ -263,6 +268,7 @@ def test_a_store_that_fails_makes_the_bookie_unreachable_not_an_exception():
 
 
 def test_a_store_that_does_not_answer_is_named_with_the_time_it_had():
+    """A look-up of an address ends at the connect time-out, with both in the reason."""
     net = Net()
     addresses = Addresses()
     addresses.service_info = lambda _bookie: Deferred()
@@ -370,6 +376,7 @@ def test_closing_does_not_wait_for_an_address():
 
 
 def test_a_batch_of_another_ledger_is_a_programming_error():
+    """A channel raises `ValueError` for it."""
     net = Net()
     channel = make_pool(net).add_channel(BOOKIE, 1, Listener())
     with pytest.raises(ValueError, match="ledger 2"):

@@ -18,12 +18,14 @@ def subsets(size):
 
 
 def test_wrong_quorums_are_refused():
+    """Sizes that break 1 <= ack <= write <= ensemble raise `ValueError`."""
     for e, w, a in [(3, 4, 2), (3, 2, 3), (0, 0, 0), (3, 3, 0)]:
         with pytest.raises(ValueError, match="1 <= ack <= write <= ensemble"):
             Quorums(e, w, a)
 
 
 def test_write_sets_of_the_specification():
+    """Write sets are consecutive and wrap around the ensemble; an ensemble set has all of it."""
     q = Quorums(5, 3, 2)
     assert [q.write_set(entry) for entry in (0, 1, 3, 4)] == [[0, 1, 2], [1, 2, 3], [3, 4, 0], [4, 0, 1]]
     assert q.ensemble_set(3) == [3, 4, 0, 1, 2]
@@ -31,6 +33,7 @@ def test_write_sets_of_the_specification():
 
 @pytest.mark.parametrize("q", SHAPES, ids=str)
 def test_each_index_holds_write_of_each_ensemble_consecutive_ids(q):
+    """Each bookie holds as many of them as the write quorum, also near the limits of integers."""
     for start in (0, 5, (1 << 31) - 3, (1 << 32) - 3, (1 << 62)):
         for index in range(q.ensemble):
             held = [entry for entry in range(start, start + q.ensemble) if q.has(entry, index)]
@@ -52,6 +55,7 @@ def test_s32_ids_around_2_to_31_and_32_keep_their_place(size):
 
 @pytest.mark.parametrize("q", SHAPES, ids=str)
 def test_next_and_entries_of_agree_with_walking(q):
+    """They give the ids that a search through write sets finds."""
     for index in range(q.ensemble):
         for entry in range(-1, 15):
             walked = next(later for later in range(entry + 1, entry + 20) if index in q.write_set(later))
@@ -98,6 +102,7 @@ def test_covered_is_the_definition_and_never_stricter_than_the_count(q):
     ],
 )
 def test_the_table_of_1_4(shape, absent, fence, fewest):
+    """How many absences prove an entry missing, and how many answers fence, as in the protocol's table."""
     q = Quorums(*shape)
     assert (q.absent, q.fence) == (absent, fence)
     assert min(len(heard) for heard in subsets(q.ensemble) if q.covered(heard)) == fewest
@@ -119,6 +124,7 @@ def test_only_positives_and_negatives_are_heard():
 
 @pytest.mark.parametrize("q", SHAPES, ids=str)
 def test_writable_without_is_the_definition(q):
+    """A ledger is writable if every write set keeps an ack quorum of bookies that live."""
     for lost in subsets(q.ensemble):
         alive = all(len(set(q.write_set(entry)) - lost) >= q.ack for entry in range(q.ensemble))
         assert q.writable_without(lost) == alive
@@ -138,6 +144,7 @@ def test_writable_without_is_the_definition(q):
     ],
 )
 def test_appends_survive_what_section_10_says(shape, any_f):
+    """Any so many lost bookies, and not one more, leave a ledger writable."""
     q = Quorums(*shape)
     survived = [
         count
@@ -156,6 +163,7 @@ def confirmed_by_walking(q, marks, at_least):
 
 @pytest.mark.parametrize("q", SMALL, ids=str)
 def test_confirmed_is_the_walk_entry_by_entry(q):
+    """The confirmed entry equals that of a naive walk, on random answers."""
     random = Random(str(q))
     for marks in [random.choices(range(-1, 12), k=q.ensemble) for _ in range(60)]:
         for at_least in (-1, 0, 3):
@@ -163,6 +171,7 @@ def test_confirmed_is_the_walk_entry_by_entry(q):
 
 
 def test_confirmed_of_three_is_the_ack_th_largest():
+    """With all bookies in each write set it is the ack-th largest answer, and never below the floor."""
     q = Quorums(3, 3, 2)
     assert q.confirmed([9, 4, 7], -1) == 7
     assert q.confirmed([9, -1, -1], -1) == -1

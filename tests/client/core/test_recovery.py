@@ -24,17 +24,20 @@ DIGEST = Digest(DigestType.CRC32C, b"")
 
 
 def test_every_pair_is_decided():
+    """Each pair of state and input has a row or is listed as illegal, never both."""
     assert set(TRANSITIONS) | ILLEGAL == set(product(RecoveryState, INPUTS))
     assert not set(TRANSITIONS) & ILLEGAL
 
 
 def test_the_ended_states_are_traps():
+    """No row leads out of DONE or FAILED."""
     for (before, _given), row in TRANSITIONS.items():
         if before in (RecoveryState.DONE, RecoveryState.FAILED):
             assert row.after == {before}
 
 
 def test_an_answer_to_nothing_is_our_bug():
+    """An input without a row raises `IllegalInput` and ends the machine."""
     machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
     with pytest.raises(IllegalInput):
         machine.handle(EndStored())
@@ -58,6 +61,7 @@ def reading(shape=(3, 3, 2), first=0):
 
 
 def test_one_positive_is_found():
+    """A single valid answer is enough to recover an entry."""
     machine, asked = reading()
     assert [ask.index for ask in asked] == [0]
     machine.handle(ReadAnswer(0, 0, 0, DIGEST.entry(1, 0, -1, 3, b"abc")))
@@ -89,6 +93,7 @@ def test_s8_failures_are_no_negatives():
 
 @pytest.mark.parametrize("code", [-8, -12, -105, -108, -102, -5])
 def test_no_failure_of_any_kind_counts_as_a_negative(code):
+    """Two "no entry" answers are needed; with failures instead the recovery fails."""
     machine, _asked = reading()
     for index in range(3):
         machine.handle(ReadAnswer(0, index, code if index else NO_ENTRY, None))
@@ -96,6 +101,7 @@ def test_no_failure_of_any_kind_counts_as_a_negative(code):
 
 
 def test_damaged_bytes_are_unknown_and_never_found():
+    """An answer whose digest is wrong counts neither as entry nor as absence."""
     machine, _asked = reading()
     body = bytearray(DIGEST.entry(1, 0, -1, 3, b"abc"))
     body[-1] ^= 1
@@ -106,6 +112,7 @@ def test_damaged_bytes_are_unknown_and_never_found():
 
 
 def test_what_the_store_said_is_named_with_its_code():
+    """The error has the store's reason, its name and its number, and says that a retry is safe."""
     machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
     machine.handle(Begin())
     failed = machine.handle(StoreFailed(MetaStore.code, "the store is away"))[-1]
@@ -118,6 +125,7 @@ def test_what_the_store_said_is_named_with_its_code():
 
 
 def test_an_unknown_behind_the_end_does_not_matter():
+    """Time-outs of a later read are ignored when an earlier entry is proven absent."""
     machine, _asked = reading()
     for index in range(3):
         machine.handle(ReadAnswer(1, index, TIMED_OUT, None))
@@ -293,6 +301,7 @@ def test_s8_time_outs_abort_and_a_retry_succeeds():
 
 
 def test_s11_a_bookie_that_never_saw_the_ledger_refuses_the_writer_after_the_fence():
+    """A fence creates the ledger where it is missing, and the first append fails as fenced."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     assert opened(cluster, writer.id).last_entry_id == -1
@@ -312,6 +321,7 @@ def test_s21_what_lies_behind_a_gap_is_no_entry():
 
 
 def test_s22_many_recoveries_at_once_agree():
+    """All end at the same entry, at or behind everything that was acknowledged."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     openers = []
@@ -348,6 +358,7 @@ def test_s23_the_writer_does_not_close_over_a_recovery():
 
 
 def test_s24_with_everybody_down_the_open_fails_and_a_later_one_succeeds():
+    """The error says that bookies can't be reached; after their restart the entry is recovered."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append(b"x"))
@@ -360,6 +371,7 @@ def test_s24_with_everybody_down_the_open_fails_and_a_later_one_succeeds():
 
 
 def test_s24_silence_is_a_time_out():
+    """When no bookie answers, the open fails with `Timeout`."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.judge = lambda _request: "drop"
@@ -378,6 +390,7 @@ def test_s25_d17_a_dead_bookie_and_no_spare():
 
 
 def test_s26_a_wrong_password_touches_nothing():
+    """No bookie gets a request, the metadata stays open, and the writer goes on."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger(password=b"right"))
     cluster.succeed(writer.append(b"x"))
@@ -389,6 +402,7 @@ def test_s26_a_wrong_password_touches_nothing():
 
 
 def test_a_bookie_that_knows_another_key_ends_the_attempt():
+    """A refusal of the master key fails the open with `UnauthorizedAccess`."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     cluster.put(ledger, 0, b"x", -1, 1, "b0", digest=Digest(DigestType.CRC32C, b"other"))
@@ -415,6 +429,7 @@ def test_d7_an_orphan_past_the_end_does_not_lend_its_length():
 
 
 def test_an_empty_ledger_closes_empty():
+    """A ledger without entries is closed with last entry -1 and length 0."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     reader = opened(cluster, ledger)
@@ -537,6 +552,7 @@ def test_a_later_fragment_of_somebody_else_ends_the_attempt():
 
 
 def test_a_deleted_ledger_can_not_be_recovered():
+    """A deletion during the recovery fails the open with `LedgerRecovery`."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     cluster.judge = lambda request: "hold" if request.op == "fence" else "pass"
@@ -550,6 +566,7 @@ def test_a_deleted_ledger_can_not_be_recovered():
 
 
 def test_closing_the_client_ends_a_recovery():
+    """A recovery in progress is stopped, and its open fails."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     client = cluster.client()

@@ -26,6 +26,7 @@ def is_open(metadata):
 
 
 def test_an_edit_is_stored_and_known():
+    """The record holds the new metadata with the version that the store gave."""
     cluster, record = a_ledger()
     after = edit(cluster, record, is_open, lambda metadata: metadata.recovering())
     assert after.state is LedgerState.IN_RECOVERY
@@ -33,6 +34,7 @@ def test_an_edit_is_stored_and_known():
 
 
 def test_what_is_not_needed_is_not_written():
+    """An edit whose condition is false returns the current metadata without a write."""
     cluster, record = a_ledger()
     assert (
         edit(cluster, record, lambda _metadata: False, lambda metadata: metadata.recovering()).state is LedgerState.OPEN
@@ -41,6 +43,7 @@ def test_what_is_not_needed_is_not_written():
 
 
 def test_a_conflict_is_merged_when_the_edit_is_still_wanted():
+    """The edit is applied to what another writer stored meanwhile, and both changes remain."""
     cluster, record = a_ledger()
     current = cluster.shared.ledgers[record.ledger]
     cluster.succeed(
@@ -61,6 +64,7 @@ def test_a_conflict_makes_a_stale_intent_stop():
 
 
 def test_a_success_whose_answer_was_lost_is_not_done_twice():
+    """A version conflict with the record's own write counts as success."""
     cluster, record = a_ledger()
     lost = {"once": True}
 
@@ -77,6 +81,7 @@ def test_a_success_whose_answer_was_lost_is_not_done_twice():
 
 
 def test_errors_pass_through():
+    """Errors of the store and a deleted ledger are raised to the caller."""
     cluster, record = a_ledger()
     cluster.store_fault = lambda name, _given: Fault(error=MetaStore("down")) if name == "write_ledger" else None
     with pytest.raises(MetaStore):
@@ -88,6 +93,7 @@ def test_errors_pass_through():
 
 
 def test_older_news_are_not_taken():
+    """Only metadata with a higher version replaces what the record holds."""
     _cluster, record = a_ledger()
     current = record.current
     assert not record.learn(Versioned(current.value.recovering(), current.version))

@@ -66,6 +66,7 @@ def delivered(effects):
 
 
 def test_pieces_are_asked_of_one_bookie_ahead_of_the_consumer():
+    """As many pieces as configured are in flight or not yet taken, all from the preferred bookie."""
     reading = machine(0, 99, entries_max=10, pieces=3, prefer=1)
     first = asks(reading.handle(Begin()))
     assert [(ask.bookie, ask.first, ask.count, ask.single) for ask in first] == [
@@ -80,6 +81,7 @@ def test_pieces_are_asked_of_one_bookie_ahead_of_the_consumer():
 
 
 def test_answers_in_any_order_are_delivered_in_order():
+    """A piece is held back until all before it are delivered."""
     reading = machine(0, 29, entries_max=10, pieces=3)
     first, second, third = asks(reading.handle(Begin()))
     assert reading.handle(Answered(third.ask, 0, [body(entry) for entry in range(20, 30)])) == []
@@ -90,6 +92,7 @@ def test_answers_in_any_order_are_delivered_in_order():
 
 
 def test_a_short_answer_is_continued_at_the_same_bookie():
+    """Its entries are delivered and the rest of the piece is requested there."""
     reading = machine(0, 9)
     (ask,) = asks(reading.handle(Begin()))
     effects = reading.handle(Answered(ask.ask, 0, [body(entry) for entry in range(4)]))
@@ -107,6 +110,7 @@ def test_a_longer_answer_than_asked_is_trimmed():
 
 
 def test_a_damaged_entry_is_read_from_the_next_bookie():
+    """Entries before it are delivered, and the piece goes on from it elsewhere."""
     reading = machine(0, 4)
     (ask,) = asks(reading.handle(Begin()))
     bodies = [body(entry) for entry in range(5)]
@@ -118,6 +122,7 @@ def test_a_damaged_entry_is_read_from_the_next_bookie():
 
 
 def test_another_entry_than_asked_for_is_damage():
+    """A valid body of another entry is not delivered, and the next bookie is asked."""
     reading = machine(3, 3)
     (ask,) = asks(reading.handle(Begin()))
     effects = reading.handle(Answered(ask.ask, 0, [body(4)]))
@@ -126,6 +131,7 @@ def test_another_entry_than_asked_for_is_damage():
 
 
 def test_an_empty_ok_is_no_answer():
+    """A success without entries moves the read to the next bookie."""
     reading = machine(0, 0)
     (ask,) = asks(reading.handle(Begin()))
     assert asks(reading.handle(Answered(ask.ask, 0, [])))[0].bookie == "b1"
@@ -140,6 +146,7 @@ def test_an_empty_ok_is_no_answer():
     ],
 )
 def test_when_every_replica_failed_the_read_fails_by_precedence(codes, final):
+    """The most telling code wins, and the reason names entry, ledger and each bookie."""
     reading = machine(5, 5)
     effects = reading.handle(Begin())
     for code in codes:
@@ -153,6 +160,7 @@ def test_when_every_replica_failed_the_read_fails_by_precedence(codes, final):
 
 
 def test_an_error_moves_the_preference():
+    """Later reads begin with the bookie after the one that failed."""
     reading = machine(0, 0)
     (ask,) = asks(reading.handle(Begin()))
     reading.handle(Answered(ask.ask, TIMED_OUT, []))
@@ -160,6 +168,7 @@ def test_an_error_moves_the_preference():
 
 
 def test_a_slow_bookie_gets_a_rival_and_the_first_good_answer_counts():
+    """The entry is delivered once, and the late answer is ignored."""
     reading = machine(0, 0)
     (slow,) = asks(reading.handle(Begin()))
     (rival,) = asks(reading.handle(Slow()))
@@ -169,6 +178,7 @@ def test_a_slow_bookie_gets_a_rival_and_the_first_good_answer_counts():
 
 
 def test_a_rivals_failure_is_not_the_end_while_another_is_asked():
+    """The read fails only when no request is left in flight."""
     reading = machine(0, 0)
     (slow,) = asks(reading.handle(Begin()))
     (rival,) = asks(reading.handle(Slow()))
@@ -178,6 +188,7 @@ def test_a_rivals_failure_is_not_the_end_while_another_is_asked():
 
 
 def test_pieces_end_with_their_fragment():
+    """No piece covers entries of two ensembles."""
     reading = machine(0, 9, fragments=[(0, 3, ("a", "b", "c")), (4, None, ("a", "b", "d"))], prefer=2, pieces=4)
     assert [(ask.bookie, ask.first, ask.count) for ask in asks(reading.handle(Begin()))] == [("c", 0, 4), ("d", 4, 6)]
 
@@ -193,6 +204,7 @@ def test_stripes_are_asked_where_they_lie_together():
 
 
 def test_a_stripe_that_fails_goes_on_entry_by_entry():
+    """Each entry of a failed piece is requested from a bookie of its own write set."""
     reading = machine(0, 1, (4, 2, 2))
     (ask,) = asks(reading.handle(Begin()))
     effects = reading.handle(Answered(ask.ask, TIMED_OUT, []))
@@ -211,6 +223,7 @@ def test_when_all_drop_a_batch_read_plain_reads_are_tried():
 
 
 def test_stop_asks_no_more():
+    """After `Stop` an answer delivers nothing and causes no request."""
     reading = machine(0, 999, entries_max=10)
     (ask, _other) = asks(reading.handle(Begin()))
     reading.handle(Stop())
@@ -218,6 +231,7 @@ def test_stop_asks_no_more():
 
 
 def test_large_entries_make_short_pieces():
+    """The size of received entries determines how many the next piece covers."""
     reading = machine(0, 999, bytes_max=100_000, entries_max=1000, pieces=1)
     (ask,) = asks(reading.handle(Begin()))
     assert ask.count == 97
@@ -287,6 +301,7 @@ def test_random_reads_deliver_everything_once_and_in_order(shape, batch):
 
 
 def test_a_lac_needs_coverage_and_a_digest():
+    """The last confirmed entry is complete when enough bookies answered, and "no ledger" counts as answer."""
     coverage = Coverage(7, Quorums(3, 3, 2), DIGEST)
     coverage.lac_and_entry(0, 0, DIGEST.lac_body(7, 9), body(4))
     assert (coverage.lac, coverage.complete) == (9, False)
@@ -298,6 +313,7 @@ def test_a_lac_needs_coverage_and_a_digest():
 
 
 def test_unsigned_or_damaged_lacs_are_not_believed():
+    """Only a value with a valid digest counts, and at least one is needed."""
     coverage = Coverage(7, Quorums(3, 3, 2), DIGEST)
     coverage.lac_and_entry(0, 0, DIGEST.lac_body(8, 99), None)
     coverage.lac_and_entry(1, 0, None, body(4)[:-1] + b"X")
@@ -330,6 +346,7 @@ def payloads(entries):
 
 
 def test_read_and_stream_of_a_closed_ledger():
+    """Ranges and the whole ledger are returned complete and in order."""
     cluster = FakeCluster()
     client, writer = written(cluster, read_ahead_entries_max=7)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -341,6 +358,7 @@ def test_read_and_stream_of_a_closed_ledger():
 
 
 def test_ranges_that_make_no_sense():
+    """Negative and reversed ranges raise `ValueError`, a range past the last entry raises `Read`."""
     cluster = FakeCluster()
     client, writer = written(cluster)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -353,6 +371,7 @@ def test_ranges_that_make_no_sense():
 
 
 def test_d9_unconfirmed_reads_stop_at_the_end_of_a_closed_ledger():
+    """Entries behind the last one are never returned, though bookies have them."""
     cluster = FakeCluster()
     client, writer = written(cluster, 10)
     for bookie in cluster.bookies.values():
@@ -363,6 +382,7 @@ def test_d9_unconfirmed_reads_stop_at_the_end_of_a_closed_ledger():
 
 
 def test_an_empty_ledger_streams_nothing():
+    """Its last entry is -1 and its stream ends at once."""
     cluster = FakeCluster()
     client, writer = written(cluster, 0)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -372,6 +392,7 @@ def test_an_empty_ledger_streams_nothing():
 
 @pytest.mark.parametrize("shape", [(3, 3, 2), (3, 2, 2), (4, 2, 2)])
 def test_dead_bookies_are_read_around(shape):
+    """With any single bookie down every entry is read."""
     cluster = FakeCluster(4)
     client, writer = written(cluster, shape=shape)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -394,6 +415,7 @@ def test_a_damaged_copy_is_replaced_by_a_good_one():
 
 
 def test_an_entry_damaged_everywhere_fails_the_read():
+    """The read raises `DigestMatch`, and the other entries stay readable."""
     cluster = FakeCluster()
     client, writer = written(cluster)
     for bookie in cluster.bookies.values():
@@ -406,6 +428,7 @@ def test_an_entry_damaged_everywhere_fails_the_read():
 
 
 def test_a_lost_entry_is_named():
+    """The error names the range that no bookie has."""
     cluster = FakeCluster()
     client, writer = written(cluster)
     for bookie in cluster.bookies.values():
@@ -434,6 +457,7 @@ def test_a_reader_finds_entries_that_were_moved_to_other_bookies():
 
 
 def test_an_unconfirmed_read_that_finds_the_ledger_closed_stops_at_its_end():
+    """When the ledger is closed meanwhile, entries up to the close are returned."""
     cluster = FakeCluster(3)
     client, writer = written(cluster, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -445,6 +469,7 @@ def test_an_unconfirmed_read_that_finds_the_ledger_closed_stops_at_its_end():
 
 
 def test_an_entry_that_is_nowhere_fails_also_when_the_store_can_not_be_asked():
+    """The error is that of the entry, not that of the store."""
     cluster = FakeCluster(3)
     client, writer = written(cluster)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -455,6 +480,7 @@ def test_an_entry_that_is_nowhere_fails_also_when_the_store_can_not_be_asked():
 
 
 def test_a_silent_bookie_costs_the_speculative_wait_and_no_more():
+    """After `speculative_read_ms` another bookie is asked and the read completes."""
     cluster = FakeCluster()
     client, writer = written(cluster, speculative_read_ms=500)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -482,6 +508,7 @@ def test_a_hanging_bookie_costs_one_wait_in_a_whole_stream():
 
 
 def test_a_reader_that_is_closed_fails_what_is_under_way():
+    """Reads in progress and later ones raise `ClientClosed`."""
     cluster = FakeCluster()
     client, writer = written(cluster)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -497,6 +524,7 @@ def test_a_reader_that_is_closed_fails_what_is_under_way():
 
 
 def test_s27_an_open_without_recovery_disturbs_nobody():
+    """No bookie is fenced, the writer appends on, and unconfirmed entries can be read."""
     cluster = FakeCluster()
     client, writer = written(cluster, 10, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -510,6 +538,7 @@ def test_s27_an_open_without_recovery_disturbs_nobody():
 
 
 def test_the_last_add_confirmed_of_a_new_ledger():
+    """It is -1."""
     cluster = FakeCluster()
     client, writer = written(cluster, 0, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -535,6 +564,7 @@ def test_what_lies_before_the_last_fragment_is_confirmed():
 
 
 def test_opening_without_recovery_needs_coverage():
+    """With too few answers the open fails with an error of their kind."""
     cluster = FakeCluster()
     client, writer = written(cluster, 10, close=False)
     cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie != "b0" else "pass"
@@ -548,6 +578,7 @@ def test_opening_without_recovery_needs_coverage():
 
 
 def test_d14_a_bookies_unsigned_word_does_not_move_the_end():
+    """A tail does not go past an entry that only a value without digest confirms."""
     cluster = FakeCluster()
     client, writer = written(cluster, 10, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -587,6 +618,7 @@ def follow(cluster, reader, timeout):
 
 
 def test_a_tail_follows_the_writer_to_the_close():
+    """It delivers all entries in order and ends when the ledger is closed."""
     cluster = FakeCluster()
     _client, writer = written(cluster, 5, close=False)
     reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
@@ -604,6 +636,7 @@ def test_a_tail_follows_the_writer_to_the_close():
 
 
 def test_a_tail_sees_news_without_waiting_for_a_time_out():
+    """An append wakes the long poll and its entries are delivered within milliseconds."""
     cluster = FakeCluster()
     client, writer = written(cluster, 5, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -617,6 +650,7 @@ def test_a_tail_sees_news_without_waiting_for_a_time_out():
 
 
 def test_a_tail_ends_after_silence():
+    """Without news for the given time the tail ends well."""
     cluster = FakeCluster()
     client, writer = written(cluster, 5, close=False)
     cluster.succeed(writer.write_lac())
@@ -630,6 +664,7 @@ def test_a_tail_ends_after_silence():
 
 
 def test_a_tail_of_a_closed_ledger_is_a_read():
+    """It delivers every entry and ends."""
     cluster = FakeCluster()
     client, writer = written(cluster, 5)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -641,6 +676,7 @@ def test_a_tail_of_a_closed_ledger_is_a_read():
 
 @pytest.mark.parametrize("dead", [0, 1, 2])
 def test_a_tail_goes_on_when_a_bookie_dies_and_is_replaced(dead):
+    """All entries are delivered, whichever bookie of the ensemble died."""
     cluster = FakeCluster(4)
     client, writer = written(cluster, 5, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -657,6 +693,7 @@ def test_a_tail_goes_on_when_a_bookie_dies_and_is_replaced(dead):
 
 
 def test_a_tail_of_bookies_without_long_poll_asks_again_and_again():
+    """Entries are delivered although every long poll is refused."""
     cluster = FakeCluster()
     client, writer = written(cluster, 5, close=False)
     cluster.judge = lambda request: -1 if request.op == "poll" else "pass"
@@ -673,6 +710,7 @@ def test_a_tail_of_bookies_without_long_poll_asks_again_and_again():
 
 
 def test_a_tail_sees_the_end_that_a_recovery_finds():
+    """When another client recovers the ledger, the tail delivers the rest and ends."""
     cluster = FakeCluster()
     client, writer = written(cluster, 20, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -685,6 +723,7 @@ def test_a_tail_sees_the_end_that_a_recovery_finds():
 
 
 def test_a_tail_of_a_deleted_ledger_ends():
+    """A deletion ends the tail without an error."""
     cluster = FakeCluster()
     client, writer = written(cluster, 5, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -696,6 +735,7 @@ def test_a_tail_of_a_deleted_ledger_ends():
 
 
 def test_closing_the_reader_ends_its_tail():
+    """The tail raises `ClientClosed`."""
     cluster = FakeCluster()
     client, writer = written(cluster, 5, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
@@ -707,6 +747,7 @@ def test_closing_the_reader_ends_its_tail():
 
 
 def test_a_bug_in_the_machine_fails_the_read_and_nothing_else(monkeypatch):
+    """The read raises `UnexpectedCondition`, and the next read of the reader succeeds."""
     cluster = FakeCluster()
     client, writer = written(cluster)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -719,6 +760,7 @@ def test_a_bug_in_the_machine_fails_the_read_and_nothing_else(monkeypatch):
 
 
 def test_reading_with_everybody_down():
+    """The read fails with the error for unreachable bookies."""
     cluster = FakeCluster()
     client, writer = written(cluster)
     reader = cluster.succeed(client.open_ledger(writer.id))
@@ -753,6 +795,7 @@ def test_a_try_is_content_with_the_first_news():
 
 
 def test_the_last_entry_is_asked_for_anew_while_the_ledger_is_open():
+    """Each call returns the entry that is confirmed by then."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
@@ -825,6 +868,7 @@ def test_further_polls_go_out_after_longer_and_longer_waits_until_the_first_woul
 
 @pytest.mark.parametrize("news", ["answer", "close of the ledger", "close of the reader"])
 def test_once_there_is_news_nobody_else_is_polled(news):
+    """An answer or a close ends the speculative poll of further bookies."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append(b"first"))
@@ -854,6 +898,7 @@ def test_once_there_is_news_nobody_else_is_polled(news):
 
 
 def test_a_crowded_bookie_is_asked_after_the_others():
+    """Bookies with fewer reads in flight come first, in steps of `crowded_reads`."""
     cluster = FakeCluster()
     _writing, writer = written(cluster, 5)
     client = cluster.client(crowded_reads=8)
@@ -988,6 +1033,7 @@ def test_a_bookie_that_answers_every_poll_at_once_is_asked_less_and_less():
 
 
 def test_fresh_news_costs_a_tail_one_poll_and_one_question_of_each_bookie():
+    """Each append causes one poll, one read and one LAC request to each bookie."""
     cluster = FakeCluster()
     client, writer = written(cluster, 0, close=False)
     cluster.succeed(writer.append(b"0"))
@@ -1006,6 +1052,7 @@ def test_fresh_news_costs_a_tail_one_poll_and_one_question_of_each_bookie():
 
 
 def test_ids_that_no_frame_holds_are_refused_at_once():
+    """Ids beyond 63 bits raise `ValueError` and other types `TypeError`; the largest id passes."""
     cluster = FakeCluster()
     client, writer = written(cluster, 5, close=False)
     reader = cluster.succeed(client.open_ledger(writer.id, recover=False))

@@ -47,6 +47,7 @@ def holding(cluster, op, *names):
 
 
 def test_each_append_fires_once_in_order():
+    """Deferreds of single and multiple appends fire in the order of their entries."""
     cluster = FakeCluster()
     writer = created(cluster)
     order = []
@@ -72,6 +73,7 @@ def test_appends_of_one_turn_leave_as_one_batch():
 
 
 def test_an_append_from_inside_a_callback_keeps_the_order():
+    """Appends made by callbacks get the next ids."""
     cluster = FakeCluster()
     writer = created(cluster)
     seen = []
@@ -88,6 +90,7 @@ def test_an_append_from_inside_a_callback_keeps_the_order():
 
 
 def test_append_many_of_nothing_is_an_empty_range():
+    """It returns an empty range at the next entry id."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -95,6 +98,7 @@ def test_append_many_of_nothing_is_an_empty_range():
 
 
 def test_bytes_like_payloads_are_taken_and_others_refused():
+    """bytearray and memoryview are appended, text and numbers raise `TypeError`."""
     cluster = FakeCluster()
     writer = created(cluster)
     assert cluster.succeed(writer.append_many([bytearray(b"a"), memoryview(b"b")])) == range(2)
@@ -106,6 +110,7 @@ def test_bytes_like_payloads_are_taken_and_others_refused():
 
 
 def test_an_entry_that_fits_no_frame_is_refused_before_it_is_sent():
+    """It raises `ValueError`, and the writer goes on with the same next id."""
     cluster = FakeCluster()
     writer = created(cluster, options={"frame_bytes_max": 4096})
     assert isinstance(cluster.fails(writer.append(b"x" * 4096)), ValueError)
@@ -116,6 +121,7 @@ def test_an_entry_that_fits_no_frame_is_refused_before_it_is_sent():
 
 
 def test_ready_waits_for_the_window():
+    """`ready` fires at once while there is room, else when the window has room again."""
     cluster = FakeCluster()
     writer = created(cluster, options={"window_entries_max": 10, "batch_entries_max": 5})
     assert cluster.outcome(writer.ready()).done
@@ -127,6 +133,7 @@ def test_ready_waits_for_the_window():
 
 
 def test_a_caller_who_never_waits_is_stopped():
+    """Appends above the bound fail with `TooManyRequests`, and earlier ones complete."""
     cluster = FakeCluster()
     writer = created(cluster, options={"window_bytes_max": 1000, "batch_bytes_max": 1000})
     cluster.judge = lambda _request: "hold"
@@ -140,6 +147,7 @@ def test_a_caller_who_never_waits_is_stopped():
 
 
 def test_the_figures_of_a_writer():
+    """Confirmed and pushed entries and the length follow appends, and return to what was confirmed at the close."""
     cluster = FakeCluster()
     writer = created(cluster)
     assert (writer.last_add_confirmed, writer.last_add_pushed, writer.length, writer.closed) == (-1, -1, 0, False)
@@ -154,6 +162,7 @@ def test_the_figures_of_a_writer():
 
 
 def test_a_killed_bookie_is_replaced_and_nothing_is_lost():
+    """All appends succeed, one change is reported, and a reader finds every entry."""
     cluster = FakeCluster(4)
     writer = created(cluster)
     changes = []
@@ -198,6 +207,7 @@ def test_s12_entries_above_the_lac_regain_their_quorum():
 
 
 def test_s13_no_acknowledgement_while_the_metadata_is_written():
+    """An append that has its quorum is acknowledged only after the change is stored."""
     cluster = FakeCluster(4)
     writer = created(cluster)
     first = ensemble(cluster, writer)
@@ -213,6 +223,7 @@ def test_s13_no_acknowledgement_while_the_metadata_is_written():
 
 
 def test_s14_late_answers_of_a_replaced_bookie_do_nothing():
+    """The append completes without the bookie that timed out."""
     cluster = FakeCluster(4)
     writer = created(cluster, options={"add_timeout_ms": 100})
     b0, b1, _b2 = ensemble(cluster, writer)
@@ -247,6 +258,7 @@ def test_s15_two_failures_during_one_change():
 
 
 def test_s16_striped_change_without_resend():
+    """An entry that has its quorum is not sent to a replacement outside its write set."""
     cluster = FakeCluster(4)
     writer = created(cluster, (3, 2, 1))
     b0, b1, b2 = ensemble(cluster, writer)
@@ -264,6 +276,7 @@ def test_s16_striped_change_without_resend():
 
 @pytest.mark.parametrize(("state", "error"), [("closed", LedgerClosed), ("recovering", LedgerFenced)])
 def test_s17_the_ledger_was_closed_or_is_recovered_while_the_change_ran(state, error):
+    """Appends and the close fail accordingly, and the other client's metadata remains."""
     cluster = FakeCluster(4)
     writer = created(cluster)
     b0, *_rest = ensemble(cluster, writer)
@@ -304,6 +317,7 @@ def test_a_close_that_comes_too_late_says_why_and_does_not_send_for_the_end(chan
 
 
 def test_s18_a_repair_of_an_old_fragment_and_a_change_both_survive():
+    """The closed metadata has the repaired first fragment and the writer's later ones."""
     cluster = FakeCluster(7)
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -334,6 +348,7 @@ def test_s19_somebody_closed_it_elsewhere():
 
 
 def test_closing_what_is_closed_the_same_way_succeeds():
+    """A close at the end that the store has already succeeds, and so does a second close."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -344,6 +359,7 @@ def test_closing_what_is_closed_the_same_way_succeeds():
 
 
 def test_s20_appends_under_way_at_the_close():
+    """They fail with `LedgerClosed`, and the ledger ends at what was confirmed."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"four"))
@@ -371,6 +387,7 @@ def test_s30_too_few_spares_fail_and_name_the_numbers():
 
 
 def test_s33_a_bookie_that_fenced_itself_after_the_quorum_is_replaced():
+    """A fenced answer after the quorum does not end the writer."""
     cluster = FakeCluster(4)
     writer = created(cluster)
     fencing = ensemble(cluster, writer)[2]
@@ -393,6 +410,7 @@ def test_a_bookie_that_tells_of_a_fence_is_not_suspected():
 
 
 def test_a_read_only_bookie_is_replaced():
+    """Appends succeed, and the ensemble no longer has that bookie."""
     cluster = FakeCluster(4)
     writer = created(cluster)
     full = ensemble(cluster, writer)[0]
@@ -426,6 +444,7 @@ def test_d17_three_bookies_one_dead():
 
 
 def test_d17_a_new_bookie_is_taken():
+    """A writer without spare takes a bookie that registers later into its ensemble."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"0"))
@@ -474,6 +493,7 @@ def test_a_bookie_that_failed_lately_is_picked_last():
 
 
 def test_a_store_that_is_down_does_not_stop_a_writer_that_has_its_quorum():
+    """Appends succeed with one bookie out of the ensemble."""
     cluster = FakeCluster(4)
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -484,6 +504,7 @@ def test_a_store_that_is_down_does_not_stop_a_writer_that_has_its_quorum():
 
 
 def test_a_deleted_ledger_ends_its_writer():
+    """The first change of the ensemble finds the ledger gone, and appends fail with `NoSuchLedger`."""
     cluster = FakeCluster(4)
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -497,6 +518,7 @@ def test_a_deleted_ledger_ends_its_writer():
 
 
 def test_a_silent_bookie_neither_stops_the_writer_nor_stays():
+    """Appends succeed without its answers, and it is replaced after the time-out."""
     cluster = FakeCluster(4)
     writer = created(cluster)
     silent = ensemble(cluster, writer)[2]
@@ -526,6 +548,7 @@ def test_a_slow_bookie_holds_at_most_its_backlog():
 
 
 def test_a_close_that_the_store_loses_is_told_and_not_retried():
+    """The close fails with the store's error, and a second call gives the same."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -536,6 +559,7 @@ def test_a_close_that_the_store_loses_is_told_and_not_retried():
 
 
 def test_closing_the_client_fails_what_is_pending_and_closes_no_ledger():
+    """Appends fail as closed, and the metadata stays open."""
     cluster = FakeCluster()
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -549,6 +573,7 @@ def test_closing_the_client_fails_what_is_pending_and_closes_no_ledger():
 
 
 def test_a_bug_in_the_machine_fails_everything_and_ends_the_handle(monkeypatch):
+    """Appends and the close fail as unexpected, and nothing is stored."""
     cluster = FakeCluster()
     writer = created(cluster)
     pending = cluster.outcome(writer.append(b"x"))
@@ -560,6 +585,7 @@ def test_a_bug_in_the_machine_fails_everything_and_ends_the_handle(monkeypatch):
 
 
 def test_conflicts_without_end_are_given_up():
+    """An edit raises after a bounded number of version conflicts and names it."""
     cluster = FakeCluster()
     writer = created(cluster)
     stale = Versioned(writer.metadata, cluster.shared.ledgers[writer.id].version)
@@ -578,6 +604,7 @@ def test_conflicts_without_end_are_given_up():
 
 
 def test_ids_of_the_callers_choice():
+    """Entries wait for missing ids; duplicates and appends without an id are refused."""
     cluster = FakeCluster()
     writer = created(cluster, advanced=True)
     late = cluster.outcome(writer.append_at(2, b"two"))
@@ -594,6 +621,7 @@ def test_ids_of_the_callers_choice():
 
 
 def test_an_ordinary_writer_takes_no_ids():
+    """`append_at` raises `IllegalOp`, and the writer goes on."""
     cluster = FakeCluster()
     writer = created(cluster)
     assert isinstance(cluster.fails(writer.append_at(7, b"x")), IllegalOp)
@@ -601,6 +629,7 @@ def test_an_ordinary_writer_takes_no_ids():
 
 
 def test_deferred_sync_confirms_by_force():
+    """`force` moves the last confirmed entry, and a close drops what was not forced."""
     cluster = FakeCluster()
     writer = created(cluster, write_flags="DEFERRED_SYNC")
     cluster.succeed(writer.force())
@@ -615,6 +644,7 @@ def test_deferred_sync_confirms_by_force():
 
 
 def test_d15_a_force_over_another_connection_ends_the_writer():
+    """A force fails when the bookie was restarted since the append, and the ledger is closed."""
     cluster = FakeCluster()
     writer = created(cluster, write_flags=["DEFERRED_SYNC"])
     cluster.succeed(writer.append(b"x"))
@@ -677,6 +707,7 @@ def test_a_force_connects_to_a_bookie_that_had_no_add_yet():
 
 
 def test_a_force_with_a_bookie_down_fails_and_names_it():
+    """The error is a time-out with the bookie's name."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -687,6 +718,7 @@ def test_a_force_with_a_bookie_down_fails_and_names_it():
 
 
 def test_deferred_sync_dies_with_its_first_bookie():
+    """Appends fail after the loss of a bookie instead of changing the ensemble."""
     cluster = FakeCluster(4)
     writer = created(cluster, write_flags="DEFERRED_SYNC")
     cluster.succeed(writer.append(b"x"))
@@ -696,6 +728,7 @@ def test_deferred_sync_dies_with_its_first_bookie():
 
 
 def test_an_explicit_lac_reaches_the_bookies():
+    """A reader without recovery sees the entry that `write_lac` confirmed."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.write_lac())
@@ -706,6 +739,7 @@ def test_an_explicit_lac_reaches_the_bookies():
 
 
 def test_an_explicit_lac_needs_its_quorum():
+    """Below the ack quorum it fails, and the error says how many bookies it reached."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"a"))
@@ -717,6 +751,7 @@ def test_an_explicit_lac_needs_its_quorum():
 
 @pytest.mark.parametrize("entries", [0, 1])
 def test_force_and_explicit_lac_on_a_closed_writer(entries):
+    """Both fail with `LedgerClosed`."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append_many([b"a"] * entries))
@@ -726,6 +761,7 @@ def test_force_and_explicit_lac_on_a_closed_writer(entries):
 
 
 def test_a_writer_whose_machine_failed_answers_whoever_comes_later(monkeypatch):
+    """Gathered and later calls fail instead of waiting, and `ready` fires."""
     cluster = FakeCluster()
     writer = created(cluster, options={"window_entries_max": 1, "batch_entries_max": 1})
     cluster.succeed(writer.append(b"a"))

@@ -51,6 +51,7 @@ def wanted(*failed, must=False, bookies=("a", "b", "c")):
 
 
 def test_an_ensemble_is_of_writable_bookies():
+    """All registered bookies can be chosen, and more than these raise `NotEnoughBookies`."""
     chosen, _store, _clock = choice_among("a", "b", "c", "d")
     assert set(result(chosen.ensemble(4))) == {"a", "b", "c", "d"}
     with pytest.raises(NotEnoughBookies):
@@ -58,6 +59,7 @@ def test_an_ensemble_is_of_writable_bookies():
 
 
 def test_a_replacement_is_neither_in_the_ensemble_nor_failed():
+    """The others keep their places, and the result names the bookies that were seen."""
     chosen, _store, _clock = choice_among("a", "b", "c", "d", "e")
     picked = result(chosen.replace(wanted("a", "b")))
     assert set(picked.bookies) == {"c", "d", "e"}
@@ -67,6 +69,7 @@ def test_a_replacement_is_neither_in_the_ensemble_nor_failed():
 
 
 def test_as_many_as_there_are_spares_are_replaced():
+    """The rest stays, and the shortage lists the bookies that could not be used."""
     chosen, _store, _clock = choice_among("b", "c", "d")
     picked = result(chosen.replace(wanted("a", "b", must=True)))
     assert picked.bookies == ("d", "b", "c")
@@ -74,6 +77,7 @@ def test_as_many_as_there_are_spares_are_replaced():
 
 
 def test_a_suspect_is_picked_only_when_there_must_be_one():
+    """Without `must` the failed bookie stays in the ensemble."""
     chosen, _store, _clock = choice_among("b", "c", "d")
     chosen.suspect("d")
     assert result(chosen.replace(wanted("a"))).bookies == ("a", "b", "c")
@@ -81,6 +85,7 @@ def test_a_suspect_is_picked_only_when_there_must_be_one():
 
 
 def test_suspicion_ends_with_time_or_when_the_bookie_left():
+    """A bookie is no suspect after the maximum, or once a list lacked it."""
     chosen, store, clock = choice_among("b", "c", "d")
     chosen.suspect("d")
     clock.advance(SUSPECT_SECONDS_MAX + 1)
@@ -91,6 +96,7 @@ def test_suspicion_ends_with_time_or_when_the_bookie_left():
 
 
 def test_a_store_that_is_down_is_a_shortage():
+    """A replacement leaves the ensemble as it is with a reason; a new ensemble raises."""
     chosen, store, _clock = choice_among("b", "c", "d")
     store.down = True
     picked = result(chosen.replace(wanted("a")))

@@ -34,6 +34,7 @@ def order(of, bookies):
 
 
 def test_while_all_are_well_nothing_is_ranked():
+    """Registered bookies without failures have no rank."""
     of, _clock = health()
     assert of.ranks("abc") == {}
     of.registered = lists("abc")
@@ -50,6 +51,7 @@ def test_classes_come_in_their_order():
 
 
 def test_the_older_failure_comes_first_and_failures_are_forgotten():
+    """Bookies that failed are ordered last, most recent failure at the end, until the memory ends."""
     of, clock = health(memory_ms=10_000)
     of.failed("b")
     clock.advance(1)
@@ -63,6 +65,7 @@ def test_the_older_failure_comes_first_and_failures_are_forgotten():
 
 
 def test_many_errors_in_an_interval_are_quarantine_for_a_while():
+    """Errors in one interval count together, and quarantine ends after its time."""
     of, clock = health(quarantine=True, errors=3, interval_ms=1000, quarantine_ms=5000)
     for _ in range(2):
         of.answered("a", ERROR)
@@ -79,6 +82,7 @@ def test_many_errors_in_an_interval_are_quarantine_for_a_while():
 
 
 def test_answers_that_are_no_fault_do_not_count_and_nothing_does_when_it_is_off():
+    """Codes for absence, fencing, read-only and unreachable bookies cause no quarantine."""
     for code, on in ((-13, True), (-7, True), (-8, True), (-101, True), (-104, True), (0, True), (ERROR, False)):
         of, _clock = health(quarantine=on, errors=1)
         of.answered("a", code)
@@ -86,6 +90,7 @@ def test_answers_that_are_no_fault_do_not_count_and_nothing_does_when_it_is_off(
 
 
 def test_a_ratio_spares_some():
+    """With ratio 0.5 about half of the bookies with errors are quarantined."""
     of, _clock = health(quarantine=True, errors=1, ratio=0.5)
     for number in range(200):
         of.answered(f"b{number}", ERROR)
@@ -114,6 +119,7 @@ def asked(cluster):
 
 
 def test_a_reader_prefers_replicas_near_it(tmp_path):
+    """Reads go to the replica with the reader's own place while it lives."""
     cluster = FakeCluster(3)
     path = tmp_path / "places"
     path.write_text("b0 /eu/r1\nb1 /us/r1\nb2 /eu/r2\n")
@@ -128,6 +134,7 @@ def test_a_reader_prefers_replicas_near_it(tmp_path):
 
 
 def test_a_near_replica_comes_behind_a_healthy_one_and_before_a_less_crowded_one(tmp_path):
+    """Failures weigh more than distance, distance more than load."""
     cluster = FakeCluster(3)
     path = tmp_path / "places"
     path.write_text("b0 /eu/r1\nb1 /us/r1\nb2 /eu/r2\n")
@@ -141,6 +148,7 @@ def test_a_near_replica_comes_behind_a_healthy_one_and_before_a_less_crowded_one
 
 
 def test_an_unregistered_replica_is_asked_last():
+    """While others answer, reads do not go to a bookie that left the list."""
     cluster = FakeCluster(3)
     _client, reader = readings(cluster)
     cluster.kill("b1")
@@ -151,6 +159,7 @@ def test_an_unregistered_replica_is_asked_last():
 
 
 def test_a_slow_replica_is_asked_last_by_other_readers_too():
+    """A bookie that needed a speculative read is avoided by every reader of the client."""
     cluster = FakeCluster(3)
     client, reader = readings(cluster, speculative_read_ms=100)
     cluster.slow["b0"] = 1.0
@@ -166,6 +175,7 @@ def test_a_slow_replica_is_asked_last_by_other_readers_too():
 
 
 def test_without_reordering_everybody_has_a_turn():
+    """With `reorder_reads` off all replicas are read, also unregistered ones."""
     cluster = FakeCluster(3)
     _client, reader = readings(cluster, reorder_reads=False)
     cluster.unregister("b1")
@@ -176,6 +186,7 @@ def test_without_reordering_everybody_has_a_turn():
 
 
 def test_a_bookie_with_many_errors_gets_no_new_ledgers():
+    """A quarantined bookie is in no new ensemble."""
     cluster = FakeCluster(4)
     client, reader = readings(cluster, quarantine=True, quarantine_errors=2)
     cluster.judge = lambda request: ERROR if request.op in ("read", "batch") and request.bookie == "b0" else "pass"
@@ -192,6 +203,7 @@ def test_a_bookie_with_many_errors_gets_no_new_ledgers():
 
 
 def test_free_disk_is_asked_for_once_in_an_interval():
+    """An answer is the bookie's weight until the interval ends; a bookie that gave none is asked again."""
     clock, free, questions = Clock(), {"a": 10, "b": None, "c": 30}, []
 
     def info(bookie):

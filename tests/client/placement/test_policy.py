@@ -12,6 +12,7 @@ BOOKIES = [f"10.0.0.{i}:3181" for i in range(1, 7)]
 
 
 def test_an_ensemble_has_different_bookies_and_none_that_is_excluded():
+    """A random ensemble takes each of the remaining bookies once."""
     placement = RandomPlacement(Random(1))
     for _ in range(50):
         chosen = placement.new_ensemble(BOOKIES, 4, exclude=BOOKIES[:2])
@@ -29,17 +30,20 @@ def test_too_few_bookies_are_refused_with_the_numbers():
 
 
 def test_a_bookie_that_is_listed_twice_counts_once():
+    """Two entries of one bookie are not enough for an ensemble of two."""
     with pytest.raises(NotEnoughBookies):
         RandomPlacement(Random(1)).new_ensemble([BOOKIES[0], BOOKIES[0]], 2)
 
 
 def test_a_replacement_is_outside_the_ensemble_and_the_excluded():
+    """The only bookie that is in neither is chosen."""
     placement = RandomPlacement(Random(1))
     for _ in range(20):
         assert placement.replacement(BOOKIES, BOOKIES[:3], excluded=BOOKIES[3:5]) == BOOKIES[5]
 
 
 def test_without_a_replacement_those_that_are_no_use_are_named():
+    """`NotEnoughBookies` says that all writable bookies are in the ensemble or failed."""
     with pytest.raises(NotEnoughBookies, match="all that are writable are in the ensemble or failed lately: "):
         RandomPlacement(Random(1)).replacement(BOOKIES[:3], BOOKIES[:3])
 
@@ -51,6 +55,7 @@ def test_equal_seeds_choose_alike_whatever_the_order_of_the_set():
 
 
 def test_every_bookie_is_drawn_about_equally_often():
+    """Frequencies in many random ensembles differ by less than 15 %."""
     placement = RandomPlacement(Random(3))
     drawn = Counter(bookie for _ in range(2000) for bookie in placement.new_ensemble(BOOKIES, 3))
     assert set(drawn) == set(BOOKIES)

@@ -46,6 +46,7 @@ def racks(places, ensemble):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_copies_lie_in_different_racks_when_there_are_enough(seed):
+    """Three copies among three racks are in three racks, for any seed."""
     places, bookies = cluster(r1=2, r2=2, r3=2)
     ensemble = rack_aware(places, seed).new_ensemble(bookies, 3, wish=Wish(3, 2))
     assert len(set(racks(places, ensemble))) == 3
@@ -54,6 +55,7 @@ def test_copies_lie_in_different_racks_when_there_are_enough(seed):
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize(("size", "write"), [(2, 2), (4, 2), (4, 3), (6, 2), (6, 3)])
 def test_each_write_set_spans_two_racks_of_two(size, write, seed):
+    """Every write set of a larger ensemble has bookies of both racks."""
     places, bookies = cluster(r1=4, r2=4)
     ensemble = rack_aware(places, seed, enforce=True).new_ensemble(bookies, size, wish=Wish(write, 2))
     assert len(set(ensemble)) == size
@@ -62,12 +64,14 @@ def test_each_write_set_spans_two_racks_of_two(size, write, seed):
 
 
 def test_a_new_ledger_begins_near_us():
+    """The first bookie is in the client's own rack."""
     places, bookies = cluster(r1=2, r2=2, r3=2)
     for seed in range(10):
         assert places[rack_aware(places, seed, local="/r2").new_ensemble(bookies, 3, wish=Wish(3, 2))[0]] == "/r2"
 
 
 def test_with_one_rack_it_is_a_random_choice_or_a_refusal():
+    """With enforced racks an ensemble of several copies raises, one copy does not."""
     places, bookies = cluster(r1=5)
     plain = rack_aware(places).new_ensemble(bookies, 3, wish=Wish(3, 2))
     assert plain == RandomPlacement(Random(1)).new_ensemble(bookies, 3)
@@ -77,6 +81,7 @@ def test_with_one_rack_it_is_a_random_choice_or_a_refusal():
 
 
 def test_enforced_racks_bar_bookies_that_nobody_knows():
+    """A bookie without a known rack is used only if racks are not enforced."""
     places, bookies = cluster(r1=1, r2=1)
     bookies = [*bookies, "stranger:3181"]
     with pytest.raises(NotEnoughBookies):
@@ -85,6 +90,7 @@ def test_enforced_racks_bar_bookies_that_nobody_knows():
 
 
 def test_too_few_racks_are_borne_unless_they_are_enforced():
+    """Below `racks_min` an ensemble is made, or raises with the number of racks."""
     places, bookies = cluster(r1=3, r2=1)
     assert len(rack_aware(places, racks_min=3).new_ensemble(bookies, 4, wish=Wish(3, 2))) == 4
     with pytest.raises(NotEnoughBookies, match="3 racks in each write set of 3"):
@@ -92,6 +98,7 @@ def test_too_few_racks_are_borne_unless_they_are_enforced():
 
 
 def test_a_replacement_comes_from_the_lost_one_s_rack():
+    """Another bookie of that rack is preferred."""
     places, bookies = cluster(r1=2, r2=2, r3=2)
     ensemble = ["r1-0:3181", "r2-0:3181", "r3-0:3181"]
     for seed in range(10):
@@ -99,6 +106,7 @@ def test_a_replacement_comes_from_the_lost_one_s_rack():
 
 
 def test_else_from_a_rack_that_no_survivor_is_in():
+    """Without one in the same rack a rack outside the ensemble is preferred."""
     places, bookies = cluster(r1=3, r2=1, r3=1, r4=1)
     ensemble = ["r1-0:3181", "r2-0:3181", "r3-0:3181"]
     for seed in range(10):
@@ -109,6 +117,7 @@ def test_else_from_a_rack_that_no_survivor_is_in():
 
 
 def test_else_from_anywhere_unless_racks_are_enforced():
+    """The last resort is any bookie; with enforced racks `NotEnoughBookies` is raised."""
     places, bookies = cluster(r1=3, r2=1)
     ensemble = ["r1-0:3181", "r2-0:3181"]
     assert rack_aware(places).replacement(bookies, ensemble, index=1, wish=Wish(2, 2)).startswith("r1-")
@@ -119,6 +128,7 @@ def test_else_from_anywhere_unless_racks_are_enforced():
 
 
 def test_a_window_not_yet_full_counts_its_empty_places():
+    """A write set that is being filled may still span enough racks."""
     place_of = {"a": "/1", "b": "/1", "c": "/2"}.__getitem__
     assert spans(["a", None, None], 2, place_of, 2)
     assert not spans(["a", "b", None], 2, place_of, 2)
@@ -131,6 +141,7 @@ def test_a_window_not_yet_full_counts_its_empty_places():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_an_ensemble_is_spread_over_regions_ours_first(seed):
+    """Each write set has all three regions, and the first bookie is in the client's region."""
     places, bookies = cluster(eu__r1=3, us__r1=3, ap__r1=3)
     ensemble = region_aware(places, seed, local="/us/r1").new_ensemble(bookies, 6, wish=Wish(3, 2))
     regions = [places[bookie].split("/")[1] for bookie in ensemble]
@@ -140,6 +151,7 @@ def test_an_ensemble_is_spread_over_regions_ours_first(seed):
 
 
 def test_inside_a_region_racks_differ():
+    """Bookies of one region are taken from different racks."""
     places, bookies = cluster(eu__r1=2, eu__r2=2, us__r1=2, us__r2=2)
     for seed in range(10):
         ensemble = region_aware(places, seed, enforce=False).new_ensemble(bookies, 4, wish=Wish(3, 2))
@@ -147,6 +159,7 @@ def test_inside_a_region_racks_differ():
 
 
 def test_a_short_region_gives_less():
+    """A region with one bookie gives one, and the rest comes from the other."""
     places, bookies = cluster(eu__r1=1, us__r1=5)
     ensemble = region_aware(places, enforce=False).new_ensemble(bookies, 4, wish=Wish(2, 1))
     assert Counter(bookie.split("__")[0] for bookie in ensemble) == {"us": 3, "eu": 1}
@@ -162,6 +175,7 @@ def test_an_ack_quorum_inside_one_region_is_refused():
 
 
 def test_only_the_regions_that_are_allowed():
+    """Bookies of other regions are not used, and the error counts the allowed ones."""
     places, bookies = cluster(eu__r1=3, us__r1=3, ap__r1=3)
     policy = region_aware(places, regions=["eu", "ap"], enforce=False)
     assert {bookie[:2] for bookie in policy.new_ensemble(bookies, 4, wish=Wish(2, 1))} == {"eu", "ap"}
@@ -170,6 +184,7 @@ def test_only_the_regions_that_are_allowed():
 
 
 def test_a_replacement_stays_in_its_region_else_keeps_the_quorum_spread():
+    """The region of the lost bookie is preferred, then any that keeps the spread."""
     places, bookies = cluster(eu__r1=2, us__r1=2, ap__r1=1, sa__r1=1)
     ensemble = ["eu__r1-0:3181", "us__r1-0:3181", "ap__r1-0:3181"]
     policy = region_aware(places)
@@ -186,16 +201,19 @@ def test_a_replacement_stays_in_its_region_else_keeps_the_quorum_spread():
 
 
 def test_weights_are_capped_at_a_multiple_of_the_median():
+    """A multiple of 0 sets no limit."""
     assert capped([10, 20, 1000], 3) == [10.0, 20.0, 60.0]
     assert capped([10, 20, 1000], 0) == [10.0, 20.0, 1000.0]
 
 
 def test_who_told_nothing_has_the_smallest_weight():
+    """An unknown weight becomes the smallest known one, or 1."""
     assert capped([0, 20, 10], 3) == [10.0, 20.0, 10.0]
     assert capped([0, 0], 3) == [1.0, 1.0]
 
 
 def test_more_free_disk_means_more_ledgers():
+    """A bookie with a larger weight is chosen more often, and each bookie at most once an ensemble."""
     weights = {"a": 1.0, "b": 1.0, "c": 8.0}
     policy = RandomPlacement(Random(5), lambda bookies: [weights[bookie] for bookie in bookies])
     first = Counter(policy.new_ensemble(["a", "b", "c"], 2)[0] for _ in range(1000))
@@ -215,6 +233,7 @@ def named(name, **options):
 
 
 def test_policies_by_name_and_by_bookkeeper_s_class():
+    """Short names and Apache BookKeeper's class names give the same policies."""
     assert isinstance(named("random"), RandomPlacement)
     assert isinstance(named("org.apache.bookkeeper.client.RackawareEnsemblePlacementPolicy"), RackAware)
     assert isinstance(named("region-aware", regions="eu;us"), RegionAware)
@@ -243,11 +262,13 @@ def test_copies_lie_apart_as_the_policy_means_it(name, options, apart):
 
 
 def test_copies_may_lie_anywhere_at_random_and_unless_it_is_asked_for():
+    """There are no failure domains with random placement, or if not enforced."""
     for name, on in (("random", True), ("rack-aware", False), ("zone-aware", False)):
         assert from_options.domains(ClientOptions(placement=name, enforce_domains=on), lambda bookie: bookie) is None
 
 
 def test_zones_are_strict_unless_the_options_say_otherwise():
+    """Zone-aware placement refuses uneven shapes, and takes them with `enforce_zones` off."""
     with pytest.raises(ValueError, match="strict zone-aware"):
         named("org.apache.bookkeeper.client.ZoneawareEnsemblePlacementPolicy").new_ensemble(
             ["a", "b", "c"], 3, (), Wish(2, 2)
@@ -256,6 +277,7 @@ def test_zones_are_strict_unless_the_options_say_otherwise():
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones():
+    """The error lists the names of all policies."""
     with pytest.raises(ValueError, match="random, rack-aware, region-aware, zone-aware"):
         named("clever")
 
@@ -266,6 +288,7 @@ def first_ones(random, options, place_of, weigh):
 
 
 def test_a_policy_may_come_by_entry_point(monkeypatch):
+    """An installed entry point of the policy's name is loaded and called."""
     point = EntryPoint("mine", f"{__name__}:first_ones", from_options.GROUP)
     monkeypatch.setattr(from_options, "entry_points", lambda **wanted: EntryPoints([point]).select(**wanted))
     monkeypatch.setattr(EntryPoint, "load", lambda _point: first_ones)

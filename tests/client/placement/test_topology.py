@@ -27,6 +27,7 @@ def learn(topology, *bookies):
 
 
 def test_places_are_asked_for_again_after_a_while_and_kept_when_nobody_tells(tmp_path):
+    """A change is seen after the interval, and a missing file changes nothing."""
     path, clock = tmp_path / "places", Clock()
     path.write_text("b1 /r1\n")
     topology = Topology(clock.seconds, from_file(str(path)))
@@ -44,6 +45,7 @@ def test_places_are_asked_for_again_after_a_while_and_kept_when_nobody_tells(tmp
 
 
 def test_a_source_that_fails_is_asked_later():
+    """After an error the source is asked again at the next interval."""
     answers = [fail(OSError("away")), succeed({"a:1": "/r1"})]
     clock = Clock()
     topology = Topology(clock.seconds, lambda _hosts: answers.pop(0))
@@ -54,6 +56,7 @@ def test_a_source_that_fails_is_asked_later():
 
 
 def test_regions_and_distances():
+    """The region is the first part of a place of two; distance grows from same rack over same region to others."""
     assert (region_of("/eu/r1"), region_of("/r1")) == ("eu", "default-region")
     assert [nearness("/eu/r1", place) for place in ("/eu/r1", "/eu/r2", "/us/r1")] == [0, 1, 2]
     assert [nearness("/r1", place) for place in ("/r1", "/r2")] == [0, 2]
@@ -62,6 +65,7 @@ def test_regions_and_distances():
 
 
 def test_a_bookie_s_host():
+    """The host comes from the id, or from the registered endpoint of a bookie with a plain id."""
     assert host_of("10.0.0.1:3181", None) == "10.0.0.1"
     assert host_of("named", None) == "named"
     assert host_of("named", ServiceInfo.of("10.0.0.7", 3181)) == "10.0.0.7"

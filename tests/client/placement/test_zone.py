@@ -28,6 +28,7 @@ def zones(bookies):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_each_write_set_spans_the_zones_that_are_desired(seed):
+    """Every write set of an ensemble of six has three zones."""
     ensemble = aware(seed).new_ensemble(list(PLACES), 6, (), WISH)
     assert len(set(ensemble)) == 6
     for start in range(6):
@@ -36,6 +37,7 @@ def test_each_write_set_spans_the_zones_that_are_desired(seed):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_more_zones_than_are_asked_for_are_used_alike(seed):
+    """With two zones desired, bookies of all three are used equally."""
     ensemble = aware(seed, zones_desired=2).new_ensemble(list(PLACES), 6, (), WISH)
     assert Counter(bookie[:2] for bookie in ensemble) == {"z0": 2, "z1": 2, "z2": 2}
 
@@ -50,6 +52,7 @@ def test_with_fewer_zones_a_zone_is_used_in_two_upgrade_domains(seed):
 
 
 def test_strict_placement_fails_rather_than_have_fewer_zones():
+    """The error names the zones that are known; without strictness the ensemble is made."""
     one = [bookie for bookie in PLACES if bookie[:2] == "z0"]
     with pytest.raises(NotEnoughBookies, match=r"2 zones in each write set of 3; 4 bookies in 1 known zones \(z0\)"):
         aware().new_ensemble(one, 3, (), WISH)
@@ -59,6 +62,7 @@ def test_strict_placement_fails_rather_than_have_fewer_zones():
 
 
 def test_strict_placement_takes_even_shapes_only():
+    """Sizes that do not divide raise `ValueError` unless placement is not strict."""
     for size, write in ((4, 3), (2, 2), (5, 4)):
         with pytest.raises(ValueError, match="strict zone-aware placement"):
             aware().new_ensemble(list(PLACES), size, (), Wish(write, 2))
@@ -68,6 +72,7 @@ def test_strict_placement_takes_even_shapes_only():
 @pytest.mark.parametrize("desired", [2, 3])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_replacement_comes_from_the_same_zone_if_there_is_one(seed, desired):
+    """Another bookie of the lost one's zone is chosen."""
     ensemble = ["z0u0n0", "z1u0n0", "z2u0n0"]
     for index in range(3):
         new = aware(seed, zones_desired=desired).replacement(list(PLACES), ensemble, (), index, WISH)
@@ -76,6 +81,7 @@ def test_a_replacement_comes_from_the_same_zone_if_there_is_one(seed, desired):
 
 
 def test_a_replacement_keeps_the_least_number_of_zones():
+    """A bookie that would leave too few zones is refused, unless placement is not strict."""
     ensemble = ["z0u0n0", "z0u1n0", "z1u0n0"]
     left = ["z0u0n1", "z0u1n1"]
     with pytest.raises(NotEnoughBookies, match="leaves each write set its 2 zones"):

@@ -75,6 +75,7 @@ def bounds(shape, can):
 
 @pytest.mark.parametrize("shape", WORKED, ids=name)
 def test_the_worked_values_of_the_specification(shape):
+    """The model gives the specification's numbers of failures that each operation survives."""
     append, full, few, fence, recover = WORKED[shape]
     assert bounds(shape, can_append) == append
     assert bounds(shape, can_read) == full
@@ -99,6 +100,7 @@ def test_the_general_bounds(shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_the_core_says_the_same_of_every_set(shape):
+    """Quorum arithmetic agrees with the model for every set of dead bookies."""
     quorums, e = Quorums(*shape), shape[0]
     for f in range(e + 1):
         for dead in map(set, combinations(range(e), f)):
@@ -149,6 +151,7 @@ def test_the_client_appends_when_the_model_does(shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_the_client_reads_when_the_model_does(shape):
+    """A read of a ledger succeeds for exactly the sets of dead bookies that the model permits."""
     e, w, a = shape
     for copies, can in ((w, can_read), (a, can_read_few)):
         for dead in rings(e):

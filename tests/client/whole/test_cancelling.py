@@ -132,6 +132,7 @@ OPERATIONS = {
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("shape", [(3, 3, 2), (3, 2, 2)])
 def test_an_operation_that_is_cancelled_at_any_turn_leaves_nothing_behind(name, shape):
+    """Its Deferred fails at once, and no timer, watch or handle remains."""
     for turns in range(TURNS_MAX):
         stage = Stage(shape)
         before = stage.left_behind()
@@ -201,6 +202,7 @@ def test_a_recovery_that_is_cancelled_does_not_try_a_conflict_again():
 
 @pytest.mark.parametrize("turns", range(0, 30, 3))
 def test_the_client_s_close_ends_whatever_is_under_way_and_is_not_cancelled_itself(turns):
+    """A cancelled close still closes the store and ends opens, tails and watches."""
     stage = Stage()
     follower = stage.cluster.succeed(stage.client.open_ledger(stage.writer.id, recover=False))
     opening = [
@@ -381,6 +383,8 @@ def test_a_task_that_is_cancelled_leaves_nothing_in_the_client(uri, clients):
 
 
 def test_a_connect_that_is_cancelled_leaves_no_client(uri, clients):
+    """Every client that a cancelled `connect` made is closed."""
+
     async def story():
         for turns in itertools.count():
 

@@ -293,6 +293,7 @@ def test_a_store_that_is_down_is_named_and_what_happens_to_the_ledger() -> None:
 
 
 def test_a_bookie_in_limbo_is_no_answer_and_says_so() -> None:
+    """The error names the bookie that may lack entries, and the ledger is not closed."""
     cluster = FakeCluster(3)
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append(b"a"))

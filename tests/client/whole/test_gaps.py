@@ -19,6 +19,7 @@ def test_an_advanced_writer_that_counts_downwards_fills_its_window_and_goes_on()
 
 
 def test_a_gap_is_filled_also_when_no_more_is_taken():
+    """The missing id is accepted although the window is full, and the waiting entries complete."""
     cluster = FakeCluster()
     writer = created(cluster, window_entries_max=3)
     done = [cluster.outcome(writer.append_at(entry, b"x")) for entry in range(1, 10)]
@@ -30,6 +31,7 @@ def test_a_gap_is_filled_also_when_no_more_is_taken():
 
 
 def test_a_gap_is_filled_also_when_every_backlog_is_full():
+    """The missing id is sent although replicas have full backlogs, and no bookie is replaced."""
     cluster = FakeCluster()
     writer = created(cluster, replica_backlog_bytes_max=200)
     done = [cluster.outcome(writer.append_at(entry, b"x" * 90)) for entry in (3, 2, 1)]
@@ -42,6 +44,7 @@ def test_a_gap_is_filled_also_when_every_backlog_is_full():
 
 
 def test_a_recovery_finds_more_than_the_window_holds():
+    """A recovery of 40 entries completes with a window of one entry."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     for entry in range(40):

@@ -180,6 +180,7 @@ class History:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "/".join(map(str, shape)))
 def test_random_histories(shape):
+    """Random histories of appends, failures and recoveries keep what was acknowledged."""
     for seed in range(30):
         try:
             History(shape, seed).run()

@@ -32,6 +32,7 @@ def patient(ms=1000, **options):
 
 
 def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
+    """The ledger is closed behind what is confirmed, after two alarms of half the time."""
     story = patient()
     story.append(2)
     story.ack(0, 0, 1)
@@ -45,6 +46,7 @@ def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
 
 
 def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_are_silent():
+    """The reason has the error of one bookie and "no answer" for the other."""
     story = Story(limits=Limits(quorum_ms_max=1000, delay_change=True))
     story.append(1)
     story.ack(0, 0)
@@ -56,6 +58,7 @@ def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_
 
 
 def test_the_time_out_counts_from_each_entry_s_own_append():
+    """An entry that was appended later is not failed by the alarm of an earlier one."""
     story = patient()
     story.append(1)
     story.give(AlarmFired(Alarm.QUORUM))
@@ -71,6 +74,7 @@ def test_the_time_out_counts_from_each_entry_s_own_append():
 
 
 def test_the_alarm_stops_when_nothing_waits_and_begins_anew():
+    """It is set again by the next append."""
     story = patient()
     story.append(1)
     story.ack(0, 0)
@@ -98,6 +102,7 @@ def test_an_advanced_entry_behind_a_gap_has_its_quorum():
 
 
 def test_the_error_names_entry_and_bookies_and_the_ledger_is_closed():
+    """The text has entry, quorum, time and the silent bookies; the ledger ends before the entry."""
     cluster = FakeCluster(3)
     writer = created(cluster, add_quorum_timeout_ms=1000)
     cluster.succeed(writer.append(b"x"))
@@ -115,6 +120,7 @@ def test_the_error_names_entry_and_bookies_and_the_ledger_is_closed():
 
 
 def test_the_change_after_the_last_allowed_one_ends_the_writer():
+    """A failure after `changes_max` changes closes the ledger."""
     story = Story(limits=Limits(changes_max=1))
     story.append(1)
     story.lose(0)
@@ -127,6 +133,7 @@ def test_the_change_after_the_last_allowed_one_ends_the_writer():
 
 
 def test_no_change_allowed_at_all():
+    """With a maximum of 0 the first failure ends the writer, and the metadata keeps one fragment."""
     cluster = FakeCluster(4)
     writer = created(cluster, ensemble_changes_max=0)
     cluster.succeed(writer.append(b"x"))
@@ -157,6 +164,7 @@ def delayed(shape=(3, 3, 2), **more):
 
 
 def test_a_delayed_writer_goes_on_without_a_change():
+    """With `delay_change` a lost bookie is left out while the ack quorum is reachable."""
     story = delayed()
     story.append(3)
     story.lose(0)
@@ -169,6 +177,7 @@ def test_a_delayed_writer_goes_on_without_a_change():
 
 
 def test_a_delayed_change_replaces_everybody_once_the_quorum_is_out_of_reach():
+    """One change replaces all bookies that were left out."""
     story = delayed()
     story.append(1)
     story.lose(0)
@@ -195,6 +204,7 @@ def test_a_delayed_writer_counts_every_write_set():
 
 
 def test_a_read_only_bookie_is_replaced_at_once():
+    """Delaying changes applies to lost connections, not to refusals."""
     story = delayed()
     story.append(1)
     story.refuse(0, 0, READ_ONLY)
@@ -202,6 +212,7 @@ def test_a_read_only_bookie_is_replaced_at_once():
 
 
 def test_a_bookie_that_was_spared_is_tried_again_and_only_later():
+    """The retry alarm opens a new channel to it, and its answers count."""
     story = delayed()
     story.append(1)
     story.lose(0)
@@ -216,6 +227,7 @@ def test_a_bookie_that_was_spared_is_tried_again_and_only_later():
 
 
 def test_deferred_sync_bears_failures_only_when_changes_are_delayed():
+    """Otherwise the first lost bookie ends the writer; it is never taken back."""
     for delay, code in ((False, [WRITE]), (True, [])):
         story = Story(limits=Limits(delay_change=delay), deferred_sync=True)
         story.append(1)
@@ -225,6 +237,7 @@ def test_deferred_sync_bears_failures_only_when_changes_are_delayed():
 
 
 def test_a_force_without_a_bookie_that_missed_entries_fails():
+    """The error names the bookie, and the last confirmed entry stays."""
     cluster = FakeCluster(3)
     writer = created(cluster, flags="DEFERRED_SYNC", delay_ensemble_change=True)
     cluster.succeed(writer.append(b"x"))
@@ -242,6 +255,7 @@ def test_a_force_without_a_bookie_that_missed_entries_fails():
 
 
 def test_with_changes_disabled_appends_wait_for_the_same_bookies():
+    """They complete after the restart, and the metadata is not written."""
     cluster = FakeCluster(5)
     writer = created(cluster, disable_ensemble_change=True, add_timeout_ms=200)
     cluster.succeed(writer.append(b"x"))
@@ -272,6 +286,7 @@ def test_with_changes_disabled_a_recovery_fails_instead_of_waiting_for_ever():
 
 
 def test_disabled_changes_are_never_stored():
+    """Lost bookies are opened again when they register, whichever others do."""
     story = Story(limits=Limits(keep_ensemble=True))
     story.append(1)
     for index in (0, 1, 2):
@@ -289,6 +304,7 @@ def test_disabled_changes_are_never_stored():
 
 
 def test_an_idle_writer_tells_its_last_add_confirmed_once():
+    """One round of explicit LACs follows the last append, and no timer remains after the close."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)
     reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
@@ -306,6 +322,7 @@ def test_an_idle_writer_tells_its_last_add_confirmed_once():
 
 
 def test_adds_that_carry_the_news_make_it_needless():
+    """While appends go on, no explicit LAC is sent."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)
     for _ in range(20):
@@ -315,6 +332,7 @@ def test_adds_that_carry_the_news_make_it_needless():
 
 
 def test_a_failure_to_tell_it_hurts_nobody():
+    """Appends succeed after a refused explicit LAC."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)
     cluster.succeed(writer.append(b"a"))
@@ -327,6 +345,7 @@ def test_a_failure_to_tell_it_hurts_nobody():
 
 
 def test_with_too_few_bookies_the_ensemble_shrinks_to_the_write_quorum():
+    """Opportunistic striping takes what there is, down to the write quorum."""
     cluster = FakeCluster(3)
     assert created(cluster, (5, 2, 2), opportunistic_striping=True).metadata.ensemble_size == 3
     assert cluster.fails(cluster.client().create_ledger(ensemble_size=5, write_quorum=2, ack_quorum=2)).code == -6
@@ -354,6 +373,7 @@ def test_a_smaller_ensemble_that_the_placement_does_not_take_is_passed_over():
 
 
 def test_is_closed_asks_the_store():
+    """It follows the metadata, and raises for an unknown ledger."""
     cluster = FakeCluster(3)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -364,6 +384,7 @@ def test_is_closed_asks_the_store():
 
 
 def test_a_ledger_s_metadata_can_be_watched():
+    """The watch reports each state, and `None` for the deletion."""
     cluster = FakeCluster(3)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -379,6 +400,7 @@ def test_a_ledger_s_metadata_can_be_watched():
 
 
 def test_ledgers_are_listed_by_pages():
+    """Pages joined give all ids; after the last id the page is empty."""
     cluster = FakeCluster(3)
     client = cluster.client()
     ids = sorted(cluster.succeed(client.create_ledger()).id for _ in range(5))
@@ -404,6 +426,7 @@ def asked_for_reads(cluster):
 
 
 def test_a_sticky_reader_stays_with_one_replica_and_another_takes_turns():
+    """Sticky reads use one bookie, others all three."""
     for sticky, bookies in ((True, 1), (False, 3)):
         cluster = FakeCluster(3)
         ledger = written(cluster)
@@ -414,6 +437,7 @@ def test_a_sticky_reader_stays_with_one_replica_and_another_takes_turns():
 
 
 def test_the_wait_for_another_replica_grows_within_a_read():
+    """Speculative requests follow after 100 ms and 300 ms more; then the read times out."""
     cluster = FakeCluster(3)
     ledger = written(cluster)
     reader = cluster.succeed(
@@ -430,6 +454,7 @@ def test_the_wait_for_another_replica_grows_within_a_read():
 
 @pytest.mark.parametrize("batch", [True, False])
 def test_a_damaged_copy_is_reported_and_another_one_read(batch):
+    """All entries are returned and the reader lists the damaged copies."""
     cluster = FakeCluster(3)
     ledger = written(cluster)
     reader = cluster.succeed(cluster.client(batch_read=batch).open_ledger(ledger))
@@ -442,6 +467,7 @@ def test_a_damaged_copy_is_reported_and_another_one_read(batch):
 
 
 def test_an_error_says_who_failed_how_which_quorum_is_missing_and_what_to_do():
+    """The text has the bookies, codes, quorum and the next step."""
     cluster = FakeCluster(3)
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -536,6 +562,7 @@ def test_changes_that_are_switched_off_while_one_is_under_way(changes_max):
 
 
 def test_a_bookie_that_lapsed_before_changes_were_switched_off_keeps_its_place():
+    """It is replaced only after changes are permitted again."""
     story = Story(shape=(3, 3, 2))
     story.append(1)
     for index in (0, 1):

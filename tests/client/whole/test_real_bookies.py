@@ -67,6 +67,8 @@ async def append_all(writer, wanted, batch=100):
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 @pytest.mark.parametrize("shape", [(3, 3, 2), (4, 3, 2), (4, 2, 2)])
 def test_write_close_read(four, protocol, shape):
+    """Both protocols and several shapes: entries, length and ranges come back, a wrong password is refused."""
+
     async def story():
         client = await four.client(protocol=protocol)
         writer = await client.create_ledger(
@@ -87,6 +89,8 @@ def test_write_close_read(four, protocol, shape):
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_a_bookie_stops_while_entries_are_appended(four, protocol):
+    """All appends succeed with one change of the ensemble, and every entry is read."""
+
     async def story():
         client = await four.client(protocol=protocol)
         writer = await client.create_ledger()
@@ -141,6 +145,8 @@ def test_d17_three_bookies_and_one_stops(three):
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_recovery_fences_a_living_writer(three, protocol):
+    """The writer's append and close raise `LedgerFenced`, and the reader has all entries."""
+
     async def story():
         one, two = await three.client(protocol=protocol), await three.client(protocol=protocol)
         writer = await one.create_ledger()
@@ -206,7 +212,7 @@ def test_a_tail_follows_to_the_close(three):
         reader = await other.open_ledger(writer.id, recover=False)
         appended = 10
         began = reactor.seconds()
-        async for batch in reader.tail(10.0):
+        async for batch in reader.tail(60.0):
             got += [entry.data for entry in batch]
             if appended < 300:
                 await writer.append_many(wanted[appended : appended + 10])
@@ -215,7 +221,7 @@ def test_a_tail_follows_to_the_close(three):
             elif not writer.closed:
                 await writer.close()
         assert got == wanted
-        assert reactor.seconds() - began < 9
+        assert reactor.seconds() - began < 40, "29 polls of 3 s would take more than twice as long"
 
     run(story)
 
@@ -237,6 +243,8 @@ def test_large_entries(three):
 
 
 def test_explicit_lac_and_force(three):
+    """A reader without recovery sees what `write_lac` confirmed, and `force` succeeds."""
+
     async def story():
         client = await three.client()
         writer = await client.create_ledger()
@@ -251,6 +259,8 @@ def test_explicit_lac_and_force(three):
 
 
 def test_deferred_sync_and_own_ids(three):
+    """`force` confirms entries, and an advanced writer's entries are read in the order of ids."""
+
     async def story():
         client = await three.client()
         writer = await client.create_ledger(write_flags="DEFERRED_SYNC")

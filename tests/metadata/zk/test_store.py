@@ -18,9 +18,10 @@ from twisted.internet.threads import deferToThread
 from quire.client.api import Client
 from quire.client.core.append.messages import StoreEnsemble
 from quire.conf.client import ClientOptions
+from quire.metadata.clock import pause
 from quire.metadata.formats import ledger_codec, service_info
 from quire.metadata.ledger import LedgerState
-from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster, pause
+from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster
 from quire.metadata.uri import open_store
 from quire.metadata.zk.session import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
@@ -509,7 +510,7 @@ def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tm
             await proxy.stop()
             await deferToThread(server.stop)
 
-    run(story, timeout=60)
+    run(story)
 
 
 def test_all_who_choose_bookies_hear_in_time_that_the_store_is_away(lossy, zookeeper_place):
@@ -535,7 +536,7 @@ def test_all_who_choose_bookies_hear_in_time_that_the_store_is_away(lossy, zooke
             await pause(reactor, 0.01)
         began = reactor.seconds()
         assert await asked(20) == {False}
-        assert reactor.seconds() - began < 5
+        assert reactor.seconds() - began < 15, "all wait at once: one after the other it would be 20 s"
         proxy.refusing = False
         while False in await asked(20):
             await pause(reactor, 0.01)
@@ -631,7 +632,7 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
         assert hops == [2, 2], "the event and the answer"
         await client.close()
 
-    run(story, timeout=60)
+    run(story)
 
 
 # -- a store that is down ------------------------------------------------------------------------------------------
@@ -675,7 +676,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path):
             await deferToThread(again.stop)
 
     try:
-        run(story, timeout=60)
+        run(story)
     finally:
         server.stop()
 

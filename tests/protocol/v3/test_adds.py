@@ -100,6 +100,7 @@ def test_widths_change_inside_a_run(size: int, first: int) -> None:
     ],
 )
 def test_a_run_ends_where_anything_differs(odd: bytes, why: str) -> None:
+    """Any difference of header, fields or body begins a new run, and each add is read correctly."""
     before = naive.v3_add(1, 1, 10, KEY, body(1, 10)) + naive.v3_add(2, 1, 11, KEY, body(1, 11))
     after = naive.v3_add(4, 1, 13, KEY, body(1, 13)) + naive.v3_add(5, 1, 14, KEY, body(1, 14))
     data = before + odd + after
@@ -125,6 +126,7 @@ def test_the_stored_ids_are_the_bodys_and_the_answered_ones_the_requests() -> No
 
 
 def test_adds_of_two_ledgers_in_turn_stay_in_order() -> None:
+    """Alternating adds are read in the order of their frames."""
     frames = [naive.v3_add(at, 1 + at % 2, at // 2, KEY, body(1 + at % 2, at // 2)) for at in range(40)]
     found = runs(b"".join(frames))
     assert list(flat(found)) == [naive.v3_request(frame[4:]) for frame in frames]
@@ -139,6 +141,7 @@ def test_a_frame_above_the_limit_inside_a_run_closes() -> None:
 
 
 def test_the_highest_entry_ends_a_run() -> None:
+    """Entry ids do not wrap around within a run."""
     top = (1 << 63) - 1
     frames = [naive.v3_add(at, 1, entry, KEY, body(1, entry)) for at, entry in enumerate((top - 1, top, -top - 1, -top, -1, 0, 1))]
     found = runs(b"".join(frames))
@@ -200,6 +203,7 @@ some_adds = st.builds(
 @settings(max_examples=200)
 @given(st.lists(some_adds, max_size=12), st.lists(st.integers(0, 3000), max_size=4))
 def test_streams_of_adds_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) -> None:
+    """Random streams of adds are read like by a naive reader, however they are divided."""
     data = b"".join(map(framed, payloads))
     assert fed(Requests, pieces(data, cuts)) == ([naive.v3_request(payload) for payload in payloads], "")
 
@@ -237,6 +241,7 @@ def test_acks_are_protobufs(numbers: list[int], ledger: int, first: int, status:
 @pytest.mark.parametrize("count", [1, 2, 127, 128, 129, 1000])
 @pytest.mark.parametrize("first", [0, 100, 16_300])
 def test_acks_of_consecutive_transactions_are_one(count: int, first: int) -> None:
+    """Packed acknowledgements of a run are read as one, at the limits of varints."""
     run = AddRun(5, first, [b""] * count, KEY, txns=list(range(77, 77 + count)), version=3)
     assert v3.Replies().feed(v3.add_acks(run, Status.EOK)) == [AddAcks(5, first, count, Status.EOK, 77)]
 
@@ -249,6 +254,7 @@ def test_acks_of_a_stripe_are_one_too() -> None:
 
 @pytest.mark.parametrize("broken", [0, 1, 2, 25, 48, 49])
 def test_a_run_of_acks_ends_where_one_differs(broken: int) -> None:
+    """Another status, ledger, transaction or entry is read on its own."""
     good = [naive.v3_ack(150 + at, Status.EOK, 9, 200 + at) for at in range(50)]
     for odd in (
         naive.v3_ack(150 + broken, Status.EFENCED, 9, 200 + broken),
@@ -275,17 +281,20 @@ some_acks = st.builds(naive.v3_ack, st.integers(120, 132), st.sampled_from([Stat
 @settings(max_examples=150)
 @given(st.lists(some_acks, max_size=30), st.lists(st.integers(0, 1000), max_size=4))
 def test_streams_of_acks_against_the_slow_twin(frames: list[bytes], cuts: list[int]) -> None:
+    """Random streams of acknowledgements are read like by a naive reader."""
     data = b"".join(frames)
     expected = [naive.v3_ack_of(frame[4:]) for frame in frames]
     assert fed(v3.Replies, pieces(data, cuts)) == (expected, "")
 
 
 def test_other_requests_stand_between_runs_in_order() -> None:
+    """A read between adds ends the run before it."""
     data = naive.v3_add(1, 1, 0, KEY, body(1, 0)) + samples.v3("READ") + naive.v3_add(2, 1, 1, KEY, body(1, 1))
     assert [type(request) for request in Requests().feed(data)] == [AddRun, Read, AddRun]
 
 
 def test_kept_forms_are_bounded() -> None:
+    """Never more forms are kept than the maximum."""
     forms = adds.Forms()
     for width in range(adds.FORMS_KEPT + 10):
         assert forms[width, 5].size == adds.TXN_AT + 1 + width + 1 + 5 + 8

@@ -122,6 +122,7 @@ def test_requests_both_ways(scenario: str, frame: bytes, text: str) -> None:
 
 @pytest.mark.parametrize(("scenario", "frame", "text"), REPLIES, ids=[row[0] for row in REPLIES])
 def test_replies_both_ways(scenario: str, frame: bytes, text: str) -> None:
+    """A captured reply is packed again with the same bytes and read however it is divided."""
     reply = one_reply(frame)
     if scenario == "bare EUA":
         assert reply == AddAcks(0, 0, 1, Status.EUA, 1)
@@ -139,6 +140,7 @@ def test_replies_both_ways(scenario: str, frame: bytes, text: str) -> None:
 
 
 def test_the_whole_capture_as_one_stream() -> None:
+    """Captured frames joined are read like each alone, however they are divided."""
     for rows, make in ((captured(3, "request"), Requests), (captured(3, "response"), v3.Replies)):
         stream = b"".join(frame for _, frame, _ in rows)
         alone = fed(make, [frame for _, frame, _ in rows])
@@ -148,6 +150,7 @@ def test_the_whole_capture_as_one_stream() -> None:
 
 
 def test_the_values_of_the_spec() -> None:
+    """The specification's frames are read as these requests and replies."""
     assert one_request(samples.v3("fence READ")) == Read(1, -1, True, KEY, txn=5, version=3)
     assert one_request(samples.v3("recovery READ")) == Read(1, 0, True, KEY, 100, 6, 3)
     assert one_request(samples.v3("long poll")) == Read(1, -1, txn=7, version=3, previous_lac=0, timeout_ms=1000, piggyback=True)
@@ -196,6 +199,7 @@ replies = st.one_of(
 
 @given(requests, txns, st.sampled_from([0, 1, 100, (1 << 32) - 1]))
 def test_any_request_survives(request: v3.Control, txn: int, priority: int) -> None:
+    """A packed request is read back equal and has protobuf's own bytes."""
     request.txn, request.priority = txn, priority
     frame = v3.pack_request(request)
     found = one_request(frame)
@@ -209,6 +213,7 @@ def test_any_request_survives(request: v3.Control, txn: int, priority: int) -> N
 
 @given(replies)
 def test_any_reply_survives(reply: Reply) -> None:
+    """A packed reply is read back equal and has protobuf's own bytes."""
     frame = answered(reply)
     assert one_reply(frame) == reply
     message = schema.parsed(schema.Response, frame[4:])
@@ -220,6 +225,7 @@ def test_any_reply_survives(reply: Reply) -> None:
 
 
 def test_a_normal_answer_says_version_3_and_no_priority() -> None:
+    """Version and priority of the request are not repeated."""
     request = Read(1, 0, txn=4, priority=100, version=2)
     assert v3.reply(request, ReadReply(Status.ENOENTRY, 1, 0)) == samples.v3("READ no entry")
     run = AddRun(1, 0, [ENTRY], KEY, priority=100, txns=[1], version=1)
@@ -240,6 +246,7 @@ def test_four_answers_copy_the_header_with_its_priority() -> None:
 
 
 def test_a_bare_answer_to_a_run_has_one_frame_an_entry() -> None:
+    """Each frame has the transaction id of its entry."""
     run = AddRun(1, 0, [ENTRY, ENTRY], KEY, txns=[7, 9], version=3)
     frames = list(naive.frames(v3.bare(run, Status.EUA)))
     assert [frame.hex() for frame in frames] == ["0a0608031002180710f603", "0a0608031002180910f603"]
@@ -274,6 +281,7 @@ def test_an_answer_keeps_its_parts_with_an_error() -> None:
 
 
 def test_info_has_exactly_what_was_asked_for() -> None:
+    """Only the values that the request's flags name are packed."""
     frame = v3.reply(BookieInfo(2, 11), InfoReply(Status.EOK, 11, None, 500))
     assert one_reply(frame) == InfoReply(Status.EOK, 11, None, 500)
     assert v3.reply(BookieInfo(0, 11), InfoReply(Status.EOK, 11)).endswith(b"\xca\x06\x02\x08\x00")
@@ -284,12 +292,14 @@ def test_info_has_exactly_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("operation", [1, 5, 6, 7, 8, 9, 10, 11])
 def test_a_missing_sub_message_can_be_answered(operation: int) -> None:
+    """A request without its body is unserved, and the refusal repeats its header."""
     request = one_request(framed(bytes((0x0A, 8, 8, 3, 16, operation, 24, 9, 32, 100))))
     assert request == Unserved(operation, 9, 100)
     assert v3.bare(request, Status.EBADREQ) == framed(bytes((0x0A, 8, 8, 3, 16, operation, 24, 9, 32, 100)) + b"\x10\x94\x03")
 
 
 def test_an_add_without_sub_message_has_ids_0() -> None:
+    """It is read as malformed, and its refusal has ledger and entry 0."""
     request = one_request(framed(b"\x0a\x06\x08\x03\x10\x02\x18\x09"))
     assert isinstance(request, AddRun)
     assert (request.ledger, request.first, request.bodies, request.malformed) == (0, 0, [b""], True)
@@ -298,6 +308,7 @@ def test_an_add_without_sub_message_has_ids_0() -> None:
 
 @pytest.mark.parametrize("operation", [3, 4, 12])
 def test_reserved_operations_are_unserved_whatever_they_carry(operation: int) -> None:
+    """Operations 3, 4 and 12 are read as unserved, with their transaction id."""
     frame = bytearray(samples.v3("READ"))
     frame[9] = operation
     assert one_request(bytes(frame)) == Unserved(operation, 4)
@@ -324,11 +335,13 @@ def test_operations_of_the_future_are_refused_not_closed(operation: int) -> None
     ],
 )
 def test_other_faults_are_not_v3(payload: bytes) -> None:
+    """Payloads with a malformed header are no V3 request."""
     assert v3.decode_request(payload) is None
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_older_versions_are_decoded_so_that_they_can_be_answered(version: int) -> None:
+    """Versions 1 and 2 are read and kept in the request."""
     for name in ASKED:
         frame = bytearray(samples.v3(name))
         frame[7] = version
@@ -337,6 +350,7 @@ def test_older_versions_are_decoded_so_that_they_can_be_answered(version: int) -
 
 
 def test_junk_in_answers_closes() -> None:
+    """A malformed answer fails the receiver, and the answers before it are returned."""
     for payload in (b"\x0a", b"\x10\x00", bytes((0x0A, 6, 8, 3, 16, 13, 24, 9, 16, 0)), bytes((0x0A, 6, 8, 3, 16, 1, 24, 9, 16, 7)), samples.v2("READ")[4:]):
         receiver = v3.Replies()
         assert receiver.feed(samples.v3("ADD ok") + framed(payload) + samples.v3("ADD ok")) == [AddAcks(1, 0, 1, Status.EOK, 1)]
@@ -344,11 +358,13 @@ def test_junk_in_answers_closes() -> None:
 
 
 def test_a_mistaken_answer_of_our_own_is_an_assertion() -> None:
+    """An answer of another kind than its request raises `AssertionError`."""
     with pytest.raises(AssertionError, match="BatchReply"):
         v3.reply(ReadLac(1, 9), BatchReply(Status.EOK, 1, 0, 0))
 
 
 def test_requests_know_their_operation() -> None:
+    """The operation of a decoded request is that of its frame."""
     for name in ASKED:
         frame = samples.v3(name)
         assert v3.operation_of(one_request(frame)) == frame[9]
@@ -374,5 +390,6 @@ streams = st.lists(
 @settings(max_examples=200)
 @given(streams, st.lists(st.integers(0, 5000), max_size=6))
 def test_requests_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) -> None:
+    """Random streams of requests are read like by a naive reader."""
     data = b"".join(map(framed, payloads))
     assert fed(Requests, pieces(data, cuts)) == ([naive.v3_request(payload) for payload in payloads], "")

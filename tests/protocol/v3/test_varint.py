@@ -21,20 +21,24 @@ def by_protobuf(value: int) -> bytes:
 
 @pytest.mark.parametrize("value", [*EDGES, -1, -128, -(1 << 63)])
 def test_the_edges_of_each_width(value: int) -> None:
+    """Numbers at the edges of each width have protobuf's bytes."""
     assert varint.encode(value) == by_protobuf(value)
 
 
 def test_minus_one_takes_ten_bytes() -> None:
+    """A negative number is encoded as 64 bits."""
     assert varint.encode(-1).hex() == "ffffffffffffffffff01"
 
 
 @given(i64)
 def test_signed_numbers(value: int) -> None:
+    """Any signed number has protobuf's bytes."""
     assert varint.encode(value) == by_protobuf(value)
 
 
 @given(txns)
 def test_unsigned_numbers(value: int) -> None:
+    """Any transaction id has protobuf's bytes."""
     header = schema.CLASSES["BKPacketHeader"](version=3, operation=2, txnId=value)
     assert varint.encode(value) == header.SerializeToString()[5:]
 
@@ -59,11 +63,13 @@ def test_a_length_field_counts_itself_out(total: int, guess: int) -> None:
 
 @pytest.mark.parametrize("value", [0, 5, 127, 128, 1 << 40, -200, -128])
 def test_the_low_bytes_of_a_block(value: int) -> None:
+    """They are the first bytes of the consecutive numbers of the block."""
     count = 128 - (value & 127)
     assert varint.low_bytes(value, count) == b"".join(varint.encode(number)[:1] for number in range(value, value + count))
 
 
 def test_kept_sizes_are_bounded() -> None:
+    """Never more encodings are kept than the maximum."""
     sizes = varint.Sizes()
     for value in range(varint.SIZES_KEPT * 2 + 5):
         assert sizes[value] == varint.encode(value)

@@ -26,7 +26,8 @@ YARDSTICK = [
 def check(found: dict[str, float]) -> None:
     assert list(found)[: len(YARDSTICK)] == YARDSTICK
     assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["p999_ms"]
-    assert found["seconds"] == pytest.approx(found["entries"] / found["entries_per_second"], abs=0.001)  # it comes with three digits
+    shortest, longest = found["seconds"] - 0.0006, found["seconds"] + 0.0006  # three digits, the rate none
+    assert found["entries"] / longest - 0.6 < found["entries_per_second"] < found["entries"] / shortest + 0.6
     assert found["megabytes_per_second"] == pytest.approx(found["entries_per_second"] * found["size"] / 1e6, abs=0.1)
     assert found["client_cpu_us_per_entry"] > 0
 
@@ -41,7 +42,7 @@ def test_write(uri: str, options: list[str]) -> None:
     assert found["syncs"] >= 3, "each of three bookies synced at least once"
     assert found["bookie_cpu_us_per_entry"] > 0
     if "--rate" in options:
-        assert found["seconds"] == pytest.approx(2.0, abs=0.8)
+        assert found["seconds"] > 1.9, "8000 entries at 4000 a second; a busy machine may take longer"
     assert len(ok("ledger", "list", "--json", metadata=uri).rows) == before
 
 

@@ -20,7 +20,7 @@ from tests.bookie.fakes.wires import KEY, adds, read
 
 # SPDX-License-Identifier: Apache-2.0
 
-WAIT_S = 30
+WAIT_S = 60
 RESIDENT_MAX = 80e6
 
 
@@ -344,6 +344,7 @@ def test_starts_that_fail_say_why(shared: Cluster) -> None:
 
 
 def test_python_without_assertions_is_refused(shared: Cluster) -> None:
+    """A bookie under `python -O` ends with status 2 and the reason."""
     done = subprocess.run(
         [sys.executable, "-O", "-m", "quire.tools.daemons.bookie", "--conf", str(shared.conf)], capture_output=True, text=True, timeout=WAIT_S, check=False
     )
@@ -382,6 +383,7 @@ def test_threads_share_one_heap(tmp_path: Path) -> None:
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help of each command shows an example of it."""
     from quire.tools.main import status
 
     def text(*arguments: str) -> str:
@@ -395,6 +397,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands_on_a_bookie_that_is_not_there(shared: Cluster) -> None:
+    """The error names the command that lists bookies, and a wrong word is a usage error."""
     assert "`quire bookie list`" in shared.quire("bookie", "info", "nobody:1", status=1)
     assert "`quire bookie list`" in shared.quire("bookie", "readonly", "nobody:1", "on", status=1)
     assert "neither on nor off" in shared.quire("bookie", "readonly", "nobody:1", "maybe", status=2)

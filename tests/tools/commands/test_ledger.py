@@ -215,8 +215,8 @@ def test_tail_follows_a_writer_to_its_close(uri: str) -> None:
             writer.say(b"the end")
             writer.stdin.close()
             assert tail.stdout.read() == b"the end\n"
-            assert tail.process.wait(30) == 0
-        assert writer.process.wait(30) == 0
+            assert tail.process.wait(60) == 0
+        assert writer.process.wait(60) == 0
 
 
 def test_tail_ends_after_silence(uri: str) -> None:
@@ -235,7 +235,7 @@ def test_recovery_takes_a_ledger_from_its_writer(uri: str) -> None:
         assert ok("ledger", "recover", ledger, "--json", metadata=uri).document["state"] == "CLOSED"
         writer.stdin.write(b"not any more\n")
         writer.stdin.close()
-        assert writer.process.wait(30) == 1
+        assert writer.process.wait(60) == 1
         line = writer.stderr.read().decode().strip().splitlines()[-1]
         assert "LedgerFenced" in line
         assert "Traceback" not in line
@@ -286,7 +286,7 @@ def test_interrupted_writing_leaves_no_traceback(uri: str) -> None:
             assert tail.stdout.readline() == b"before\n"
         writer.process.send_signal(2)
         writer.process.send_signal(2)
-        assert writer.process.wait(30) == 130
+        assert writer.process.wait(60) == 130
         said = writer.stderr.read().decode().strip().splitlines()
         assert said[-1] == "quire: interrupted"
         assert f"`quire ledger recover {ledger}` closes it" in said[-2]

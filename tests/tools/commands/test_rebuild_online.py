@@ -77,6 +77,7 @@ def payload(entry: int) -> bytes:
 
 
 def test_wrong_command_lines(one: Cluster) -> None:
+    """Missing and contradicting options are usage errors, and an unknown bookie names the next command."""
     assert "--online ID" in one.quire("bookie", "rebuild-index", status=2)
     assert "--ledgers is for a stopped bookie" in one.quire("bookie", "rebuild-index", "--online", "one", "--ledgers", status=2)
     assert "`quire bookie list`" in one.quire("bookie", "rebuild-index", "--online", "nobody:1", status=1)
@@ -145,7 +146,7 @@ def test_damaged_tables_are_mended_while_the_bookie_serves(three: LocalCluster) 
                 ledgers.append(writer.id)
         return client, ledgers
 
-    client, ledgers = run(write, timeout=120)
+    client, ledgers = run(write)
     for _ in range(2):  # the second start puts what the first one found in RocksDB's log into tables
         assert three.stop_bookie(bookie.id)
         three.restart(bookie.id)
@@ -156,13 +157,13 @@ def test_damaged_tables_are_mended_while_the_bookie_serves(three: LocalCluster) 
     async def look() -> list[int]:
         return await codes_of(client, bookie.id, ledgers, ENTRIES - 1)
 
-    assert Read.code in run(look, timeout=60), "nothing was damaged"
+    assert Read.code in run(look), "nothing was damaged"
     done = quire("bookie", "rebuild-index", "--online", bookie.id, "--json", metadata=three.uri)
     assert done.code == 1
     (found,) = done.document["directories"]
     assert found["done"]
     assert 0 < found["limbo"] <= LEDGERS
-    assert set(run(look, timeout=60)) == {0}
+    assert set(run(look)) == {0}
 
     async def until_whole() -> None:
         codes = {Read.code}
@@ -171,6 +172,6 @@ def test_damaged_tables_are_mended_while_the_bookie_serves(three: LocalCluster) 
             assert codes <= {Read.code, NoSuchEntry.code}
             assert NoSuchLedgerExists.code not in codes
 
-    run(until_whole, timeout=60)
+    run(until_whole)
     assert ok("bookie", "info", bookie.id, "--json", metadata=three.uri).document["limbo"] == 0
     run(client.close)

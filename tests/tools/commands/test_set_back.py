@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from quire.bookie.lifecycle.store_guard import LOOK_S
+from quire.bookie.upkeep.store_guard import LOOK_S
 from quire.client import connect
 from quire.client.api import connect as connect_api
 from quire.protocol.errors import OK
@@ -94,6 +94,7 @@ def put_back(cluster: LocalCluster, backup: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "sqlite online", "zookeeper"])
 def test_an_old_backup_costs_no_entry(tmp_path: Path, kind: str) -> None:
+    """Bookies of a store that was set back refuse garbage collection until an operator accepts."""
     with LocalCluster(tmp_path / "cluster", 2, "zookeeper" if kind == "zookeeper" else "sqlite", SMALL) as cluster:
         old = written(cluster.uri)
         stopped(cluster, lambda: save(cluster, tmp_path / "backup"))

@@ -83,7 +83,7 @@ def test_a_bookie_that_lost_disks_comes_back_with_everything(three: LocalCluster
         assert not set(codes[600:]) & set(NEGATIVE), "what its writer may have been told of is never denied"
         assert (await client.store.bookies()).writable.keys() >= {bookie.id}
 
-    run(look, timeout=60)
+    run(look)
     run(client.close)
     assert ok("ledger", "recover", left_open, metadata=three.uri).code == 0
     for other in three.bookies[1:]:
@@ -126,7 +126,7 @@ def test_a_restore_that_was_killed_goes_on_at_the_next_start(three: LocalCluster
             codes = await payloads_on(client, bookie.id, ledger, 999)
             assert not set(codes) & set(NEGATIVE)
 
-    run(until_whole, timeout=60)
+    run(until_whole)
     run(client.close)
 
 

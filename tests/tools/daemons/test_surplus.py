@@ -5,7 +5,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred
 
 from quire.client.api import connect
-from quire.metadata.store import pause
+from quire.metadata.clock import pause
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NoSuchEntry
 from quire.replication.surplus import IDLE_S
@@ -49,6 +49,7 @@ def test_a_copy_goes_and_may_come_again(tmp_path: Path) -> None:
 
 
 def test_it_can_be_turned_off_and_stopped(tmp_path: Path) -> None:
+    """With an interval of 0 nothing runs, and a stop may be repeated."""
     with RealCluster(tmp_path, 1, over_replicated_interval_ms=0) as cluster:
 
         async def story() -> None:

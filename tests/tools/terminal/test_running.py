@@ -33,6 +33,7 @@ def started(program: str) -> "subprocess.Popen[str]":
 
 
 def test_a_command_measures_by_a_clock_that_is_never_set() -> None:
+    """The reactor of a command uses the monotonic clock."""
     program = """
         import time
         from quire.tools.terminal.running import run
@@ -43,7 +44,7 @@ def test_a_command_measures_by_a_clock_that_is_never_set() -> None:
         print(run(story))
         """
     with started(program) as process:
-        assert process.communicate(timeout=30) == ("True\n", "")
+        assert process.communicate(timeout=60) == ("True\n", "")
 
 
 def test_what_is_put_away_at_a_signal_is_put_away_also_when_another_comes() -> None:
@@ -55,5 +56,5 @@ def test_what_is_put_away_at_a_signal_is_put_away_also_when_another_comes() -> N
             process.send_signal(number)
             assert process.stdout.readline() == "ending\n"
             process.send_signal(number)
-            assert process.communicate(timeout=30) == ("ended\ninterrupted\n", "")
+            assert process.communicate(timeout=60) == ("ended\ninterrupted\n", "")
             assert process.returncode == 0

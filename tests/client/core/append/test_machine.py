@@ -168,11 +168,13 @@ def test_every_pair_is_decided():
 
 
 def test_what_a_peer_or_a_clock_can_cause_is_legal_everywhere():
+    """Answers, failures, lists of bookies and alarms have a row in every state."""
     for state, given in product(S, (Acked, AddRefused, ChannelLost, Fatal, BookiesSeen, AlarmFired)):
         assert (state, given) in TRANSITIONS
 
 
 def test_the_ended_states_are_traps():
+    """No row leads out of CLOSED and DEAD, and CLOSING leads only to these."""
     for (before, _given), row in TRANSITIONS.items():
         if before in (S.CLOSED, S.DEAD):
             assert row.after == {before}
@@ -181,6 +183,7 @@ def test_the_ended_states_are_traps():
 
 
 def test_an_illegal_input_ends_the_machine():
+    """An input without a row raises `IllegalInput`, and later appends are refused as closed."""
     story = Story()
     with pytest.raises(IllegalInput):
         story.machine.handle(CloseStored())
@@ -193,6 +196,7 @@ def test_an_illegal_input_ends_the_machine():
 
 
 def test_an_entry_is_acknowledged_at_its_ack_quorum():
+    """Each entry is released when its ack quorum has answered, and the machine is idle after the last."""
     story = Story()
     story.append(3)
     story.ack(0, 0, 2)
@@ -205,6 +209,7 @@ def test_an_entry_is_acknowledged_at_its_ack_quorum():
 
 
 def test_acknowledgement_of_a_later_entry_implies_no_lower_one():
+    """Entries are released in order, each by answers for itself."""
     story = Story()
     story.append(3)
     story.ack(0, 2)
@@ -219,6 +224,7 @@ def test_acknowledgement_of_a_later_entry_implies_no_lower_one():
 
 
 def test_the_same_bookie_twice_is_no_quorum():
+    """A second answer of one bookie for an entry does not count."""
     story = Story()
     story.append(1)
     story.ack(0, 0)
@@ -227,6 +233,7 @@ def test_the_same_bookie_twice_is_no_quorum():
 
 
 def test_an_answer_for_what_was_never_sent_is_nothing():
+    """Acknowledgements beyond what was sent release nothing, now or after later appends."""
     story = Story()
     story.append(1)
     for index in range(3):
@@ -252,6 +259,7 @@ def test_lac_and_length_travel_in_the_batches():
 
 
 def test_a_long_append_is_cut():
+    """An append is divided at the entries and bytes of a batch, and each batch has the length before it."""
     story = Story(limits=Limits(batch_entries_max=4, batch_bytes_max=100))
     story.append(9, size=10)
     assert [batch.count for batch in story.batches] == [4, 4, 1]
@@ -261,6 +269,7 @@ def test_a_long_append_is_cut():
 
 
 def test_the_window_holds_back_what_exceeds_it():
+    """Entries above the window are sent when earlier ones are acknowledged."""
     story = Story(limits=Limits(window_entries_max=10, batch_entries_max=5))
     story.append(15)
     assert sum(batch.count for batch in story.batches) == 10
@@ -272,6 +281,7 @@ def test_the_window_holds_back_what_exceeds_it():
 
 
 def test_a_batch_larger_than_the_window_goes_alone():
+    """It is sent when nothing else is in flight, and the next one waits."""
     story = Story(limits=Limits(window_bytes_max=100, batch_bytes_max=1000))
     story.append(1, size=500)
     assert len(story.batches) == 1
@@ -280,6 +290,7 @@ def test_a_batch_larger_than_the_window_goes_alone():
 
 
 def test_more_than_a_window_may_not_wait():
+    """An append is refused while a full window waits already, and takes no entry ids."""
     story = Story(limits=Limits(window_bytes_max=100))
     story.append(1, size=90)
     story.append(1, size=200)
@@ -311,6 +322,7 @@ def test_s12_a_change_starts_above_the_lac_and_drops_the_lost_acknowledgements()
 
 
 def test_s13_nothing_is_acknowledged_while_the_ensemble_changes():
+    """An ack quorum reached during a change is released when the change is stored."""
     story = Story()
     story.append(1)
     story.lose(0)
@@ -380,6 +392,7 @@ def test_s17_a_change_that_finds_the_ledger_closed_or_being_recovered():
 
 @pytest.mark.parametrize("code", [-9, -18, -17])
 def test_a_change_that_the_store_refuses_closes_the_ledger(code):
+    """Pending entries fail with the store's code, and the ledger is closed at its last confirmed entry."""
     story = Story()
     story.append(2)
     story.lose(0)
@@ -390,6 +403,7 @@ def test_a_change_that_the_store_refuses_closes_the_ledger(code):
 
 
 def test_a_deleted_ledger_is_not_closed():
+    """When the store says that the ledger is gone, the handle ends with that code and stores no close."""
     story = Story()
     story.append(1)
     story.lose(0)
@@ -442,6 +456,7 @@ def test_a_recovery_is_not_told_to_open_the_ledger():
 
 
 def test_d17_without_a_spare_the_ledger_goes_on_with_the_rest():
+    """A bookie without replacement is left out; entries are acknowledged by the others."""
     story = Story()
     story.append(2)
     story.lose(0)
@@ -476,6 +491,7 @@ def test_d17_the_same_bookie_returns_without_a_metadata_change():
 
 
 def test_d17_another_bookie_that_registers_is_taken_into_the_ensemble():
+    """It replaces the bookie that was left out; then nothing is watched and no retry is set."""
     story = Story()
     story.append(1)
     story.lose(0)
@@ -525,6 +541,7 @@ def test_d12_s30_too_few_spares_is_an_end_and_no_hang():
 
 
 def test_no_replacement_and_no_quorum_closes_at_the_lac():
+    """Pending entries fail with NotEnoughBookies and the ledger is closed behind its last confirmed entry."""
     story = Story((3, 2, 2))
     story.append(4, size=3)
     for index in range(3):
@@ -581,6 +598,7 @@ def test_a_lapsed_bookie_misses_nothing_of_what_waited_for_the_window():
 
 
 def test_a_refused_add_replaces_the_bookie():
+    """A read-only bookie is replaced and gets no more entries."""
     story = Story()
     story.append(1)
     story.refuse(0, 0, READ_ONLY)
@@ -593,6 +611,7 @@ def test_a_refused_add_replaces_the_bookie():
 
 @pytest.mark.parametrize("code", [FENCED, UNAUTHORIZED, -100])
 def test_a_fatal_answer_before_the_quorum_ends_the_handle(code):
+    """All fail with its code; the ledger is closed, but not if it was fenced."""
     story = Story()
     story.append(3)
     story.ack(0, 0)
@@ -621,6 +640,7 @@ def test_a_fence_seen_after_the_quorum_replaces_the_bookie_at_the_next_append():
 
 
 def test_s20_close_fails_what_is_pending_and_ends_at_the_lac():
+    """Entries without quorum fail; the closed ledger has the last confirmed entry and its length."""
     story = Story()
     story.append(2, size=4)
     story.ack(0, 0)
@@ -635,6 +655,7 @@ def test_s20_close_fails_what_is_pending_and_ends_at_the_lac():
 
 
 def test_a_close_that_is_refused_tells_its_code():
+    """The handle ends with the code that the store gave."""
     story = Story()
     story.give(Close())
     story.give(CloseRefused(-17, "elsewhere"))
@@ -642,6 +663,7 @@ def test_a_close_that_is_refused_tells_its_code():
 
 
 def test_close_during_a_change_lets_the_change_go():
+    """The close is stored at once, and the result of the change is ignored."""
     story = Story()
     story.append(1)
     story.lose(0)
@@ -653,6 +675,7 @@ def test_close_during_a_change_lets_the_change_go():
 
 
 def test_shutdown_writes_nothing():
+    """Pending entries fail and no close is stored."""
     story = Story()
     story.append(1)
     story.give(Shutdown())
@@ -663,6 +686,7 @@ def test_shutdown_writes_nothing():
 
 
 def test_deferred_sync_moves_the_lac_by_force_only():
+    """Acknowledged entries are confirmed by `force` alone, and a close ends at what was forced."""
     story = Story(deferred_sync=True)
     story.append(2, size=4)
     story.ack(0, 0, 1)
@@ -678,6 +702,7 @@ def test_deferred_sync_moves_the_lac_by_force_only():
 
 
 def test_deferred_sync_ends_with_the_first_bookie_that_fails():
+    """A ledger with deferred sync is closed instead of changing its ensemble."""
     story = Story(deferred_sync=True)
     story.append(1)
     story.lose(0)
@@ -685,6 +710,7 @@ def test_deferred_sync_ends_with_the_first_bookie_that_fails():
 
 
 def test_advanced_ids_wait_for_the_gap():
+    """Entries behind a missing id are released together with it."""
     story = Story(advanced=True)
     story.append(1, first=0)
     story.append(1, first=2)
@@ -710,6 +736,7 @@ def test_advanced_ids_are_used_once():
 
 
 def test_s31_deferred_sync_with_own_ids_compares_with_the_head():
+    """An id that was released already is refused as duplicate, although it is not confirmed yet."""
     story = Story(advanced=True, deferred_sync=True)
     for entry in range(11):
         story.append(1, first=entry)
@@ -722,6 +749,7 @@ def test_s31_deferred_sync_with_own_ids_compares_with_the_head():
 
 
 def test_own_ids_need_an_advanced_writer_and_the_other_way_round():
+    """An append with an id, or without one, is refused by the other kind of writer."""
     story = Story()
     story.append(1, first=5)
     assert story.refused == [-100]
@@ -731,6 +759,7 @@ def test_own_ids_need_an_advanced_writer_and_the_other_way_round():
 
 
 def test_advanced_change_sends_gaps_and_all_again():
+    """The replacement gets all pending entries in the order of their ids."""
     story = Story(advanced=True)
     story.append(1, first=3)
     story.append(1, first=1)
@@ -743,6 +772,7 @@ def test_advanced_change_sends_gaps_and_all_again():
 
 
 def test_a_lagging_replica_stops_the_writer_only_at_its_bound():
+    """Sending pauses when one replica's backlog is full, with an alarm, and goes on when it answers."""
     story = Story(limits=Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
     for entry in range(11):
         story.append(1, size=10)
@@ -761,6 +791,7 @@ def test_a_lagging_replica_stops_the_writer_only_at_its_bound():
 
 
 def test_a_replica_that_holds_up_the_writer_too_long_is_replaced():
+    """When the alarm rings it is replaced; entries with a quorum are not sent again."""
     story = Story(limits=Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
     for entry in range(11):
         story.append(1, size=10)

@@ -26,6 +26,7 @@ def naive_cut(sizes, entries_max, bytes_max):
 
 
 def test_cutting_against_a_twin():
+    """Batches equal those of a naive cut, on random sizes and limits; ids and bytes are consistent."""
     for seed in range(300):
         random = Random(seed)
         sizes = [random.choice([0, 1, 5, 30, 200]) for _ in range(random.randint(1, 40))]
@@ -42,6 +43,7 @@ def test_cutting_against_a_twin():
 
 
 def test_a_known_length_goes_along_the_cut():
+    """Each batch has the caller's length plus the bytes of the batches before it."""
     window = Window(Limits(batch_entries_max=2), -1, 0)
     window.take(0, [b"aaa"] * 5, 100)
     for _ in range(3):
@@ -50,6 +52,7 @@ def test_a_known_length_goes_along_the_cut():
 
 
 def test_length_at_any_head():
+    """The length up to any entry is the sum of the payloads up to it."""
     window = Window(Limits(batch_entries_max=3), -1, 0)
     window.take(0, [bytes(size) for size in range(10)], None)
     while window.waiting:
@@ -62,6 +65,7 @@ def test_length_at_any_head():
 
 
 def test_room_is_bounded_by_entries_and_by_bytes_but_never_nothing():
+    """A batch above both limits may be sent when nothing is in flight."""
     window = Window(Limits(window_entries_max=4, window_bytes_max=50, batch_entries_max=3), -1, 0)
     window.take(0, [bytes(1000)], None)
     assert window.has_room(-1), "alone it may exceed the window"
@@ -79,6 +83,7 @@ def test_room_is_bounded_by_entries_and_by_bytes_but_never_nothing():
 
 
 def test_a_batch_into_a_gap_keeps_the_order():
+    """Pending batches are ordered by entry id, in whichever order they were sent."""
     window = Window(Limits(), -1, 0)
     for first in (5, 2, 9, 0):
         window.take(first, [b"x"], None)
@@ -88,6 +93,7 @@ def test_a_batch_into_a_gap_keeps_the_order():
 
 
 def test_clear_leaves_an_end():
+    """After a clear nothing is waiting or in flight, and the head is the one given."""
     window = Window(Limits(batch_entries_max=1), -1, 0)
     window.take(0, [b"abc"] * 3, None)
     send(window)

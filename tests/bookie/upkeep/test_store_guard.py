@@ -11,13 +11,13 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.lifecycle.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
 from quire.bookie.upkeep.garbage import Garbage
+from quire.bookie.upkeep.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
 from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
 from quire.protocol.errors import MetaStore
 from tests.bookie.fakes.disk import options_of
-from tests.bookie.fakes.storage import FakeLedger, FakeStorage
+from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.bookie.upkeep.test_garbage import Disk
 from tests.metadata.made import ledger as metadata
 
@@ -80,7 +80,7 @@ class Bookie:
         self.storage = scene.storages.setdefault(name, FakeStorage())
         self.storage.kept.update({ledger: FakeLedger(b"") for ledger in held})
         self.guard = StoreGuard(scene.clock, Files(), lambda: [str(self.directory)], self.storage, scene.store, name, str(scene.shared.instance_id))
-        self.garbage = Garbage(scene.clock, options_of(), Disk(), self.storage, scene.store, self.guard)  # type: ignore[arg-type]  # a fake
+        self.garbage = Garbage(scene.clock, options_of(), Disk(), self.storage, FakeSpace(), scene.store, self.guard)  # type: ignore[arg-type]  # a fake
         self.guard.noticed = lambda: self.garbage.force(minor=False, major=False)  # type: ignore[assignment, return-value]
         now(Deferred.fromCoroutine(self.guard.start()))
 
@@ -315,6 +315,7 @@ def test_far_ids_are_left_to_the_command(scene: Scene) -> None:
 
 
 def test_what_was_seen_is_written_in_time_and_at_the_end(scene: Scene) -> None:
+    """The number of ledgers seen is written periodically and again at the stop."""
     bookie = scene.bookie()
     scene.ledgers(2)
     scene.clock.advance(LOOK_S)
@@ -448,6 +449,7 @@ def test_a_note_that_cannot_be_read_ends_no_looks(scene: Scene) -> None:
 
 
 def test_a_look_that_fails_as_it_should_not_is_not_the_last(scene: Scene) -> None:
+    """After an unexpected error of the store the next look takes place and counts."""
     bookie = scene.bookie()
     scene.store.faults = lambda name, _: Fault(error=ValueError("odd")) if name == "progress" else None  # type: ignore[arg-type]
     scene.clock.advance(LOOK_S)

@@ -42,7 +42,8 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
-from quire.metadata.store import MetadataStore, Progress, ReactorTime, SetBack, Timer, WrongCluster
+from quire.metadata.clock import Clock, Timer
+from quire.metadata.store import MetadataStore, Progress, SetBack, WrongCluster
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -146,7 +147,7 @@ class StoreGuard:
 
     def __init__(
         self,
-        clock: ReactorTime,
+        clock: Clock,
         files: Files,
         directories: Callable[[], Sequence[str]],
         storage: GuardedStorage,

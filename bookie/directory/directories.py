@@ -1,0 +1,159 @@
+"""
+All ledger directories of a bookie: which of them has a ledger, and which have failed.
+
+A directory fails when its disk does, at a start or later: nothing more is written to it, its ledgers are in limbo, and the others go on; the last one
+does not fail alone.  Failed ones are written down in the others (`quire.lost`) before the journal forgets what was meant for them.  One that failed in an
+earlier run and is back is stale until what it missed is in limbo.
+
+Knows: that.  Does not know: what is written to a directory, what becomes of the ledgers of a failed one (`storage.ledgers`).
+
+`attempt`, `fail` and `note` may run on the storage pool, all else on the reactor thread or at a start; `has_failed` and `row` count a directory as failed
+once `newly_failed` has returned it.
+Safety: a row of a failed directory says limbo, whatever the table says.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from heapq import merge
+from itertools import chain, islice
+from typing import Any
+
+from twisted.logger import Logger
+
+from quire.bookie.directory import notes
+from quire.bookie.directory.ledger_directory import LedgerDirectory
+from quire.bookie.files import DESCRIPTORS, FULL, Files, NotBegun, StorageError, Usage
+from quire.bookie.index.ledger_table import LedgerRow
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+MERGED_AT_ONCE = 256  # ids
+
+
+class Directories:
+    def __init__(self, files: Files) -> None:
+        self.all: list[LedgerDirectory] = []  # in the order of the configuration; a start fills it
+        self.stale: list[str] = []  # configured paths
+        self.failed_numbers: set[int] = set()  # as `newly_failed` returned them
+        self._files = files
+        self._noted: list[str] = []
+
+    def of(self, ledger: int) -> LedgerDirectory:
+        return self.all[ledger % len(self.all)]
+
+    @property
+    def usable(self) -> list[LedgerDirectory]:
+        """Those that have not failed."""
+        return [directory for directory in self.all if directory.failed is None]
+
+    @property
+    def failed(self) -> list[str]:
+        """The configured paths of those that have failed."""
+        return [directory.configured for directory in self.all if directory.failed is not None]
+
+    def configured(self, path: str) -> LedgerDirectory | None:
+        """The directory that has this path in the configuration."""
+        return next((directory for directory in self.all if directory.configured == path), None)
+
+    def has_failed(self, ledger: int) -> bool:
+        """Whether the ledger's directory has."""
+        return ledger % len(self.all) in self.failed_numbers
+
+    # Failing
+
+    def fail(self, directory: LedgerDirectory, reason: str) -> bool:
+        """Nothing more is written to the directory; False when it is the last one, or has failed before."""
+        if directory.failed is not None or len(self.usable) < 2:
+            return False
+        directory.failed = reason
+        return True
+
+    def attempt(self, directory: LedgerDirectory, job: Callable[..., None], *args: Any) -> None:
+        """Does a job in a usable directory.  An error fails the directory while another is usable; a full disk, or what was not begun, is raised."""
+        if directory.failed is not None:
+            return
+        try:
+            job(*args)
+        except (StorageError, OSError) as error:
+            number = error.errno if isinstance(error, OSError) else None
+            if number in DESCRIPTORS and not isinstance(error, NotBegun):
+                raise NotBegun(number, str(error)) from error  # whoever it was: no write or sync says so
+            if isinstance(error, NotBegun) or number in FULL or not self.fail(directory, str(error)):
+                raise
+
+    def newly_failed(self) -> list[int]:
+        """The numbers of the directories that have failed since the last call."""
+        found = [number for number, directory in enumerate(self.all) if directory.failed is not None and number not in self.failed_numbers]
+        for number in found:
+            directory = self.all[number]
+            log.critical(
+                "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on", directory=directory.path, reason=directory.failed
+            )
+        self.failed_numbers.update(found)
+        return found
+
+    def note(self) -> None:
+        """Writes down which have failed or are stale, if that is not written yet, in all usable ones."""
+        while (failed := [each.configured for each in self.all if each.failed is not None or each.configured in self.stale]) != self._noted:
+            for directory in self.all:
+                self.attempt(directory, notes.note_failed, self._files, [directory.configured], failed)
+            self._noted = failed
+
+    def caught_up(self) -> None:
+        """What the stale ones missed is in limbo now, durably.  Before anything else runs; `OSError`."""
+        self.stale = []
+        if self.failed:
+            self.note()
+        else:
+            notes.forget_failed(self._files, [directory.configured for directory in self.all])
+            self._noted = []
+
+    # Reading
+
+    def row(self, ledger: int) -> LedgerRow | None:
+        """The ledger's row in its table."""
+        table = self.of(ledger).table
+        if not self.has_failed(ledger):
+            return table.get(ledger)
+        try:
+            row = table.get(ledger)
+        except (StorageError, OSError):
+            row = None
+        return LedgerRow(b"", limbo=True) if row is None else row._replace(limbo=True)
+
+    def ledger_ids(self) -> Iterator[int]:
+        """The ids in the usable ones' tables, in no order."""
+        return chain.from_iterable(directory.table.ids() for directory in self.usable)
+
+    def sorted_ids(self, pause: Callable[[], None]) -> "array[int]":
+        """The same, ascending; on the storage pool."""
+        found = []
+        for directory in self.usable:
+            ledgers = array("q")
+            for some in directory.table.pages():
+                ledgers += some
+                pause()
+            found.append(ledgers)
+        if len(found) == 1:
+            return found[0]
+        together = array("q")
+        ascending = merge(*found)
+        while some := array("q", islice(ascending, MERGED_AT_ONCE)):
+            together += some
+            pause()
+        return together
+
+    def limbo_ledgers(self) -> Iterator[int]:
+        """The ids of the rows in the usable ones' tables that say limbo; reads every row."""
+        return (ledger for directory in self.usable for ledger, row in directory.table.rows() if row.limbo)
+
+    def disk_usage(self) -> tuple[int, int]:
+        """(total, free) bytes of the file systems that the usable ones lie on, each counted once."""
+        usages: dict[int, Usage] = {}
+        for directory in self.usable:
+            with suppress(OSError):  # it will fail, or has made the bookie read-only
+                usage = self._files.usage(directory.configured)
+                usages[usage.device] = usage
+        return sum(usage.total for usage in usages.values()), sum(usage.free for usage in usages.values())

@@ -1,0 +1,76 @@
+"""
+The mark of a ledger directory: for each journal, up to which group its content is stored in the directory.
+
+File `quire.mark` in the directory's `current/`, big-endian, replaced whole (temporary file, sync, rename, directory sync):
+
+    0       4   "QMRK"
+    4       4   version 1
+    8       4   number of journals
+    12      16  for each journal: sequence and position of the first group that must be replayed
+    …       4   CRC32C of all before it
+
+Knows: these bytes, and where a replay begins when several directories have a mark.
+Does not know: when a mark may be written (`storage/checkpoint.py`), what a group holds.
+Safety: a damaged mark raises `StorageError`; a replay never begins behind a mark of any directory.
+"""
+
+import os
+import struct
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from quire.bookie.files import Files, StorageError
+from quire.bookie.journal.format import START, Place
+
+# SPDX-License-Identifier: Apache-2.0
+
+MARK = "quire.mark"
+MAGIC, VERSION = b"QMRK", 1
+HEAD = struct.Struct(">4sII")  # magic, version, number of journals
+PLACE = struct.Struct(">QQ")  # sequence, position
+SUM = struct.Struct(">I")
+
+
+def encode_mark(places: Sequence[Place]) -> bytes:
+    data = HEAD.pack(MAGIC, VERSION, len(places)) + b"".join(PLACE.pack(*place) for place in places)
+    return data + SUM.pack(crc32c(data))
+
+
+def decode_mark(path: str, data: bytes) -> list[Place]:
+    """Raises `StorageError` that names the file."""
+    if len(data) < HEAD.size + SUM.size:
+        raise StorageError(f"{path}: {len(data)} bytes are too few for a mark")
+    magic, version, count = HEAD.unpack_from(data)
+    if magic != MAGIC or version != VERSION:
+        raise StorageError(f"{path}: not a mark of version {VERSION}")
+    (check,) = SUM.unpack_from(data, len(data) - SUM.size)
+    if len(data) != HEAD.size + count * PLACE.size + SUM.size or check != crc32c(data[: -SUM.size]):
+        raise StorageError(f"{path}: the mark is damaged (its checksum or its length is wrong)")
+    return [Place(*PLACE.unpack_from(data, HEAD.size + index * PLACE.size)) for index in range(count)]
+
+
+def read_mark(files: Files, directory: str) -> list[Place] | None:
+    """The mark of a ledger directory (`<dir>/current`); None when it has none."""
+    path = os.path.join(directory, MARK)
+    data = files.read_file(path)
+    return None if data is None else decode_mark(path, data)
+
+
+def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> list[Place] | None:
+    """
+    Where the replay of each journal begins: at the lowest of all directories' marks; None: everything is replayed.
+    `marks`: each ledger directory (`<dir>/current`) that missed nothing, with its mark if it has one.
+    `StorageError` when a mark names more journals than are configured.
+    """
+    for directory, mark in marks:
+        if mark is not None and len(mark) > journals:
+            raise StorageError(f"{directory}: the mark names {len(mark)} journals, but {journals} are configured; give all of them")
+    known = [mark for _directory, mark in marks if mark is not None]
+    if len(known) < len(marks) or not known:
+        return None
+    places = []
+    for number in range(journals):
+        have = [mark[number] for mark in known if number < len(mark)]
+        places.append(min(have) if len(have) == len(known) else START)
+    return places

@@ -1,0 +1,337 @@
+"""
+The packages keep the rooms that they are divided into.  Each rule of `tidy_rooms.py` is held against this checkout,
+and shown to catch a snippet that breaks it.  The tables below name what still breaks a rule; they may only shrink.
+"""
+
+from bench import sizes
+from bench.sizes import File
+from tests import tidy, tidy_rooms
+from tests.tidy import ROOT, Source
+
+# Imports against the order of the rooms.
+EXCEPTIONS = {
+    "bookie/admin -> lifecycle": "to be cut",
+    "bookie/directory -> storage": "to be cut",
+    "bookie/lifecycle -> logs": "to be cut",
+    "bookie/logs -> index": "to be cut",
+    "bookie/offline -> lifecycle": "to be cut",
+    "bookie/server -> lifecycle": "to be cut",
+    "bookie/storage -> lifecycle": "to be cut",
+    "bookie/storage -> logs": "to be cut",
+    "bookie/storage -> server": "to be cut",
+    "bookie/storage -> upkeep": "to be cut",
+    "bookie/upkeep -> lifecycle": "to be cut",
+    "client/aio -> blocking": "to be cut",
+}
+# Modules that are imported from outside their room and are not its face.
+INNER_IMPORTS = {
+    "bookie/lifecycle/registration": "to be cut: metrics take a gauge",
+    "bookie/lifecycle/restoring": "to be cut: marks and notes lie below storage",
+    "bookie/storage/write_cache": "to be cut: a flush takes an iterable",
+}
+# Files and classes above the limit that do not say why in their docstring.
+TOO_LONG = {
+    "bookie/journal/writer.py": "to be cut",
+    "bookie/journal/writer.py Journal": "to be cut",
+    "bookie/lifecycle/bookie.py": "to be cut",
+    "bookie/storage/storage.py": "to be cut",
+    "bookie/storage/storage.py Storage": "to be cut",
+    "client/core/append/machine.py": "to be cut",
+    "client/core/append/machine.py AppendMachine": "to be cut",
+    "client/core/recovery.py": "to be cut",
+    "client/handles/reader.py": "to be cut",
+    "client/handles/reader.py Reader": "to be cut",
+    "client/handles/writer.py": "to be cut",
+    "client/handles/writer.py Writer": "to be cut",
+    "metadata/memory/store.py": "to be cut",
+    "metadata/memory/store.py MemoryStore": "to be cut",
+    "metadata/sqlite/store.py": "to be cut",
+    "metadata/sqlite/store.py SQLiteStore": "to be cut",
+    "metadata/zk/store.py": "to be cut",
+    "metadata/zk/store.py ZooKeeperStore": "to be cut",
+}
+FAN_OUT_P90 = 10  # today; lower it with each step down to tidy_rooms.FAN_OUT_P90_MAX
+# Modules without the test file of their path: the test that covers each, and why it is there.
+COVERED = {
+    "bookie/directory/ledger_directory.py": (
+        "tests/bookie/storage/test_storage.py",
+        "through the storage that reads and flushes it",
+    ),
+    "bookie/index/new_index.py": ("tests/bookie/upkeep/test_rebuild.py", "through the rebuild that fills it"),
+    "bookie/index/slots.py": ("tests/bookie/offline/test_rebuild.py", "through the rebuild that changes slots"),
+    "bookie/journal/format.py": ("tests/bookie/journal/test_replay.py", "what is written is replayed"),
+    "bookie/logs/walk.py": ("tests/bookie/upkeep/test_rebuild.py", "through the rebuild that walks logs"),
+    "bookie/server/contract.py": (
+        "tests/bookie/server/test_service.py",
+        "types only: the service and its fakes satisfy them",
+    ),
+    "bookie/server/counters.py": ("tests/bookie/admin/test_metrics.py", "counts as the metrics show them"),
+    "bookie/storage/contents.py": ("tests/bookie/storage/test_storage.py", "through the storage that applies changes"),
+    "bookie/storage/counters.py": ("tests/bookie/storage/test_storage.py", "counts beside what is counted"),
+    "bookie/storage/ledgers.py": ("tests/bookie/storage/test_storage.py", "through the storage that keeps them"),
+    "bookie/storage/workers.py": ("tests/bookie/storage/test_storage.py", "through the storage that has them"),
+    "client/connections/answers.py": ("tests/client/connections/test_pool.py", "values only: the pool returns them"),
+    "client/connections/link_v2.py": (
+        "tests/client/connections/test_pool.py",
+        "through the pool that chooses the protocol",
+    ),
+    "client/connections/link_v3.py": (
+        "tests/client/connections/test_link.py",
+        "links of both protocols run the same tests",
+    ),
+    "client/connections/network.py": (
+        "tests/client/connections/test_pool.py",
+        "types only: reactors of tests satisfy them",
+    ),
+    "client/core/append/messages.py": (
+        "tests/client/core/append/test_machine.py",
+        "values only: inputs and effects of the machine",
+    ),
+    "client/core/append/quorum_timeout.py": (
+        "tests/client/core/append/test_machine.py",
+        "through the machine that sets the alarm",
+    ),
+    "client/core/append/replica.py": (
+        "tests/client/core/append/test_machine.py",
+        "through the machine that has replicas",
+    ),
+    "client/core/append/sending.py": ("tests/client/core/append/test_machine.py", "through the machine that sends"),
+    "client/core/coverage.py": ("tests/client/handles/test_reader.py", "through reads of the last confirmed entry"),
+    "client/core/read.py": ("tests/client/handles/test_reader.py", "through the reader that drives it"),
+    "client/handles/add_driver.py": ("tests/client/handles/test_writer.py", "through the writer that drives with it"),
+    "client/handles/range_reader.py": ("tests/client/handles/test_reader.py", "through the reader that has one"),
+    "client/handles/recovery.py": ("tests/client/core/test_recovery.py", "through histories of recovery"),
+    "client/placement/from_options.py": (
+        "tests/client/placement/test_rack.py",
+        "options make the policies that are tested",
+    ),
+    "client/placement/region.py": ("tests/client/placement/test_rack.py", "regions beside racks: one set of tables"),
+    "client/placement/weights.py": (
+        "tests/client/placement/test_health.py",
+        "weights beside health: one clock for both",
+    ),
+    "metadata/address.py": ("tests/metadata/test_uri.py", "addresses are the text of a store"),
+    "metadata/formats/schema.py": (
+        "tests/metadata/formats/test_ledger_codec.py",
+        "through the codec that packs with it",
+    ),
+    "metadata/sqlite/tables.py": ("tests/metadata/sqlite/test_store.py", "through the store that has the tables"),
+    "metadata/sqlite/watches.py": ("tests/metadata/test_store.py", "every store passes the tests of the contract"),
+    "metadata/zk/registry.py": ("tests/metadata/zk/test_store.py", "through the store that registers bookies"),
+    "metadata/zk/watches.py": ("tests/metadata/test_store.py", "every store passes the tests of the contract"),
+    "protocol/messages.py": ("tests/protocol/test_wire.py", "values only: both protocols carry them"),
+    "protocol/v3/operations.py": ("tests/protocol/v3/test_v3.py", "through the face of the room"),
+    "protocol/v3/replies.py": ("tests/protocol/v3/test_v3.py", "through the face of the room"),
+    "protocol/v3/requests.py": ("tests/protocol/v3/test_v3.py", "through the face of the room"),
+    "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
+    "tools/commands/cookie.py": ("tests/tools/commands/test_bookie.py", "needs a bookie that has a cookie"),
+    "tools/commands/inspect.py": ("tests/tools/commands/test_directories.py", "needs directories of a stopped bookie"),
+    "tools/daemons/bookie.py": ("tests/tools/commands/test_bookie.py", "through the command that runs it"),
+    "tools/local_cluster/cluster.py": ("tests/tools/commands/test_local.py", "through the command that runs it"),
+    "tools/terminal/appending.py": ("tests/tools/commands/test_ledger.py", "through the command that appends"),
+    "tools/terminal/bookie_http.py": (
+        "tests/tools/commands/test_bookie_gc.py",
+        "through the command that asks a bookie",
+    ),
+}
+
+SOURCES = tidy.sources()
+PACKAGES = tidy.packages(SOURCES)
+FILES = [sizes.counted(file.path, file.text) for file in PACKAGES]
+
+
+def report(breaches: list[str]) -> str:
+    return "\n" + "\n".join(breaches)
+
+
+def files(texts: dict[str, str]) -> list[File]:
+    return [sizes.counted(path, text) for path, text in texts.items()]
+
+
+def sources(texts: dict[str, str]) -> list[Source]:
+    return [Source(path, text) for path, text in texts.items()]
+
+
+def test_an_exception_that_is_not_needed_is_found() -> None:
+    """As a breach that no exception covers is."""
+    assert tidy_rooms.beyond({"a": "is wrong", "b": "is wrong"}, ["a"]) == ["b: is wrong"]
+    assert len(tidy_rooms.beyond({"a": "is wrong"}, ["a", "c"])) == 1
+    assert not tidy_rooms.beyond({"a": "is wrong"}, ["a"])
+
+
+# ---- rooms ----------------------------------------------------------------------------------------------------------
+
+
+def test_rooms_are_in_order() -> None:
+    """A room may import only rooms that are named before it, so there is no circle of rooms."""
+    assert list(tidy.ROOMS) == list(tidy.PACKAGES)
+    breaches = tidy_rooms.disordered()
+    assert not breaches, report(breaches)
+
+
+def test_a_room_that_may_import_a_later_one_is_found() -> None:
+    """Or one that has no row, or itself."""
+    assert len(tidy_rooms.disordered({"client": {"core": "api", "api": "core", "aio": "aio nowhere"}})) == 3
+
+
+def test_every_module_is_in_a_room() -> None:
+    """A new module goes into a room; a new room needs its row, with what it may import."""
+    breaches = tidy_rooms.homeless(FILES)
+    assert not breaches, report(breaches)
+
+
+def test_a_module_in_no_room_is_found() -> None:
+    """As module of the package, or in a folder that has no row; the package's own `__init__.py` needs none."""
+    paths = ["client/__init__.py", "client/core/read.py", "client/stray.py", "client/other/stray.py"]
+    assert len(tidy_rooms.homeless(files(dict.fromkeys(paths, "")))) == 2
+
+
+def test_imports_follow_the_order_of_the_rooms() -> None:
+    """A module imports its own room and those that its row names."""
+    breaches = tidy_rooms.beyond(tidy_rooms.wrong_rooms(FILES), EXCEPTIONS)
+    assert not breaches, report(breaches)
+
+
+def test_an_import_against_the_order_of_the_rooms_is_found() -> None:
+    """Also inside a function, and of the package itself, which shows the highest rooms to users."""
+    texts = {
+        "client/__init__.py": "from quire.client.api import Client",
+        "client/api.py": "from quire.client.core.read import x",
+        "client/core/read.py": "def late():\n    from quire.client.connections import pool",
+        "client/core/quorum.py": "from quire.client.core import read\nfrom quire.client import VERSION",
+        "client/connections/pool.py": "from quire.client.core.read import x\nfrom quire.metadata import uri",
+        "metadata/uri.py": "",
+    }
+    assert set(tidy_rooms.wrong_rooms(files(texts))) == {"client/core -> connections", "client/core -> __init__"}
+
+
+# ---- faces ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_room_lists_its_modules() -> None:
+    """In reading order, in the docstring of its `__init__.py`; each module is listed, and nothing else."""
+    breaches = tidy_rooms.unlisted(PACKAGES)
+    assert not breaches, report(breaches)
+
+
+def test_a_module_that_its_room_does_not_list_is_found() -> None:
+    """So are a name that is not there, and a room without a list."""
+    listed = '"""A room.\n\nIn reading order: `a` (face),\n`b`, `gone`.  More: `text`.\n"""'
+    texts = {"client/core/__init__.py": listed, "client/handles/__init__.py": '"""A room."""'}
+    texts |= {"client/__init__.py": '"""No room."""'}
+    texts |= dict.fromkeys(["client/core/a.py", "client/core/b.py", "client/core/c.py", "client/handles/x.py"], "")
+    found = tidy_rooms.unlisted(sources(texts))
+    assert len(found) == 3
+    assert any("does not list c" in line for line in found)
+    assert any("lists gone" in line for line in found)
+    assert tidy_rooms.faces(sources(texts)) == {"client/core": {"a"}, "client/handles": frozenset()}
+
+
+def test_only_the_face_of_a_room_is_imported() -> None:
+    """What is not marked as face may change without a look at other rooms."""
+    breaches = tidy_rooms.beyond(tidy_rooms.inner_imports(FILES, tidy_rooms.faces(PACKAGES)), INNER_IMPORTS)
+    assert not breaches, report(breaches)
+
+
+def test_an_import_of_an_inner_module_is_found() -> None:
+    """Of a room, and of a room inside a room; inside a room all may be imported, and the room itself from anywhere."""
+    texts = {
+        "client/core/__init__.py": "",
+        "client/core/quorum.py": "from quire.client.core.read import x",
+        "client/core/read.py": "from quire.client.core.append import window",
+        "client/core/append/__init__.py": "",
+        "client/core/append/machine.py": "from quire.client.core.append import window",
+        "client/core/append/window.py": "",
+        "client/api.py": "from quire.client import core\nfrom quire.client.core import quorum",
+        "tools/main.py": "from quire.client.core import quorum, read",
+    }
+    shown = {"client/core": frozenset({"quorum", "append"}), "client/core/append": frozenset({"machine"})}
+    found = tidy_rooms.inner_imports(files(texts), shown)
+    assert set(found) == {"client/core/read", "client/core/append/window"}
+    assert found["client/core/read"].endswith("imported by tools/main.py")
+
+
+# ---- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_level_is_crowded() -> None:
+    """A folder shows at most thirteen modules and sub-packages, so that its listing can be read."""
+    breaches = tidy_rooms.crowded(FILES)
+    assert not breaches, report(breaches)
+
+
+def test_a_crowded_level_is_found() -> None:
+    """Sub-packages count as one name each, and `__init__` as none."""
+    paths = [f"client/core/m{number}.py" for number in range(13)] + ["client/core/__init__.py"]
+    assert not tidy_rooms.crowded(files(dict.fromkeys(paths, "")))
+    paths.append("client/core/append/machine.py")
+    assert len(tidy_rooms.crowded(files(dict.fromkeys(paths, "")))) == 1
+
+
+def test_modules_import_few_of_ours() -> None:
+    """Nine of ten import at most eight; the number of today may only become lower."""
+    today = tidy_rooms.fan_out_p90(FILES)
+    assert today <= max(FAN_OUT_P90, tidy_rooms.FAN_OUT_P90_MAX)
+    assert today >= FAN_OUT_P90 or FAN_OUT_P90 <= tidy_rooms.FAN_OUT_P90_MAX, f"FAN_OUT_P90 can be {today} now"
+
+
+def test_imports_of_nine_of_ten_modules_are_counted() -> None:
+    """One in ten may import more, and files without code are left out."""
+    texts = {f"client/m{number}.py": "x = 1" for number in range(8)} | {"client/__init__.py": '"""Only words."""'}
+    texts |= {
+        "client/two.py": "from quire.client import m0, m1",
+        "client/most.py": "from quire.client import m0, m1, m2",
+    }
+    assert tidy_rooms.fan_out_p90(files(texts)) == 2
+
+
+def test_no_file_or_class_is_too_long() -> None:
+    """Above 450 lines a file, above 350 a class gives its reason in the file's docstring."""
+    breaches = tidy_rooms.beyond(tidy_rooms.too_long(PACKAGES), TOO_LONG)
+    assert not breaches, report(breaches)
+
+
+def test_a_file_or_class_that_is_too_long_is_found() -> None:
+    """Unless a line of the docstring begins with "Long:" and gives a reason."""
+    lines = "class A:\n" + "    x = 1\n" * 350 + "\n" * 100
+    found = tidy_rooms.too_long(sources({"client/a.py": lines, "client/b.py": "x = 1\n" * 450}))
+    assert set(found) == {"client/a.py", "client/a.py A"}
+    assert not tidy_rooms.too_long(
+        sources({"client/a.py": '"""\nA.\n\nLong: table and steps belong together.\n"""\n' + lines})
+    )
+    assert tidy_rooms.too_long(sources({"client/a.py": '"""\nA.\n\nLong: yes.\n"""\n' + lines}))
+
+
+# ---- tests ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_module_has_its_test_file() -> None:
+    """`tests/<path of the module>/test_<module>.py`, or a row that names the test that covers it."""
+    breaches = tidy_rooms.beyond(tidy_rooms.untested(PACKAGES, [file.path for file in SOURCES]), COVERED)
+    assert not breaches, report(breaches)
+
+
+def test_rows_of_covered_modules_name_a_test_and_a_reason() -> None:
+    """The test file is there, and the reason is more than a word."""
+    wrong = [path for path, (test, reason) in COVERED.items() if not (ROOT / test).is_file() or len(reason.split()) < 3]
+    assert not wrong, report(wrong)
+
+
+def test_a_module_without_its_test_file_is_found() -> None:
+    """An `__init__.py` needs none; a test of the same name elsewhere does not count."""
+    paths = ["client/__init__.py", "client/api.py", "client/core/read.py"]
+    present = ["tests/client/test_api.py", "tests/client/test_read.py"]
+    assert set(tidy_rooms.untested(sources(dict.fromkeys(paths, "")), present)) == {"client/core/read.py"}
+
+
+def test_every_test_says_which_behaviour_it_holds() -> None:
+    """Its name says which case it is, its docstring what is to be true."""
+    breaches = tidy_rooms.mute(SOURCES)
+    assert not breaches, report(breaches)
+
+
+def test_a_test_without_a_docstring_is_found() -> None:
+    """Also a coroutine or a method; functions that are no tests, and other files, need none."""
+    text = "class A:\n    async def test_b(self): ...\n\ndef test_c():\n    'Says it.'\n\ndef helper(): ...\n"
+    found = tidy_rooms.mute(sources({"tests/client/test_a.py": text, "tests/client/fakes/made.py": text}))
+    assert found == ["tests/client/test_a.py:2: test_b does not say which behaviour it holds"]
