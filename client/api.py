@@ -80,6 +80,15 @@ async def _connect(reactor: TcpReactor, uri: str, options: ClientOptions) -> "Cl
     return Client(reactor, store, options)
 
 
+def flags_of(named: str | Iterable[str]) -> set[str]:
+    """The write flags of a new ledger; `ValueError` for one that does not exist."""
+    flags = {named} if isinstance(named, str) else set(named)
+    flags.discard("")
+    if unknown := flags - {DEFERRED_SYNC}:
+        raise ValueError(f"no write flag is named {', '.join(sorted(unknown))}: there is {DEFERRED_SYNC}")
+    return flags
+
+
 class Client:
     """
     A cluster's ledgers.  `random` draws ensembles and creation tokens; a test or a simulator seeds it.
@@ -247,12 +256,7 @@ class Client:
         advanced: bool,
     ) -> Writer:
         self._check_open()
-        flags = {write_flags} if isinstance(write_flags, str) else set(write_flags)
-        flags.discard("")
-        if flags - {DEFERRED_SYNC}:
-            raise ValueError(
-                f"no write flag is named {', '.join(sorted(flags - {DEFERRED_SYNC}))}: there is {DEFERRED_SYNC}"
-            )
+        flags = flags_of(write_flags)
         if not isinstance(password, bytes):
             raise TypeError(f"a password must be bytes, not {type(password).__name__}")
         ensemble_size, write_quorum, ack_quorum = map(operator.index, (ensemble_size, write_quorum, ack_quorum))
@@ -272,9 +276,7 @@ class Client:
             except NotEnoughBookies:
                 if not self.options.opportunistic_striping or ensemble_size == write_quorum:
                     raise
-            except (
-                ValueError
-            ):  # the placement takes no such size: the caller's mistake only where it is the caller's size
+            except ValueError:  # the placement takes no such size: the caller's mistake only where it is the caller's
                 if ensemble_size in (wanted, write_quorum):
                     raise
             ensemble_size -= 1
@@ -284,16 +286,9 @@ class Client:
                 f"{apart.lack(bookies)}; tell their places (see docs/placement.md), or start bookies elsewhere"
             )
         token = 1 + self.random.getrandbits(CTOKEN_BITS)
+        now_ms = int(self._time_of_day() * 1000)
         metadata = LedgerMetadata.new(
-            ensemble_size,
-            write_quorum,
-            ack_quorum,
-            bookies,
-            kind,
-            password,
-            custom,
-            token,
-            int(self._time_of_day() * 1000),
+            ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, now_ms
         )
         ledger, stored = await self._store(ledger_id, metadata)
         self._check_open()

@@ -10,7 +10,7 @@ is acknowledged, and never while an ensemble change is under way; so the first i
 overtaken.  Nothing is acknowledged outside OPEN, and no row leads back from CLOSING, CLOSED or DEAD.  Closing over
 IN_RECOVERY is not possible (D1): a writer that lost its ledger writes no metadata.
 
-The class is long on purpose: the table at the end names its steps, and a step that sends, acknowledges or fails a
+Long: the table at the end names its steps, and a step that sends, acknowledges or fails a
 bookie reads and writes the same few fields, so a cut would add a call to each batch and leave the steps less easy to
 check.
 """
