@@ -53,7 +53,7 @@ def _settle(future: "asyncio.Future[T]", value: T | Failure) -> None:
 
 
 def _soon(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: object) -> None:
-    """From the reactor's thread to the loop's; a loop that was closed meanwhile has nobody left to tell."""
+    """From the reactor's thread to the loop's; a loop that was closed meanwhile is left alone."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(fn, *args)
 
@@ -63,7 +63,7 @@ def _hand(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", value: T
 
 
 def _nothing(_result: object) -> None:
-    """For results that nobody has to put away."""
+    """For results that need no clean-up."""
 
 
 async def _wait(

@@ -81,7 +81,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def _forget(_result: Any) -> None:
-    """For results that nobody has to put away."""
+    """For results that need no clean-up."""
 
 
 class Running(Generic[T]):
@@ -169,7 +169,7 @@ class ReactorThread:
         return result
 
     def let_go(self, work: Work[T]) -> None:
-        """The same for what only ends something: nobody waits for it, and in a forked child there is nothing to end."""
+        """The same for what only ends something: no caller waits for it, and a forked child has nothing to end."""
         if not isinstance(self.reactor, Forked):
             self.begin(work, _forget)
 

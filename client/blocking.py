@@ -176,7 +176,7 @@ class LedgerWatch(Handle):
         self._watch = watch
 
     def close(self) -> None:
-        """Once this returned nothing more is told."""
+        """After it has returned there are no more calls."""
         self._thread.wait(self._end)
 
     async def _end(self) -> None:
@@ -320,7 +320,7 @@ class Reader(Handle):
 
     def read_last_entry(self) -> Entry:
         """
-        The last entry that is confirmed, asked for anew while the ledger is open.  `NoSuchEntry` when there is none.
+        The last entry that is confirmed, asked for again while the ledger is open.  `NoSuchEntry` when there is none.
         """
         return self._thread.wait(self._reader.read_last_entry)
 

@@ -86,12 +86,12 @@ class AddChannel:
 
     @property
     def writable(self) -> bool:
-        """Whether the connection stands and its socket takes bytes without piling them up here."""
+        """Whether the connection is up and its socket takes bytes without piling them up here."""
         return self._link is not None and self._link.writable
 
     def send(self, batch: AddBatch, entries: Sequence[int] | None = None) -> None:
         """
-        Sends every entry of the batch, or those ids (ascending) only; before the connection stands they wait here.
+        Sends every entry of the batch, or those ids (ascending) only; before the connection is up they wait here.
         After `failed` or `close` nothing happens.
         """
         if self._sink is None:
@@ -120,7 +120,7 @@ class AddChannel:
         self._queued_bytes = 0
         links = (self._link, self._beside)
         self._link = self._beside = None
-        if self._large:  # an answer to the others comes to nobody, and `_beside` must not wait for it
+        if self._large:  # answers to the others are ignored, and `_beside` must not wait for it
             self.unanswered = self.unanswered.only(self._large)
         for link in links:
             if link is not None:
@@ -129,7 +129,7 @@ class AddChannel:
     # from here on: called by the pool and the link
 
     def attach(self, link: Carrier) -> None:
-        """The connection stands: everything queued goes out."""
+        """The connection is up: sends everything queued."""
         if self._sink is None:
             return
         self._link = link

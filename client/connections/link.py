@@ -5,7 +5,7 @@ Knows: how a connection of either generation lives and dies, and how it begins: 
 V3 also where V2 follows (spec wire-protocol.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
 Does not know: which bookies exist, who was meant and when to connect again (`on_demand_link`), what an answer means.
 
-Safety: nobody is given a connection, so nothing is asked of it, before that first answer.
+Safety: a connection is given to no caller, so nothing is asked of it, before that first answer.
 
 Rules (spec wire-protocol.md 10.2 and 13 "Client"): an answer that does not decode closes the connection; a connection
 that ends fails everything outstanding with -8; an answer to nothing that waits is ignored; every request has a
@@ -78,7 +78,7 @@ class Link(Protocol, ABC):
         self.clock = clock
         self.name = name
         self.serial = serial  # no two connections of a process share one
-        self.bookie: str | None = None  # who answers; None: it did not tell, as Apache's bookies do not
+        self.bookie: str | None = None  # the id that the other side gave; None: it gave none, as Apache's bookies do
         self.heard = 0  # bytes received since it is up
         self.writable = False  # False while the socket's buffer is full
         self._options = options
@@ -104,7 +104,7 @@ class Link(Protocol, ABC):
 
     @abstractmethod
     def take(self, reply: Reply) -> None:
-        """Hands one answer to whoever waits for it; ignores it when nobody does."""
+        """Hands one answer to the request that waits for it; ignores it when none does."""
 
     @abstractmethod
     def join(self, channel: AddChannel) -> None:

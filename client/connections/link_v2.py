@@ -8,7 +8,7 @@ Does not know: fencing reads, which never come here, and recovery adds, of which
 (`pool`).
 
 Safety: a key stays taken after its request expired, until the late answer came or the connection ended; so a late
-answer is never given to somebody else.
+answer is never given to another request.
 """
 
 from collections.abc import Sequence
@@ -89,7 +89,7 @@ class LinkV2(Link):
                 if not code and not reply.bodies:
                     code = ReadFailed.code
                 batch.deferred.callback(BatchAnswer(code, reply.bodies))
-        # an AUTH answer that nobody asked for is ignored (spec wire-protocol.md 13 "Client")
+        # an unrequested AUTH answer is ignored (spec wire-protocol.md 13 "Client")
 
     def _take_adds(self, reply: AddAcks) -> None:
         ledger = reply.ledger

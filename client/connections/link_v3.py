@@ -179,7 +179,7 @@ class Packing:
         self._frames = b""
 
     def take(self, count: int) -> int:
-        """The first of `count` transactions that nobody had."""
+        """The first of `count` unused transactions."""
         txn = self._next
         self._next += count
         return txn

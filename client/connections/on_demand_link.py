@@ -1,7 +1,7 @@
 """
-The way to one bookie in one generation: at most one connection, made when somebody needs it.
+The way to one bookie in one generation: at most one connection, made when a request needs it.
 
-Knows: where the metadata store says that the bookie is, asked anew for each connection, whether the connection stands
+Knows: where the metadata store says that the bookie is, asked again for each connection, whether the connection is up
 or is being made, and how long to leave a bookie alone that refused.
 Does not know: what travels over it.
 
@@ -52,7 +52,7 @@ class LinkFactory(ClientFactory):
         self._failed(reason.getErrorMessage())
 
     def clientConnectionLost(self, connector: IConnector, reason: Failure) -> None:
-        """The link tells it itself."""
+        """The link reports it itself."""
 
 
 class OnDemandLink:
@@ -87,7 +87,7 @@ class OnDemandLink:
 
     def use(self, use: Use, refuse: Refuse, patient: bool) -> None:
         """
-        Calls one of the two: `use(link)`, at once when the connection stands, or `refuse(code, reason)`, never before
+        Calls one of the two: `use(link)`, at once when the connection is up, or `refuse(code, reason)`, never before
         this call returned.
         """
         if self._closed:
@@ -144,8 +144,8 @@ class OnDemandLink:
         return Failure(late)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
 
     async def _reach(self) -> Link:
-        """Resolves, connects, hears who is there."""
-        self._step = "its address is unknown: the metadata store did not tell it"
+        """Resolves, connects, and learns which bookie answers."""
+        self._step = "its address is unknown: the metadata store did not answer"
         host, port = await self._resolve()
         place = f"{host}:{port}"
         self._step = f"{place} took no connection, or did not say who it is,"

@@ -196,7 +196,7 @@ class BookiePool:
 
     def connection_of(self, bookie: str) -> int | None:
         """
-        A token of the V3 connection that stands now (None: there is none).  Adds that it carried before and a force
+        A token of the V3 connection that is up now (None: there is none).  Adds that it carried before and a force
         that it carries later are in order if the token is the same (client-protocol.md D15).
         """
         on_demand = self._links.get((bookie, 3))

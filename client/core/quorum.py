@@ -121,7 +121,7 @@ class Quorums:
         return True
 
     def writable_without(self, lost: Container[int]) -> bool:
-        """Whether every write set still reaches the ack quorum when nobody of `lost` answers (D17)."""
+        """Whether every write set still reaches the ack quorum when none of `lost` answers (D17)."""
         size = self.ensemble
         for start in range(size):
             alive = sum((start + step) % size not in lost for step in range(self.write))

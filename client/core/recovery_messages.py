@@ -31,7 +31,7 @@ class Marked:
 
 @dataclass(slots=True)
 class FoundClosed:
-    """Somebody else closed the ledger; its end stands."""
+    """Another client closed the ledger; its end is valid."""
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class StoreEnd:
 
 @dataclass(slots=True)
 class Recovered:
-    """The ledger is CLOSED; `adopted`: by somebody else."""
+    """The ledger is CLOSED; `adopted`: by another client."""
 
     adopted: bool
 

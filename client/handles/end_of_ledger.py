@@ -204,7 +204,7 @@ class EndOfLedger:
             found = await self._first_of(polled, seconds)
         finally:
             if not polled.called:
-                polled.callback(None)  # asks nobody else
+                polled.callback(None)  # no further bookie is asked
         self._reads.check_open()
         if found is None or self.closed or self.gone:
             return

@@ -1,7 +1,7 @@
 """
 A ledger's metadata as one handle knows it, and the only loop that changes it (spec client-protocol.md 2.6).
 
-Knows: the value and version read last, and how to retry an edit after somebody else's.
+Knows: the value and version read last, and how to retry an edit after a conflict.
 Does not know: what an edit is for.
 
 Safety: whether an edit is still wanted is asked again of every freshly read value, so a stale intent never overwrites

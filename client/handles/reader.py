@@ -132,8 +132,8 @@ class Reader:
     @property
     def length(self) -> int:
         """
-        Payload bytes: exact once the ledger is closed; before, what bookies told last, which may count entries not yet
-        confirmed.
+        Payload bytes: exact once the ledger is closed; before, what bookies reported last, which may count entries not
+        yet confirmed.
         """
         return self._end.length
 
@@ -164,7 +164,7 @@ class Reader:
 
     def read_last_entry(self) -> Deferred[Entry]:
         """
-        The last entry that is confirmed, asked for anew while the ledger is open.  `NoSuchEntry` when there is none.
+        The last entry that is confirmed, asked for again while the ledger is open.  `NoSuchEntry` when there is none.
         """
         return Deferred.fromCoroutine(self._read_last_entry())
 

@@ -61,7 +61,7 @@ class RecoveryPool(AddPool, Protocol):
 
 class Recovery:
     """
-    One attempt.  `run` fires with the metadata once the ledger is CLOSED, by us or by somebody else; fails with
+    One attempt.  `run` fires with the metadata once the ledger is CLOSED, by this client or by another; fails with
     `UnauthorizedAccess`, `Timeout` or `LedgerRecovery` and leaves the ledger as it is: trying again is always allowed.
     `read_body` fetches one confirmed entry's body by an ordinary read.
     """
@@ -115,7 +115,7 @@ class Recovery:
         self._driver.feed(Shutdown())
 
     def _later(self, made: Any, feed: Callable[[Any], Any]) -> None:
-        """Feeds what a Deferred brings; a failure that is nobody's answer ends the attempt."""
+        """Feeds what a Deferred brings; a failure that is no answer ends the attempt."""
         self._under_way.add(made)
         made.addBoth(self._came, made).addCallback(feed).addErrback(
             lambda failure: self._give_up(failure.getErrorMessage())

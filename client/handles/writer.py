@@ -137,7 +137,8 @@ class Writer:
         )
         self._edits = WriterMetadata(record, choice, self._ensemble_changed)
         self._waiters: deque[Waiter] = deque()
-        self._gathered: list[tuple[Sequence[bytes], Deferred[Any], bool]] = []  # (payloads, who waits, one entry only)
+        # (payloads, the Deferred, one entry only)
+        self._gathered: list[tuple[Sequence[bytes], Deferred[Any], bool]] = []
         self._gathered_bytes = 0
         self._flush_due = False
         self._ready: list[Deferred[None]] = []
@@ -216,7 +217,7 @@ class Writer:
         Appends a batch; the range of its ids, once all are acknowledged.  An append that fails is undecided until the
         ledger is closed: then ids up to its last entry are there, others are not.
 
-        Fails with `TooManyRequests` when more waits than the window holds: `ready()` tells when to go on.
+        Fails with `TooManyRequests` when more waits than the window holds: `ready()` fires when to go on.
         """
         payloads = (
             payloads
@@ -278,7 +279,7 @@ class Writer:
     def close(self) -> Deferred[None]:
         """
         Closes the ledger at the last add confirmed; appends not yet acknowledged fail with `LedgerClosed`.  Fails with
-        `LedgerFenced` when somebody else recovers the ledger, with `MetadataVersion` when it was closed elsewhere.
+        `LedgerFenced` when another client recovers the ledger, with `MetadataVersion` when it was closed elsewhere.
         """
         done: Deferred[None] = Deferred()
         self._closers.append(done)
@@ -318,7 +319,7 @@ class Writer:
     def _end_waits(self) -> None:
         ready, self._ready = self._ready, []
         for done in ready:
-            if not done.called:  # one that was told before may have cancelled it
+            if not done.called:  # one that fired before may have cancelled it
                 done.callback(None)
 
     def _flush(self) -> None:

@@ -2,7 +2,7 @@
 Picking bookies: ensembles for new ledgers, replacements for failed ones.
 
 Knows: which bookies are registered (from the store), which of them failed for this client lately (`health`), and that a
-policy has to be told of places and weights before it chooses.
+policy needs places and weights before it chooses.
 Does not know: how to choose among equals (`policy`), what a ledger does with the answer.
 
 It chooses among whom the store's handle has heard of, and asks anew only where these are too few: one who has just left
@@ -24,7 +24,7 @@ from quire.protocol.errors import MetaStore, NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
 
-SUSPECT_SECONDS_MAX = 60.0  # so long a bookie that failed is picked only if nobody else is left
+SUSPECT_SECONDS_MAX = 60.0  # so long a bookie that failed is picked only if no other is left
 
 
 class Picked(NamedTuple):

@@ -79,7 +79,7 @@ def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
 
 
 def source(reactor: TcpReactor, store: MetadataStore, options: ClientOptions) -> Source | None:
-    """Who tells bookies' places."""
+    """The source of bookies' places."""
     if options.topology == "script" and options.topology_script:
         return from_script(reactor, options.topology_script, options.topology_script_hosts_max)
     if options.topology == "file":

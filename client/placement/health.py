@@ -1,7 +1,7 @@
 """
 How bookies did lately, as this client saw it: who failed, who was slow, who is in quarantine, and so whom to ask first.
 
-Knows: times of failures, errors counted over an interval, the lists of registered bookies if somebody tells them.
+Knows: times of failures, errors counted over an interval, the lists of registered bookies if it is given them.
 Does not know: what a request was about; placement; the network.
 """
 
@@ -90,7 +90,7 @@ class Health:
     def suspects(self, registered: Collection[str]) -> list[str]:
         """
         Who failed lately and has been registered ever since, and who is in quarantine.  One that left and came back has
-        a clean slate, save for the quarantine.
+        a clean slate, except for the quarantine.
         """
         since = self._seconds() - self._limits.memory_ms / 1000
         self._failed = {bookie: at for bookie, at in self._failed.items() if at > since and bookie in registered}

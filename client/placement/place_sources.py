@@ -71,7 +71,7 @@ def chosen(mapping: Mapping[str, str], hosts: Mapping[str, str]) -> dict[str, st
 
 
 def from_file(path: str) -> Source:
-    """Read anew each time."""
+    """Reads the file each time."""
 
     def ask(hosts: Mapping[str, str]) -> Deferred[Mapping[str, str]]:
         with open(path, "rb") as file:
@@ -91,7 +91,7 @@ def from_store(store: MetadataStore) -> Source:
 
 
 def ask_script(path: str, hosts: Mapping[str, str], hosts_max: int) -> dict[str, str]:
-    """Blocks.  `OSError` or `ValueError` when the script does not tell a place for each host."""
+    """Blocks.  `OSError` or `ValueError` when the script does not print a place for each host."""
     names = sorted(set(hosts.values()))
     mapping: dict[str, str] = {}
     for start in range(0, len(names), hosts_max):

@@ -84,7 +84,7 @@ class RackAware:
         )
 
     def _known(self, usable: list[str]) -> list[str]:
-        """With enforced racks a bookie whose rack nobody knows is of no use."""
+        """With enforced racks a bookie whose rack is unknown is not used."""
         return [bookie for bookie in usable if not is_default(self._place_of(bookie))] if self._enforce else usable
 
     def _choose(self, usable: Sequence[str], size: int, wish: Wish) -> list[str] | None:

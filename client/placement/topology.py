@@ -63,7 +63,7 @@ class Topology:
         return self._places.get(bookie, DEFAULT_RACK)
 
     async def learn(self, bookies: Mapping[str, ServiceInfo | None] | Sequence[str]) -> None:
-        """Asks for those whose place is not known or was told a while ago."""
+        """Asks for those whose place is unknown or was learned a while ago."""
         if self._source is None:
             return
         infos = bookies if isinstance(bookies, Mapping) else dict.fromkeys(bookies)
@@ -80,7 +80,7 @@ class Topology:
             self._places.update(await self._source(hosts))
         except (OSError, ValueError, LedgerError) as error:
             self._log.error("the places of {bookies} are not known: {why}", bookies=", ".join(hosts), why=str(error))
-        except BaseException:  # cancelled: the next who wants to know asks again
+        except BaseException:  # cancelled: the next call asks again
             for bookie in hosts:
                 self._asked.pop(bookie, None)
             raise

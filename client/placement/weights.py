@@ -1,7 +1,8 @@
 """
 Free disk as weights for placement (spec client-protocol.md 6).
 
-Knows: what bookies told last about their disks, and for how long to believe it; the cap at a multiple of the median.
+Knows: what bookies reported last about their disks, and for how long to believe it; the cap at a multiple of the
+median.
 Does not know: who is chosen.
 """
 
@@ -18,7 +19,7 @@ from quire.protocol.errors import OK
 
 def capped(free: Sequence[int], multiple: int) -> list[float]:
     """
-    A bookie that told nothing, or has nothing, gets the smallest weight that another has; nobody more than `multiple`
+    A bookie that reported nothing, or has nothing, gets the smallest weight that another has; none more than `multiple`
     medians (0: any).
     """
     known = sorted(each for each in free if each > 0)

@@ -20,7 +20,7 @@ from quire.protocol.errors import NotEnoughBookies
 class ZoneAware:
     """
     `zones_desired`: what is tried first for each write set, `zones_min`: what will do; `strict`: rather fail than less,
-    take no bookie whose zone nobody knows, and no shape that can't be kept even.
+    take no bookie whose zone is unknown, and no shape that can't be kept even.
     """
 
     def __init__(

@@ -103,7 +103,7 @@ class AppendMachine(Sending):
         if replica is None:  # replaced meanwhile
             return
         first, last = given.first, min(given.first + given.count - 1, replica.sent)
-        if first > last:  # nobody asked for these
+        if first > last:  # these were not sent
             return
         if self.advanced:
             news = False
@@ -332,7 +332,7 @@ class AppendMachine(Sending):
         self._pump(effects)
 
     def _follow_bookies(self, on: bool, effects: list[Effect]) -> None:
-        """Somebody is out, or nobody is any more: look out for bookies that register (D17)."""
+        """Starts or stops watching for bookies that register (D17): some bookie is out, or none is any more."""
         if on and not self.recovery:
             if not self._watching:
                 effects.append(WatchBookies(True))
@@ -434,14 +434,14 @@ class AppendMachine(Sending):
             self._quorum_timeout.set_alarm(effects)
 
     def _failures(self, *standings: Standing) -> str:
-        """How each bookie failed that stands so."""
+        """The failures of the bookies with these standings."""
         return "; ".join(replica.failure for replica in self._replicas if replica.standing in standings)
 
     # The end (spec 2.7, 2.8).
 
     def _give_up(self, code: int, reason: str, effects: list[Effect], first: str = "") -> None:
         """
-        The ledger can't be written any more; its writer is told what to do about it.  `first`: what helps a recovery
+        The ledger can't be written any more; the error says what to do about it.  `first`: what helps a recovery
         too.
         """
         steps = [first] if first else []

@@ -26,7 +26,7 @@ class State(Enum):
     DEAD = auto()  # the ledger is lost to this writer, or its end could not be written
 
 
-# Refusals that tell of the ledger; the bookie that sent one does its work.
+# Refusals that concern the ledger; the bookie that sent one works.
 LEDGER_CODES = frozenset((LedgerFenced.code, UnauthorizedAccess.code, IllegalOp.code))
 
 
@@ -210,7 +210,7 @@ class OpenChannel:
 
 @dataclass(slots=True)
 class CloseChannel:
-    """`finish`: what is queued there is still sent, and nobody waits for its answers."""
+    """`finish`: what is queued there is still sent, and its answers are not waited for."""
 
     channel: int
     finish: bool = False

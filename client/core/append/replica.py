@@ -48,7 +48,7 @@ class Replica:
     def __init__(self, index: int, bookie: str, channel: int, settled: int) -> None:
         self.index = index
         self.bookie = bookie
-        self.channel = channel  # a number used once in the life of a writer: late answers of other channels find nobody
+        self.channel = channel  # a number used once in the life of a writer: late answers of other channels are ignored
         self.opened = False
         self.failure = ""  # how it failed
         self.heard = False  # whether it answered anything on this channel

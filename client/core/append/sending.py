@@ -1,5 +1,5 @@
 """
-The sending half of a writer: ids, batches, and who gets them.
+The sending half of a writer: ids, batches, and which bookies get them.
 
 Knows: the replicas and their channels, the window and how far it lets appends through, what a replica that is new or
 back must be sent.
@@ -65,10 +65,10 @@ class Sending(ABC):
         self.domains = domains
         self.state = State.OPEN
         self.head = last  # highest id acknowledged to the caller
-        self.lac = last  # last add confirmed: the head, save with deferred sync
+        self.lac = last  # last add confirmed: the head, except with deferred sync
         self.pushed = last  # highest id handed out
-        self.changes = 0  # ensemble changes that replaced somebody
-        self.carried = last  # the last add confirmed that the last batch sent told the bookies
+        self.changes = 0  # ensemble changes that replaced a bookie
+        self.carried = last  # the last add confirmed that the last batch carried to the bookies
         self._base = last
         self._lac_length = length  # deferred sync: payload bytes up to the LAC
         self._next_channel = 0
@@ -78,7 +78,7 @@ class Sending(ABC):
         self._window = Window(limits, last, length)
         self._ids: set[int] = set()  # advanced mode: ids above the head that were used
         self._round: tuple[Replica, ...] = ()  # those that the change under way is to replace
-        self._seen: frozenset[str] | None = frozenset()  # None: nobody asked yet
+        self._seen: frozenset[str] | None = frozenset()  # None: not asked yet
         self._watching = False
         self._quorum_timeout = QuorumTimeout(limits.quorum_ms_max)
         self._stalled = False
@@ -253,7 +253,7 @@ class Sending(ABC):
         return True
 
     def _writable_without(self, lost: Container[int]) -> bool:
-        """Whether every entry can still be acknowledged when nobody of `lost` answers."""
+        """Whether every entry can still be acknowledged when none of `lost` answers."""
         quorums, domains = self.quorums, self.domains
         return quorums.writable_without(lost) and (domains is None or domains.serve(quorums, self.bookies, lost))
 

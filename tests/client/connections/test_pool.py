@@ -278,7 +278,7 @@ def test_a_store_that_does_not_answer_is_named_with_the_time_it_had():
     net.advance(2)
     ((code, reason),) = sink.failures
     assert code == -8
-    assert "its address is unknown: the metadata store did not tell it within 1500 ms" in reason
+    assert "its address is unknown: the metadata store did not answer within 1500 ms" in reason
 
 
 def test_a_clock_that_is_set_back_keeps_nobody_away_from_a_bookie_that_refused():
