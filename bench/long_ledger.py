@@ -34,9 +34,8 @@ from bench.sides import cpu_seconds, resident_mb
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import RocksRows
-from quire.bookie.index.run_index import encode_run
-from quire.bookie.storage.write_cache import RUN_ENTRIES_MAX
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.run import RUN_ENTRIES_MAX, encode_run
 from quire.protocol import v2
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType

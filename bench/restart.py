@@ -6,7 +6,7 @@ How long a bookie is away: killed with a full journal, and stopped cleanly; ours
 
 Each bookie gets `--mb` of 1 KiB entries in plain V2 frames over one connection, none of which it may flush (a checkpoint interval of an hour, a write
 cache that holds all).  Then: SIGKILL, start, and from that start on the time to the first add that is acknowledged; then SIGTERM, the
-time it takes to stop, start, and the same time again (performance.md P10).  Prints one JSON line.
+time it takes to stop, start, and the same time again.  Prints one JSON line.
 """
 
 import argparse

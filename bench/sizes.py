@@ -69,9 +69,7 @@ class File:
     @property
     def room(self) -> str:
         """What of it is visible in its package; empty for the `__init__.py` of the package itself."""
-        return (
-            self.path.removesuffix(".py").removesuffix("/__init__").removeprefix(self.package).strip("/").split("/")[0]
-        )
+        return self.path.removesuffix(".py").removesuffix("/__init__").removeprefix(self.package).strip("/").split("/")[0]
 
 
 def module_name(path: str) -> str:
@@ -79,12 +77,12 @@ def module_name(path: str) -> str:
     return ("quire/" + path.removesuffix(".py").removesuffix("/__init__")).replace("/", ".")
 
 
-def imported_names(path: str, tree: ast.Module) -> frozenset[str]:
+def imported_names(path: str, nodes: Iterable[ast.AST]) -> frozenset[str]:
     """All that a file imports, also inside functions: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`."""
     here = module_name(path).split(".")
     base = here if path.endswith("__init__.py") else here[:-1]
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -108,14 +106,17 @@ def counted_class(path: str, node: ast.ClassDef) -> Class:
 def counted(path: str, text: str) -> File:
     """The counts of one file; `path` is relative to the root."""
     tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
     docstrings: set[int] = set()
     functions: list[Function] = []
     classes: list[Class] = []
     public, documented = 0, 0
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | Definition) and ast.get_docstring(node) is not None:
+    for node in nodes:
+        if not isinstance(node, ast.Module | Definition):
+            continue
+        if ast.get_docstring(node) is not None:
             docstrings.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-        if not isinstance(node, Definition):
+        if isinstance(node, ast.Module):
             continue
         if not node.name.startswith("_"):
             public += 1
@@ -138,7 +139,7 @@ def counted(path: str, text: str) -> File:
         documented,
         tuple(functions),
         tuple(classes),
-        imported_names(path, tree),
+        imported_names(path, nodes),
     )
 
 
@@ -331,11 +332,7 @@ class Report:
         imports = module_graph(source)
         rows = [Summary.of(folder, files, imports) for folder, files in packages.items()]
         rows += [Summary.of("source", source, imports)]
-        rows += [
-            Summary.of(name, files, {})
-            for name, files in (("bench", files_of(root, "bench")), ("tests", tests))
-            if files
-        ]
+        rows += [Summary.of(name, files, {}) for name, files in (("bench", files_of(root, "bench")), ("tests", tests)) if files]
         tested = {folder: [file for file in tests if file.path.startswith(f"tests/{folder}/")] for folder in packages}
         ratios = {folder: code(tested[folder]) / code(files) for folder, files in packages.items()}
         ratios["source"] = code(tests) / code(source)
@@ -404,9 +401,7 @@ def tables(report: Report, long: int) -> Iterator[str]:
         ((c.lines, f"{c.path} {c.name}, {c.methods} methods") for c in report.large_classes),
     )
     yield listed(f"files above {FILE_LINES} lines", ((lines, path) for path, lines in report.long_files.items()))
-    yield listed(
-        "modules that import most of ours", ((imports, path) for path, imports in report.widest_imports.items())
-    )
+    yield listed("modules that import most of ours", ((imports, path) for path, imports in report.widest_imports.items()))
 
 
 def named(groups: list[list[str]]) -> str:

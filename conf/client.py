@@ -1,7 +1,7 @@
 """
 The options of a client, as data with documentation.
 
-Knows: each option's BookKeeper key (spec client-protocol.md 8), unit, default, range and meaning.  Does not know: files or the
+Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not know: files or the
 environment; see `properties`.  Keys that BookKeeper lacks are our own.
 
 Every queue that these options bound pushes back on its user; none of them drops anything.

@@ -26,7 +26,7 @@ M = TypeVar("M", bound=BaseModel)
 ENVIRONMENT_PREFIX = "BK_"
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 BLANKS = " \t\f"
-# Together they stand for metadataServiceUri where that is missing (spec metadata-layout.md 1.1).
+# Together they stand for metadataServiceUri where that is missing (metadata-rules.md 1.1).
 ZK_SERVERS, ZK_ROOT, URI = "zkServers", "zkLedgersRootPath", "metadataServiceUri"
 LAYOUTS = {
     "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory": "hierarchical",

@@ -1,7 +1,7 @@
 """
 Where metadata lies: the forms of a metadata URI, taken apart.
 
-Knows: every form that is accepted (architecture.md section 5, spec metadata-layout.md 1.1), and how ours are printed.
+Knows: every form that is accepted (metadata-rules.md 1.1), and how ours are printed.
 Does not know: stores.
 """
 
@@ -33,11 +33,13 @@ class ZooKeeperAddress:
 
     @property
     def uri(self) -> str:
+        """The address as a metadata URI."""
         scheme = f"zk+{self.layout}" if self.layout else "zk"
         return f"{scheme}://{';'.join(self.hosts)}{self.root}"
 
 
 def bad(uri: str, why: str) -> ValueError:
+    """The `ValueError` for a URI, with what is wrong and the forms that there are."""
     return ValueError(f"metadata URI {uri!r}: {why}; it must look like {FORMS}")
 
 

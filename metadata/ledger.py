@@ -1,7 +1,7 @@
 """
 What the cluster agrees on about one ledger: quorums, fragments, state, end.
 
-Knows: the invariants (spec client-protocol.md 1.1, metadata-layout.md 4.2 and 8) and the only changes that are allowed.
+Knows: the invariants (protocol-rules.md 1.1, metadata-rules.md 4.2 and 7) and the only changes that are allowed.
 Does not know: bytes (`formats.ledger_codec`), or who keeps them (`store`).
 
 Safety: a value that breaks an invariant can't be made, CLOSED is never left, and the end of a closed ledger never changes.
@@ -24,12 +24,12 @@ FORMAT_VERSIONS = (1, 2, 3)
 INT32_MAX = (1 << 31) - 1
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
-# ":-_" is a range (0x3A to 0x5F) in the reference too (spec metadata-layout.md 5.3).
+# ":-_" is a range (0x3A to 0x5F) in the reference too (metadata-rules.md 5.3).
 BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
 
 
 def check_bookie_id(bookie: str) -> str:
-    """Returns the id; `ValueError` unless it is a legal bookie id (spec metadata-layout.md 5.3)."""
+    """Returns the id; `ValueError` unless it is a legal bookie id (metadata-rules.md 5.3)."""
     if not BOOKIE_ID.fullmatch(bookie) or bookie.lower() == "readonly":
         raise ValueError(f"{bookie!r} is no bookie id: use letters, digits, '.', '-', '_' and ':' (and not 'readonly')")
     return bookie
@@ -56,7 +56,7 @@ class LedgerMetadata:
     """
     One ledger.  `last_entry` is -1 unless CLOSED (and for a closed empty ledger); `length` in payload bytes, 0 unless CLOSED.
     `digest` and `password` are None together: format 1 has neither.  `ctoken` only tells a creator whether a retried
-    create was its own; every edit sets it to 0, as the reference does (spec metadata-layout.md 4.5).
+    create was its own; every edit sets it to 0, as the reference does (metadata-rules.md 4.5).
     Raises `ValueError` when an invariant is broken.
     """
 
@@ -139,10 +139,12 @@ class LedgerMetadata:
 
     @property
     def is_closed(self) -> bool:
+        """Whether the last entry is final."""
         return self.state is LedgerState.CLOSED
 
     @property
     def last_fragment(self) -> Fragment:
+        """The newest fragment, to which a writer adds."""
         return self.fragments[-1]
 
     def fragment_at(self, entry: int) -> Fragment:

@@ -1,7 +1,7 @@
 """
 The contract of a metadata store: what a driver does, whichever it is.
 
-Knows: the operations, their results and errors, version tokens, service information as a value (spec metadata-layout.md 11).
+Knows: the operations, their results and errors, version tokens, service information as a value (metadata-rules.md 9).
 Does not know: how anything is kept.
 
 Every operation returns a Deferred that fires on the reactor's thread.  A store that can't be used fails it with
@@ -105,6 +105,7 @@ class NotRegistered(MetaStore):
 
 
 def no_cluster(uri: str) -> NoCluster:
+    """The error of an address that holds no cluster, with the next command."""
     return NoCluster(f"{uri} holds no cluster yet: make one with `quire metadata init --metadata {uri}`")
 
 
@@ -142,7 +143,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """What a bookie tells about itself when it registers (spec metadata-layout.md 5.2)."""
+    """What a bookie tells about itself when it registers (metadata-rules.md 5.2)."""
 
     endpoints: tuple[Endpoint, ...]
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -180,6 +181,7 @@ class BookieList:
     read_only: Mapping[str, ServiceInfo]
 
     def find(self, bookie: str) -> ServiceInfo | None:
+        """What a bookie announces, whichever list it is in; None when it is in neither."""
         return self.writable.get(bookie) or self.read_only.get(bookie)
 
 
@@ -193,6 +195,7 @@ class Watch:
         self.cancelled = False
 
     def cancel(self) -> None:
+        """Ends the watch; does nothing the second time."""
         if not self.cancelled:
             self.cancelled = True
             self._on_cancel()

@@ -1,5 +1,5 @@
 """
-Which entries of a ledger a bookie holds, as bytes (spec wire-protocol.md 8).
+Which entries of a ledger a bookie holds, as bytes (wire.md 8).
 
     offset  width  field
     0       4      version: 0

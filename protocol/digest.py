@@ -1,5 +1,5 @@
 """
-Entry digests and the keys that come from a password (spec wire-protocol.md 5 and 6.1).
+Entry digests and the keys that come from a password (wire.md 5 and 6.1).
 
 An entry body, as V2 and V3 carry it and a bookie stores it:
 
@@ -31,14 +31,16 @@ from quire.protocol.errors import DigestMatch, IncorrectParameter
 
 HEADER = struct.Struct(">qqqq")  # ledger, entry, LAC, length
 LAC_HEADER = struct.Struct(">qq")  # ledger, LAC
-ENTRY_ID = struct.Struct(">q")
+FIELD = struct.Struct(">q")  # one of these
+ENTRY_ID_OFFSET, LAC_OFFSET, LAC_END = 8, 16, 24  # in an entry body; one that is shorter than LAC_END carries no LAC
+EXPLICIT_LAC_OFFSET = 8
 ENTRY_ID_MAX = (1 << 63) - 1
 assert HEADER.size == 32
 assert LAC_HEADER.size == 16
 
 
 class DigestType(Enum):
-    """The values are those that ledger metadata stores (spec metadata-layout.md 4.2)."""
+    """The values are those that ledger metadata stores (metadata-rules.md 4.2)."""
 
     CRC32 = 1
     MAC = 2
@@ -175,13 +177,26 @@ class Digest:
         return int(lac)
 
 
+def entry_id(body: bytes) -> int:
+    """The entry id of an entry body."""
+    return int(FIELD.unpack_from(body, ENTRY_ID_OFFSET)[0])
+
+
 def last_add_confirmed(body: bytes) -> int:
-    """The LAC field of an entry body of at least 24 bytes."""
-    return int(ENTRY_ID.unpack_from(body, 16)[0])
+    """The LAC field of an entry body of at least `LAC_END` bytes."""
+    return int(FIELD.unpack_from(body, LAC_OFFSET)[0])
+
+
+def explicit_lac(body: bytes) -> int:
+    """The LAC in an explicit LAC body of at least `LAC_HEADER.size` bytes."""
+    return int(FIELD.unpack_from(body, EXPLICIT_LAC_OFFSET)[0])
 
 
 def check_ledger_id(ledger: int) -> None:
-    """Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (architecture.md 4.2: the highest id is refused everywhere); `TypeError` for no integer."""
+    """
+    Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (metadata-rules.md 3.1: the highest id is refused
+    everywhere); `TypeError` for no integer.
+    """
     if not hasattr(ledger, "__index__"):
         raise TypeError(f"a ledger id is an integer, not {ledger!r}")
     if not 0 <= ledger < (1 << 63) - 1:

@@ -2,11 +2,11 @@
 One tree of errors and one number space for everything that can go wrong.
 
 Knows: every BookKeeper client code, every wire status of V2 and V3, and which status means which code to a client
-(spec wire-protocol.md 4.1 to 4.3).  A code is declared once, on its class.
+(wire.md 4.1 to 4.3).  A code is declared once, on its class.
 Does not know: who raised it, or why.
 
 Two families.  `LedgerError` is what a program meets: an operation on a ledger failed.  `WireError` is what a connection
-meets: the peer sent bytes that are not the protocol, so the connection ends (spec wire-protocol.md 1.1, 10.2.4).
+meets: the peer sent bytes that are not the protocol, so the connection ends (wire.md 1.1, 10.2).
 """
 
 from enum import IntEnum
@@ -16,7 +16,7 @@ from typing import ClassVar, TypeVar
 
 
 class Status(IntEnum):
-    """A bookie's answer.  The value is the V2 return code; `v3` is the protobuf number (spec wire-protocol.md 2.5, 3.1)."""
+    """A bookie's answer.  The value is the V2 return code; `v3` is the protobuf number (wire.md 2.5, 3.1)."""
 
     EOK = 0
     ENOLEDGER = 1
@@ -56,15 +56,15 @@ class WireError(Exception):
 
 
 class OversizedFrame(WireError):
-    """A frame's length field is above the limit (spec wire-protocol.md 1.1)."""
+    """A frame's length field is above the limit (wire.md 1.1)."""
 
 
 class MalformedFrame(WireError):
-    """A frame is too short, empty, or does not decode (spec wire-protocol.md 1.1, 1.2)."""
+    """A frame is too short, empty, or does not decode (wire.md 1.1, 1.2)."""
 
 
 class UnknownOperation(WireError):
-    """An operation number that nobody serves (spec wire-protocol.md 2.2)."""
+    """An operation number that nobody serves (wire.md 2.2)."""
 
 
 class LedgerError(Exception):
@@ -358,7 +358,7 @@ STATUS_OF: dict[int, Status] = {code: status for status, code in CODE_OF.items()
 
 
 def code_of(status: Status, writing: bool) -> int:
-    """The client's code for a bookie's answer; EIO and EBADREQ mean Write (-12) or Read (-1) (spec wire-protocol.md 4.1)."""
+    """The client's code for a bookie's answer; EIO and EBADREQ mean Write (-12) or Read (-1) (wire.md 4.1)."""
     return CODE_OF.get(status, Write.code if writing else Read.code)
 
 

@@ -1,5 +1,5 @@
 """
-Frames: a 4-byte length N, then N bytes (spec wire-protocol.md 1.1).
+Frames: a 4-byte length N, then N bytes (wire.md 1.1).
 
 Knows: how to gather a byte stream into chunks that hold whole frames, at a cost linear in the bytes however they are cut,
 and which lengths end a connection.

@@ -5,7 +5,7 @@ Knows: the fields of every operation, the same for V2 and V3.  A hot operation (
 for one ledger with consecutive entry ids, one object for hundreds of entries.
 Does not know: bytes; `v2`, `v3` and `wire` turn these values into frames and back.
 
-`txn` is V3's transaction id; None marks a V2 message, which has none (spec wire-protocol.md 2.6, 3.4).
+`txn` is V3's transaction id; None marks a V2 message, which has none (wire.md 2.6, 3.4).
 `version` is the header's protocol version as sent (V2: 0 to 2, V3: 1 to 3); a bookie answers EBADVERSION to the wrong one.
 `priority` above 0 is high priority (V2: flag 0x4; V3: the header's field).
 """
@@ -28,7 +28,7 @@ class AddRun:
 
     ledger: int
     first: int
-    bodies: list[bytes]  # entry bodies: 32-byte header, digest, payload (spec wire-protocol.md 5.1)
+    bodies: list[bytes]  # entry bodies: 32-byte header, digest, payload (wire.md 5.1)
     master_key: bytes
     recovery: bool = False
     priority: int = 0
@@ -58,7 +58,7 @@ class Read:
 
 @dataclass(slots=True)
 class BatchRead:
-    """V2 only: up to `count_max` (<= 0: no limit) entries from `first` on, within `bytes_max` (spec wire-protocol.md 2.4)."""
+    """V2 only: up to `count_max` (<= 0: no limit) entries from `first` on, within `bytes_max` (wire.md 2.4)."""
 
     ledger: int
     first: int

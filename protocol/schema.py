@@ -1,5 +1,5 @@
 """
-The protobuf schema of V3, built at run time from tables (spec wire-protocol.md 3.1 to 3.3).
+The protobuf schema of V3, built at run time from tables (wire.md 3.1 to 3.3).
 
 Knows: every message, field and enum.  There is no generated code and no protoc: the tables below are the schema.
 Does not know: which operation needs which message.

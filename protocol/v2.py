@@ -1,5 +1,5 @@
 """
-V2, the binary protocol: the data path (spec wire-protocol.md 2).
+V2, the binary protocol: the data path (wire.md 2).
 
     request            bytes after the length field
     ADD                header 4, master key 20, entry body (at least 16 bytes)

@@ -1,7 +1,7 @@
 """
 One connection of a bookie: which generation it speaks, its requests, and answers in the generation of the request.
 
-A connection starts as V3 and turns V2, for good, at the first frame that is not a V3 request (spec wire-protocol.md 1.2).
+A connection starts as V3 and turns V2, for good, at the first frame that is not a V3 request (wire.md 1.2).
 
 Knows: that rule, and how to refuse each operation.  Does not know: sockets, what an operation means.
 Safety: a connection that failed yields nothing any more; what came whole before the failure is still handed out.

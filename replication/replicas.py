@@ -80,13 +80,13 @@ class ReplicaReader:
         answer = await self._pool.batch_read(bookie, self.ledger, first, count, self._bytes_max)
         if answer.code != BookieHandleNotAvailable.code:
             return answer
-        # Gone, or a bookie before 4.17, which drops the connection at a batch read (spec wire-protocol.md 10.1.8).
+        # Gone, or a bookie before 4.17, which drops the connection at a batch read (wire.md 10.1).
         singly = await self._pool.read_run(bookie, self.ledger, first, count, self._bytes_max)
         if singly.code != BookieHandleNotAvailable.code:
             self._single.add(bookie)
         return singly
 
     async def stored(self, bookie: str) -> list[tuple[int, int]] | None:
-        """Runs of the entries that the bookie says it stores; None when it doesn't tell (spec wire-protocol.md 8)."""
+        """Runs of the entries that the bookie says it stores; None when it doesn't tell (wire.md 8)."""
         answer = await self._pool.list_entries(bookie, self.ledger)
         return answer.runs if answer.code == OK else None

@@ -1,6 +1,6 @@
 """
 Copies that a bookie holds of ledgers which exist and do not name it: left over from repairs, from ensemble changes, from a bookie that was replaced and
-came back.  They cost space only, so they go slowly and on full evidence (architecture.md 4.3).
+came back.  They cost space only, so they go slowly and on full evidence (protocol-rules.md 5.2).
 
 A copy goes only if all of this holds: the ledger is CLOSED; none of its ensembles names the bookie; no add for it was accepted here for 24 hours,
 counted from the start of the process too; its repair lock is held; every entry is read, with its digest, from all the bookies that should have it;

@@ -13,7 +13,8 @@ from typing import Self
 
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.conf.bookie import BookieOptions
-from quire.metadata.memory.store import CLUSTERS, MemoryStore, open_memory
+from quire.metadata.memory.cluster import CLUSTERS
+from quire.metadata.memory.store import MemoryStore, open_memory
 from tests.reactor import reactor, run
 
 NUMBERS = itertools.count()

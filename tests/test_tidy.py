@@ -409,7 +409,7 @@ def test_links_of_the_manual_lead_somewhere() -> None:
 
 def test_a_dead_link_is_found() -> None:
     """Links with an anchor and links to other hosts pass."""
-    assert dead_links(ROOT / "README.md", "[a](docs/nowhere.md) [b](docs/glossary.md#x) [c](https://example.org)") == ["README.md: docs/nowhere.md"]
+    assert dead_links(ROOT / "README.md", "[a](docs/nowhere.txt) [b](docs/glossary.md#x) [c](https://example.org)") == ["README.md: docs/nowhere.txt"]
 
 
 def test_no_tracked_file_knows_one_machine_or_a_registry() -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# What each folder may import of the others (architecture, section 1).  Nothing imports tools; bookie and client never meet.
+# What each folder may import of the others (CONTRIBUTING.md).  Nothing imports tools; bookie and client never meet.
 ARROWS: dict[str, frozenset[str]] = {
     "protocol": frozenset(),
     "conf": frozenset({"protocol"}),
@@ -39,7 +39,7 @@ def rows(*rooms: str) -> dict[str, str]:
 # Inside each package: its rooms (modules and sub-packages) in order, lowest first, and what each may import of the others.
 # A package's own `__init__.py` is in no room and may import any.
 ROOMS: dict[str, dict[str, str]] = {
-    "protocol": rows("errors", "availability digest frames messages packets schema", "batch", "v2 v3", "wire"),
+    "protocol": rows("errors varint", "availability digest frames messages packets schema", "batch", "v2 v3", "wire"),
     "conf": rows("addresses known_keys options", "bookie client properties", "samples"),
     "metadata": rows("address clock ledger worker", "store", "formats memory", "sqlite zk", "uri"),
     "bookie": {
@@ -69,7 +69,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "aio": "core connections placement handles api background gathering",
     },
     "replication": rows("concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"),
-    "tools": rows("daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"),
+    "tools": rows("process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"),
 }
 
 # A library that only one file may import, and the folder in which that file lies.

@@ -178,13 +178,18 @@ def untested(files: Iterable[Source], present: Iterable[str]) -> dict[str, str]:
 
 
 def mute(files: Iterable[Source]) -> list[str]:
-    """Test functions without a docstring."""
-    return [
-        file.at(node.lineno, f"{node.name} does not say which behaviour it holds")
-        for file in files
-        if file.folder == "tests" and file.path.rpartition("/")[2].startswith("test_")
-        for node in ast.walk(file.tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.startswith("test_")
-        and not ast.get_docstring(node)
-    ]
+    """Test functions, and test methods of classes, without a docstring."""
+    found = []
+    for file in files:
+        if file.folder != "tests" or not file.path.rpartition("/")[2].startswith("test_"):
+            continue
+        nodes = ast.parse(file.text).body
+        nodes += [inner for node in nodes if isinstance(node, ast.ClassDef) for inner in node.body]
+        found += [
+            file.at(node.lineno, f"{node.name} does not say which behaviour it holds")
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name.startswith("test_")
+            and not ast.get_docstring(node)
+        ]
+    return found

@@ -11,14 +11,14 @@ The paths that a bookie serves over HTTP.
     …   /api/v1/bookie/gc…               see `gc_paths`
     …   /api/v1/bookie/rebuild_index     see `index_paths`
 
-Paths and keys are BookKeeper's (spec tools-and-admin.md 4).
+Paths and keys are BookKeeper's.
 Knows: paths.  Does not know: how a bookie does what they ask.
 """
 
 import json
 from typing import Any, Protocol
 
-from quire.bookie.admin.http import JSON, Answer, Asked
+from quire.bookie.admin.http import Answer, Asked, document
 from quire.bookie.admin.metrics import CONTENT_TYPE
 
 # SPDX-License-Identifier: Apache-2.0
@@ -119,7 +119,3 @@ class Admin:
         if refused is not None:
             return Answer(400, refused.encode() + b"\n")
         return document({"readOnly": self._bookie.read_only, "reasons": self._bookie.read_only_reasons})
-
-
-def document(value: object) -> Answer:
-    return Answer(200, json.dumps(value).encode() + b"\n", JSON)

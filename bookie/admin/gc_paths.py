@@ -8,14 +8,14 @@ The paths of garbage collection over HTTP.
     GET /api/v1/bookie/gc/suspend_compaction  {"isMajorGcSuspended": "true" or "false", "isMinorGcSuspended": …}
     PUT /api/v1/bookie/gc/resume_compaction   {"resumeMajor": bool, "resumeMinor": bool}
 
-Paths and keys are BookKeeper's (spec tools-and-admin.md 4).
+Paths and keys are BookKeeper's.
 Knows: paths.  Does not know: what a round does.
 """
 
 import json
 from typing import Any
 
-from quire.bookie.admin.http import JSON, Answer, Asked
+from quire.bookie.admin.http import Answer, Asked, document
 from quire.bookie.upkeep.garbage import Garbage
 
 # SPDX-License-Identifier: Apache-2.0
@@ -92,7 +92,3 @@ def flags(body: bytes, names: tuple[str, str], otherwise: bool) -> tuple[bool, b
 def text(value: bool) -> str:
     """A truth value as BookKeeper writes it here."""
     return "true" if value else "false"
-
-
-def document(value: object) -> Answer:
-    return Answer(200, json.dumps(value).encode() + b"\n", JSON)

@@ -6,6 +6,7 @@ Safety: a request is bounded in bytes and time and connections in number, so tha
 A request that names the bookie it is meant for (`Bookie: ID`) is answered by no other one, which may have the port by now.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -42,6 +43,11 @@ class Answer:
     status: int
     body: bytes
     content_type: str = TEXT
+
+
+def document(value: object) -> Answer:
+    """An answer in JSON."""
+    return Answer(200, json.dumps(value).encode() + b"\n", JSON)
 
 
 class Exchange(Protocol):

@@ -8,10 +8,9 @@ The path of an index that is made anew, over HTTP.  It is ours: BookKeeper knows
 Knows: that path.  Does not know: how it is done.
 """
 
-import json
 from typing import Any, Protocol
 
-from quire.bookie.admin.http import JSON, Answer, Asked
+from quire.bookie.admin.http import Answer, Asked, document
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,4 +41,4 @@ class IndexPaths:
                 return Answer(409, b"it is being made anew already, or the bookie stops\n")
         elif asked.method != "GET":
             return Answer(405, f"{asked.method} means nothing here\n".encode())
-        return Answer(200, json.dumps(self._reindex.status()).encode() + b"\n", JSON)
+        return document(self._reindex.status())

@@ -12,7 +12,7 @@ prometheus_client is imported at the first scrape, so that a bookie that nobody 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
@@ -28,12 +28,6 @@ PREFIX = "quire_"
 
 
 Gauges = Callable[[], Iterable[tuple[str, str, float]]]  # name, meaning, value
-
-
-class Counters(Protocol):
-    """Plain integers under the names in `__slots__`."""
-
-    __slots__: tuple[str, ...]
 
 
 def numbers(counters: object) -> Iterator[tuple[str, int | float]]:

@@ -1,5 +1,5 @@
 """
-Our index over the one that an Apache bookie left: what ours does not have is looked up there (architecture.md 3, "read-only fallback").
+Our index over the one that an Apache bookie left: what ours does not have is looked up there (storage-order.md 9.4).
 
 Knows: which of the two is asked first, and which logs are still needed for entries that only Apache's index names.
 Does not know: how either keeps its rows.
@@ -8,18 +8,28 @@ Runs of Apache's index look like ours, with sums of what the log holds now.  Wha
 Safety: a log with an entry that only Apache's index names is in use; any doubt about a log keeps it.
 """
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from heapq import merge
 
-from quire.bookie.apache.index import ENTRY_MAX, ApacheIndex
-from quire.bookie.index.rows import Rows
-from quire.bookie.index.run_index import Run, RunIndex, Use
-from quire.bookie.logs.entry_logs import HEADER_BYTES, IDS, MAP_LEDGER, SIZE, ZEROS_AT_ONCE, EntryLogs, past_zeros, read_map
+from quire.bookie.apache.idx_files import Pages, idx_ledgers
+from quire.bookie.apache.index import ApacheIndex, Locations
+from quire.bookie.files import Files, StorageError
+from quire.bookie.index.ledger_table import LedgerTable
+from quire.bookie.index.rows import OpenRows, Rows
+from quire.bookie.index.run import BEHIND_ALL, ENTRY_MAX, Run, Use
+from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.slots import index_path
+from quire.bookie.layout import LOCATIONS, ROCKSDB_FILE
+from quire.bookie.logs.entry_logs import EntryLogs
+from quire.bookie.logs.format import HEADER_BYTES
+from quire.bookie.logs.walk import ledgers_in
 
 # SPDX-License-Identifier: Apache-2.0
 
+IDX = "idx files"
 AHEAD_ENTRIES = 256
 LEDGERS_REMEMBERED = 128
 
@@ -107,7 +117,10 @@ class JoinedIndex(RunIndex):
         if ledgers is None:
             if log not in self._logs.finished():
                 return False  # ours, and being written
-            ledgers = self._ledgers_of[log] = frozenset(ledgers_in(self._logs, log, pause))
+            ledgers = ledgers_in(self._logs, log, pause)
+            if ledgers is None:
+                return True
+            self._ledgers_of[log] = ledgers
         for ledger in ledgers:
             at = self.apache.following(ledger, 0)
             while at is not None:
@@ -129,7 +142,7 @@ class JoinedIndex(RunIndex):
 
     def clear(self) -> None:
         """Forgets all of our rows: Apache's index has everything."""
-        self._rows.delete_range(b"", b"\xff" * 17)
+        self._rows.delete_range(b"", BEHIND_ALL)
         self._rows.sync()
 
     def close(self) -> None:
@@ -137,21 +150,31 @@ class JoinedIndex(RunIndex):
             super().close()
 
 
-def ledgers_in(logs: EntryLogs, log: int, pause: Callable[[], None] = lambda: None) -> set[int]:
-    """The ledgers with records in a log, from its map, else from its records."""
-    mapped = read_map(lambda offset, count: logs.read(log, offset, count))
-    if mapped is not None:
-        return set(mapped)
-    found: set[int] = set()
-    at = HEADER_BYTES
-    while len(head := logs.read(log, at, SIZE.size + IDS.size)) == SIZE.size + IDS.size:
-        pause()
-        size = SIZE.unpack_from(head)[0]
-        if size <= 0:
-            at += past_zeros(logs.read(log, at, ZEROS_AT_ONCE)) if size == 0 else 1
-            continue
-        ledger = IDS.unpack_from(head, SIZE.size)[0]
-        if ledger != MAP_LEDGER:
-            found.add(ledger)
-        at += SIZE.size + size
-    return found
+def has_locations(files: Files, index: str) -> bool:
+    """Whether DbLedgerStorage's index lies in `index` (`<dir>/current`)."""
+    return files.exists(os.path.join(index, LOCATIONS, ROCKSDB_FILE))
+
+
+def has_idx(files: Files, index: str) -> bool:
+    """Whether SortedLedgerStorage's or InterleavedLedgerStorage's does."""
+    return next(idx_ledgers(files, index), None) is not None
+
+
+def kind_of(locations: bool, idx: bool) -> str:
+    """Which of Apache's indexes is asked; an empty text for none."""
+    return LOCATIONS if locations else IDX if idx else ""
+
+
+def open_index(files: Files, open_rows: OpenRows, index: str, logs: EntryLogs, table: LedgerTable) -> RunIndex:
+    """Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then nothing is open."""
+    rows = open_rows(index_path(files, index))
+    try:
+        if has_locations(files, index):
+            return JoinedIndex(rows, Locations(open_rows(os.path.join(index, LOCATIONS)), logs.read), logs)
+        if has_idx(files, index):
+            return JoinedIndex(rows, Pages(files, index, logs.read, table.get), logs)
+        return RunIndex(rows)
+    except (StorageError, OSError):
+        with suppress(OSError):
+            rows.close()
+        raise

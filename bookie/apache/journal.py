@@ -1,5 +1,5 @@
 """
-The journal that an Apache bookie left: files `<id, lower-case hex>.txn` of versions 1 to 6, and `lastMark` (spec bookie-storage.md 1.1 to 1.11).
+The journal that an Apache bookie left: files `<id, lower-case hex>.txn` of versions 1 to 6, and `lastMark` (storage-order.md 9.1).
 
     header   version 1: none.  2 to 4: "BKLG", i32 version.  5 and 6: the same, zeros up to 512
     record   i32 length > 0, then so many bytes: i64 ledger, i64 entry, rest
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.index.run import RUN_ENTRIES_MAX
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -35,7 +36,6 @@ WIDTH = struct.Struct(">i")
 IDS = struct.Struct(">qq")
 KEY, FENCE, EXPLICIT_LAC = -0x1000, -0x2000, -0x8000
 READ_BYTES = 4 << 20
-RUN_ENTRIES_MAX = 256
 RECORD_BYTES_MAX = 64 << 20  # a larger length can't be one
 
 LAST_MARK = "lastMark"
@@ -77,6 +77,11 @@ def journal_ids(files: Files, directory: str) -> list[int]:
 
 def mark_name(journal: int, journals: int) -> str:
     return LAST_MARK if journals == 1 else f"{LAST_MARK}.{journal}"
+
+
+def pack_mark(mark: ApacheMark) -> bytes:
+    """The contents of a mark's file."""
+    return MARK.pack(*mark)
 
 
 def read_last_mark(files: Files, directory: str, name: str) -> ApacheMark | None:

@@ -16,30 +16,19 @@ which is written when Apache's index has all of them; an index of Apache's that 
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Protocol
 
-from quire.bookie.apache.index import Locations, Pages, idx_ledgers
-from quire.bookie.apache.joined_index import JoinedIndex
-from quire.bookie.apache.journal import GUARD, LAST_MARK, MARK, ApacheJournal, ApacheMark, Block, journal_ids, mark_name, read_last_mark
+from quire.bookie.apache.idx_files import Pages, idx_ledgers
+from quire.bookie.apache.joined_index import JoinedIndex, has_idx, has_locations, kind_of
+from quire.bookie.apache.journal import GUARD, ApacheJournal, ApacheMark, Block, journal_ids, mark_name, pack_mark, read_last_mark
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
-from quire.bookie.logs.entry_logs import EntryLogs, log_id
-from quire.conf.bookie import BookieOptions
+from quire.bookie.layout import APACHE_KIND, EXPORT, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE, Pair, current
+from quire.bookie.logs.format import log_id
 
 # SPDX-License-Identifier: Apache-2.0
-
-CURRENT = "current"
-LOCATIONS = "locations"
-IDX = "idx files"
-LEDGERS = "ledgers"
-OWN_MARK = "quire.mark"
-ROCKSDB_FILE = "CURRENT"
-EXPORT = "quire.export"
-KEPT = "quire.apache"  # in an index directory: which index of Apache's is asked there
 ROWS_AT_ONCE = 1000
 
 
@@ -53,45 +42,15 @@ class Opened(Protocol):
     def table(self) -> LedgerTable: ...
 
 
-def has_locations(files: Files, index: str) -> bool:
-    """Whether DbLedgerStorage's index lies in `index` (`<dir>/current`)."""
-    return files.exists(os.path.join(index, LOCATIONS, ROCKSDB_FILE))
-
-
-def has_idx(files: Files, index: str) -> bool:
-    """Whether SortedLedgerStorage's or InterleavedLedgerStorage's does."""
-    return next(idx_ledgers(files, index), None) is not None
-
-
-def kind_of(locations: bool, idx: bool) -> str:
-    """Which of Apache's indexes is asked; an empty text for none."""
-    return LOCATIONS if locations else IDX if idx else ""
-
-
-def open_index(files: Files, open_rows: OpenRows, index: str, logs: EntryLogs, table: LedgerTable) -> RunIndex:
-    """Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then nothing is open."""
-    rows = open_rows(index_path(files, index))
-    try:
-        if has_locations(files, index):
-            return JoinedIndex(rows, Locations(open_rows(os.path.join(index, LOCATIONS)), logs.read), logs)
-        if has_idx(files, index):
-            return JoinedIndex(rows, Pages(files, index, logs.read, table.get), logs)
-        return RunIndex(rows)
-    except (StorageError, OSError):
-        with suppress(OSError):
-            rows.close()
-        raise
-
-
 class Moving:
     """The state of one bookie's directories between Apache and us."""
 
-    def __init__(self, files: Files, options: BookieOptions, indexes: Sequence[str]) -> None:
-        """`indexes`: the index directory of each ledger directory.  Raises `OSError`."""
+    def __init__(self, files: Files, journals: Sequence[str], pairs: Sequence[Pair]) -> None:
+        """`journals`: the configured journal directories.  Raises `OSError`."""
         self._files = files
-        self._journals = [os.path.join(directory, CURRENT) for directory in options.journal_directories]
-        self._ledgers = [os.path.join(directory, CURRENT) for directory in options.ledger_directories]
-        self._indexes = [os.path.join(directory, CURRENT) for directory in indexes]
+        self._journals = list(map(current, journals))
+        self._ledgers = [pair.logs for pair in pairs]
+        self._indexes = [pair.rows for pair in pairs]
         self._names = [mark_name(number, len(self._journals)) for number in range(len(self._journals))]
         self.marks = [self._highest(name) for name in self._names]
         self.guarded = GUARD in self.marks
@@ -108,13 +67,13 @@ class Moving:
         files = self._files
         for ledgers, index in zip(self._ledgers, self._indexes, strict=True):
             locations, idx = has_locations(files, index), has_idx(files, index)
-            kept = (files.read_file(os.path.join(index, KEPT)) or b"").decode(errors="replace").strip()
+            kept = (files.read_file(os.path.join(index, APACHE_KIND)) or b"").decode(errors="replace").strip()
             if kept and kept != kind_of(locations, idx):
                 raise StorageError(
                     f"{index} had an index of Apache's ({kept}) with entries that ours does not have, and it is gone: put it back, "
                     "or run `quire bookie rebuild-index --conf FILE`"
                 )
-            if files.exists(os.path.join(index_path(files, index), ROCKSDB_FILE)) or files.exists(os.path.join(ledgers, OWN_MARK)):
+            if files.exists(os.path.join(index_path(files, index), ROCKSDB_FILE)) or files.exists(os.path.join(ledgers, MARK)):
                 continue  # ours; what it should have is checked against our own mark
             logs = [name for name in files.names(ledgers) if log_id(name) is not None]
             if logs and not (locations or idx):
@@ -187,11 +146,11 @@ class Moving:
         for directory in self._ledgers:
             for name in self._names:
                 if read_last_mark(self._files, directory, name) != GUARD:
-                    self._files.replace(os.path.join(directory, name), MARK.pack(*GUARD))
+                    self._files.replace(os.path.join(directory, name), pack_mark(GUARD))
         for index in self._indexes:
             kind = kind_of(has_locations(self._files, index), has_idx(self._files, index))
-            if kind and not self._files.exists(os.path.join(index, KEPT)):
-                self._files.replace(os.path.join(index, KEPT), f"{kind}\n".encode())
+            if kind and not self._files.exists(os.path.join(index, APACHE_KIND)):
+                self._files.replace(os.path.join(index, APACHE_KIND), f"{kind}\n".encode())
         for directory in self._ledgers:
             self._files.unlink(os.path.join(directory, EXPORT))
 
@@ -217,7 +176,7 @@ class Moving:
         for directory in self._ledgers:
             for name, mark in zip(self._names, self.marks, strict=True):
                 if mark is not None:
-                    self._files.replace(os.path.join(directory, name), MARK.pack(*mark))
+                    self._files.replace(os.path.join(directory, name), pack_mark(mark))
                 else:
                     self._files.unlink(os.path.join(directory, name))
                     self._files.sync_directory(directory)
@@ -228,5 +187,3 @@ class Moving:
         """Whether an export stands that nothing has followed."""
         return not self.guarded and all(self._files.read_file(os.path.join(directory, EXPORT)) == self.record() for directory in self._ledgers)
 
-
-__all__ = ["EXPORT", "LAST_MARK", "Moving", "has_idx", "has_locations", "open_index"]

@@ -10,10 +10,11 @@ import errno
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from quire.bookie.directory.ledger_directory import LedgerDirectory, current
+from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rows import Row, Rows
 from quire.bookie.index.run_index import RunIndex
+from quire.bookie.layout import current
 
 # SPDX-License-Identifier: Apache-2.0
 

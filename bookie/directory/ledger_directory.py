@@ -1,8 +1,8 @@
 """
 One ledger directory: its entry logs, its run index, its ledger table.
 
-Knows: how runs of the write cache become records and index rows, and how rows lead back to bodies that are checked.
-Does not know: the write cache's halves, the journal, when to flush.
+Knows: how runs become records and index rows, and how rows lead back to bodies (`records` checks them).
+Does not know: the write cache, the journal, when to flush.
 
 `flush` and `sync` are one thread's at a time; reads may come from any thread.
 Safety: an index row is written only after the record that it names is durable, for rows may survive a power loss before they are synced;
@@ -16,50 +16,26 @@ from contextlib import ExitStack, suppress
 
 from crc32c import crc32c
 
-from quire.bookie.apache.takeover import open_index
+from quire.bookie.apache.joined_index import open_index
+from quire.bookie.directory.records import BATCH_ENTRY, BATCH_START, EntryDamaged, read_bodies, read_body, records_of
 from quire.bookie.files import FULL, Files, NotBegun, StorageError
 from quire.bookie.index import slots
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.new_index import NewIndex
 from quire.bookie.index.rows import OpenRows
-from quire.bookie.index.run_index import Run, RunIndex, encode_run
+from quire.bookie.index.run import RUN_ENTRIES_MAX, encode_run
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
-from quire.bookie.logs.entry_logs import IDS, OPEN_LOGS_MAX, SIZE, EntryLogs, log_name
-from quire.bookie.storage.write_cache import RUN_ENTRIES_MAX, Half
+from quire.bookie.layout import LEDGERS, ROCKSDB_FILE, current
+from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX, EntryLogs
+from quire.protocol.digest import LAC_END, last_add_confirmed
 
 # SPDX-License-Identifier: Apache-2.0
 
-LEDGERS = "ledgers"  # Apache's table
-CURRENT_FILE = "CURRENT"  # every RocksDB has it
-BATCH_START, BATCH_ENTRY = 36, 4  # how a batch read's size is counted (spec wire-protocol.md 2.4)
-LAC_END = 24  # an entry body that is shorter carries no LAC
 
 
 class SyncFailed(StorageError):
     """A sync failed: what was written before is unknown for ever, so it is never tried again."""
-
-
-class EntryDamaged(StorageError):
-    """An entry is indexed, but its bytes can't be read or are not those that were written."""
-
-
-def current(directory: str) -> str:
-    """Where the data of a configured directory lies."""
-    return os.path.join(directory, "current")
-
-
-def records_of(bodies: Sequence[bytes]) -> tuple[bytes, Sequence[int]]:
-    """Entry-log records of the bodies, joined; and the bodies' sizes."""
-    sizes = list(map(len, bodies))
-    if len(sizes) == 1:
-        return SIZE.pack(sizes[0]) + bodies[0], sizes
-    if min(sizes) == max(sizes):
-        size = SIZE.pack(sizes[0])
-        return size + size.join(bodies), sizes
-    parts: list[bytes] = [b""] * (2 * len(bodies))
-    parts[::2] = map(SIZE.pack, sizes)
-    parts[1::2] = bodies
-    return b"".join(parts), sizes
 
 
 def _give_back(store: RunIndex | LedgerTable) -> None:
@@ -92,7 +68,7 @@ class LedgerDirectory:
         self.logs = EntryLogs(files, self.path, log_bytes_max, logs_open_max)
         runs, ledgers = slots.index_path(files, self.index_path), os.path.join(self.index_path, LEDGERS)
         for path in (runs, ledgers) if marked else ():
-            if not files.exists(os.path.join(path, CURRENT_FILE)):
+            if not files.exists(os.path.join(path, ROCKSDB_FILE)):
                 raise StorageError(
                     f"{path} is gone, yet {self.path} has a mark: entries, keys and fences would seem never to have been here; "
                     "put it back, or run `quire bookie rebuild-index --conf FILE`"
@@ -109,25 +85,21 @@ class LedgerDirectory:
             files.remove_tree(slots.other_path(files, self.index_path))  # a copy, or never finished
             opened.pop_all()
 
-    def flush(self, ledgers: Iterable[int], half: Half) -> int:
+    def flush(self, runs: Iterable[tuple[int, int, Sequence[bytes]]]) -> int:
         """
-        Writes the runs of these ledgers to entry log and index, by ledger and entry; returns bytes written.  The index is not durable before `sync`.
+        Writes runs, (ledger, first entry, bodies) by ledger and entry, to entry log and index; returns bytes written.  The index is not durable before `sync`.
         Raises `SyncFailed`, `OSError`.
         """
         logs, index, pause = self.logs, self.index, self._pause
         written = 0
         index.begin()
         rows: list[tuple[int, int, int, bytes]] = []  # ledger, first, count, value: about 5 bytes an entry
-        for ledger in sorted(ledgers):
-            runs = half.ledgers.get(ledger)
-            if runs is None:
-                continue  # deleted meanwhile
-            for first, bodies in zip(runs.firsts, runs.bodies, strict=True):
-                records, sizes = records_of(bodies)
-                log, offset = logs.append(ledger, records)
-                written += len(records)
-                rows.append((ledger, first, len(sizes), encode_run(log, offset, sizes, list(map(crc32c, bodies)))))
-                pause()
+        for ledger, first, bodies in runs:
+            records, sizes = records_of(bodies)
+            log, offset = logs.append(ledger, records)
+            written += len(records)
+            rows.append((ledger, first, len(sizes), encode_run(log, offset, sizes, list(map(crc32c, bodies)))))
+            pause()
         logs.write_out()  # a full disk shows here, where it may be tried again
         self._sync(self.logs)
         index.put_all(rows, pause)
@@ -225,28 +197,15 @@ class LedgerDirectory:
         if run is None:
             return None
         try:
-            return self._body(run, entry)
+            return read_body(self.logs.read, self.path, run, entry)
         except FileNotFoundError:
             run = self.index.find(ledger, entry)  # perhaps its log was compacted away between the two steps
-            return None if run is None else self._body(run, entry)
-
-    def _body(self, run: Run, entry: int) -> bytes:
-        offset, size, check = run.at(entry)
-        record = self.logs.read(run.log, offset, size + SIZE.size)
-        body = record[SIZE.size :]
-        if record[: SIZE.size] != SIZE.pack(size) or len(body) != size or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
-            raise self._damaged(run, entry, offset)
-        return body
-
-    def _damaged(self, run: Run, entry: int, offset: int) -> EntryDamaged:
-        return EntryDamaged(
-            f"{os.path.join(self.path, log_name(run.log))} at offset {offset}: entry {entry} of ledger {run.ledger} is cut off or differs from its checksum"
-        )
+            return None if run is None else read_body(self.logs.read, self.path, run, entry)
 
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """
         Consecutive bodies from `first` on: at least one if `first` is indexed, then as many as `count_max` (<= 0: no limit) and
-        `bytes_max` allow (spec wire-protocol.md 2.4).  Ends before the first that is missing or damaged; raises `EntryDamaged` if that is `first`.
+        `bytes_max` allow (wire.md 2.4).  Ends before the first that is missing or damaged; raises `EntryDamaged` if that is `first`.
         """
         bodies: list[bytes] = []
         room = bytes_max - BATCH_START
@@ -257,7 +216,7 @@ class LedgerDirectory:
                 break
             last = run.last if count_max <= 0 else min(run.last, first + count_max - 1)
             try:
-                found = self._bodies(run, entry, last, room, bool(bodies))
+                found = read_bodies(self.logs.read, self.path, run, entry, last, room, bool(bodies))
             except FileNotFoundError:
                 again = self.index.find(ledger, entry)
                 if again is None or again.log == run.log:
@@ -272,54 +231,6 @@ class LedgerDirectory:
             room -= sum(map(len, found)) + BATCH_ENTRY * len(found)
             if entry <= run.last:
                 break
-        return bodies
-
-    def _bodies(self, run: Run, first: int, last: int, room: int, begun: bool) -> list[bytes]:
-        """The bodies of first to last of one run that fit into `room`; at least one unless the batch has `begun`.  One read."""
-        offset = run.at(first)[0]
-        sizes = run.sizes()[first - run.first : last - run.first + 1]
-        equal = sizes[0] + SIZE.size if min(sizes) == max(sizes) else 0
-        if equal:
-            count = min(len(sizes), max(0, room // (sizes[0] + BATCH_ENTRY)))
-            total = 0
-        else:
-            count = total = 0
-            for size in sizes:
-                total += size + BATCH_ENTRY
-                if total > room:
-                    break
-                count += 1
-        if not count:
-            if begun:
-                return []
-            count = 1
-        sizes = sizes[:count]
-        data = self.logs.read(run.log, offset, sum(sizes) + SIZE.size * count)
-        # The size fields are read by nobody but a scan of the log; still a bad one is told, for the next scan would stop there.
-        framed = True
-        if equal:
-            bodies = [data[at + SIZE.size : at + equal] for at in range(0, count * equal, equal)]
-            field = SIZE.pack(sizes[0])
-            framed = all(data[at::equal] == field[at : at + 1] * count for at in range(SIZE.size))
-        else:
-            bodies = []
-            at = 0
-            for size in sizes:
-                framed = framed and data[at : at + SIZE.size] == SIZE.pack(size)
-                at += SIZE.size
-                bodies.append(data[at : at + size])
-                at += size
-        sums = run.sums()[first - run.first : first - run.first + count]
-        if not framed or tuple(map(crc32c, bodies)) != sums:
-            good = at = 0
-            while crc32c(bodies[good]) == sums[good] and data[at : at + SIZE.size] == SIZE.pack(sizes[good]):
-                at += SIZE.size + sizes[good]
-                good += 1
-            if not good:
-                raise self._damaged(run, first, offset)
-            bodies = bodies[:good]
-        if IDS.unpack_from(bodies[0]) != (run.ledger, first) or IDS.unpack_from(bodies[-1]) != (run.ledger, first + len(bodies) - 1):
-            raise self._damaged(run, first, offset)
         return bodies
 
     def window(self, ledger: int, first: int, bytes_max: int) -> list[bytes]:
@@ -337,7 +248,7 @@ class LedgerDirectory:
         body = self.read(ledger, last)
         if body is None or len(body) < LAC_END:
             return last, -1
-        return last, int.from_bytes(body[16:24], "big", signed=True)
+        return last, last_add_confirmed(body)
 
     def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
         """(first, count) of what is indexed, ascending; of an index that Apache left some of it perhaps twice."""

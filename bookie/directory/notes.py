@@ -13,21 +13,17 @@ synced.  One that is not outlives a killed process, but not the machine: then al
 Knows: these files.  Does not know: why a directory fails, how a storage keeps limbo.
 """
 
-import os
 from collections.abc import Collection, Iterable, Sequence
 
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.layout import DIRTY, LIMBO, LOST, RESTORING, current
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
-LOST = "quire.lost"
-RESTORING = "quire.restoring"
-LIMBO = "quire.limbo"
-DIRTY = "DIRTY"  # Apache's name, an empty file there
-SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in it
+SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in DIRTY, which is an empty file of Apache's
 COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was compared yet; some wait for their writer or for a peer
 
 
@@ -36,7 +32,7 @@ def note_failed(files: Files, living: Iterable[str], failed: Sequence[str]) -> N
     text = "".join(f"{path}\n" for path in failed).encode("utf-8", "surrogateescape")
     text += b"%08x\n" % crc32c(text)
     for directory in living:
-        files.replace(_path(directory, LOST), text)
+        files.replace(current(directory, LOST), text)
 
 
 def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
@@ -47,7 +43,7 @@ def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
 
 def named_failed(files: Files, directory: str) -> set[str]:
     """Those that the note in one directory names."""
-    path = _path(directory, LOST)
+    path = current(directory, LOST)
     text = files.read_file(path)
     if text is None:
         return set()
@@ -60,23 +56,23 @@ def named_failed(files: Files, directory: str) -> set[str]:
 def forget_failed(files: Files, directories: Iterable[str]) -> None:
     """Their ledgers are in limbo now, durably."""
     for directory in directories:
-        files.unlink(_path(directory, LOST))
+        files.unlink(current(directory, LOST))
 
 
 def note_restoring(files: Files, directory: str) -> None:
     """The directory was lost, and is being restored."""
-    files.make_directories(os.path.join(directory, "current"))
-    files.replace(_path(directory, RESTORING), b"")
+    files.make_directories(current(directory))
+    files.replace(current(directory, RESTORING), b"")
 
 
 def is_restoring(files: Files, directory: str) -> bool:
-    return files.exists(_path(directory, RESTORING))
+    return files.exists(current(directory, RESTORING))
 
 
 def forget_restoring(files: Files, directories: Iterable[str]) -> None:
     """The directories have their cookies."""
     for directory in directories:
-        files.unlink(_path(directory, RESTORING))
+        files.unlink(current(directory, RESTORING))
 
 
 def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
@@ -88,7 +84,7 @@ def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collectio
     for directory in options.ledger_directories:
         if directory in behind:
             continue
-        note = files.read_file(_path(directory, DIRTY))
+        note = files.read_file(current(directory, DIRTY))
         if note is not None:
             words = note.split()
             synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
@@ -100,7 +96,7 @@ def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collectio
 def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
     """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly."""
     for directory in options.ledger_directories:
-        path = _path(directory, DIRTY)
+        path = current(directory, DIRTY)
         if boot is not None:
             files.replace(path, b" ".join((*boot.split(), SYNCED if options.journal_sync_data else UNSYNCED)) + b"\n")
         else:
@@ -110,7 +106,7 @@ def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> No
 def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> None:
     """Says in every ledger directory whether ledgers are in limbo (None: none is)."""
     for directory in options.ledger_directories:
-        path = _path(directory, LIMBO)
+        path = current(directory, LIMBO)
         if state is not None:
             files.replace(path, state)
         else:
@@ -119,11 +115,7 @@ def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> Non
 
 def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:
     """COPYING, WAITING, or None: no ledger is in limbo."""
-    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(_path(directory, LIMBO))) is not None]
+    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(current(directory, LIMBO))) is not None]
     if not in_limbo:
         return None
     return WAITING if set(in_limbo) == {WAITING} else COPYING
-
-
-def _path(directory: str, name: str) -> str:
-    return os.path.join(directory, "current", name)

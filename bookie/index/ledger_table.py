@@ -1,5 +1,5 @@
 """
-The durable part of each ledger's state: Apache BookKeeper's `ledgers` table itself (spec bookie-storage.md 3.5), so that a fence
+The durable part of each ledger's state: Apache BookKeeper's `ledgers` table itself (storage-order.md 9.3), so that a fence
 survives a move in either direction.
 
 Key: the ledger id, i64 big-endian.  Value: the protobuf message LedgerData (proto2), unset optional fields left out:
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from quire.bookie.files import StorageError
 from quire.bookie.index.rows import BATCH_BYTES_MAX, Row, Rows
+from quire.protocol import varint
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -37,19 +38,10 @@ class LedgerRow(NamedTuple):
     limbo: bool = False
 
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def encode(row: LedgerRow) -> bytes:
-    parts = [b"\x08\x01\x10\x01\x1a" if row.fenced else b"\x08\x01\x10\x00\x1a", varint(len(row.key)), row.key]
+    parts = [b"\x08\x01\x10\x01\x1a" if row.fenced else b"\x08\x01\x10\x00\x1a", varint.encode(len(row.key)), row.key]
     if row.explicit_lac is not None:
-        parts += [b"\x22", varint(len(row.explicit_lac)), row.explicit_lac]
+        parts += [b"\x22", varint.encode(len(row.explicit_lac)), row.explicit_lac]
     if row.limbo:
         parts.append(b"\x28\x01")
     return b"".join(parts)
@@ -61,36 +53,23 @@ def decode(ledger: int, data: bytes) -> LedgerRow:
     at = 0
     try:
         while at < len(data):
-            tag, at = _varint(data, at)
+            tag, at = varint.decode(data, at)
             if tag & 7 == 0:
-                fields[tag >> 3], at = _varint(data, at)
+                fields[tag >> 3], at = varint.decode(data, at)
             elif tag & 7 == 2:
-                size, at = _varint(data, at)
+                size, at = varint.decode(data, at)
                 if at + size > len(data):
-                    raise IndexError
+                    raise ValueError
                 fields[tag >> 3] = data[at : at + size]
                 at += size
             else:
-                raise IndexError
-    except IndexError:
+                raise ValueError
+    except ValueError:
         raise StorageError(f"ledger table: the row of ledger {ledger} is cut off or damaged at byte {at} of {len(data)}") from None
     key, explicit_lac = fields.get(3), fields.get(4)
     if not isinstance(key, bytes) or isinstance(explicit_lac, int):
         raise StorageError(f"ledger table: the row of ledger {ledger} has no master key")
     return LedgerRow(key, bool(fields.get(2)), explicit_lac, bool(fields.get(5)))
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise IndexError
 
 
 class LedgerTable:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from quire.bookie.files import StorageError
 from quire.bookie.index.rows import Rows
-from quire.bookie.index.run_index import Run, RunIndex
+from quire.bookie.index.run import Run
+from quire.bookie.index.run_index import RunIndex
 
 # SPDX-License-Identifier: Apache-2.0
 

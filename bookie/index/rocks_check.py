@@ -23,10 +23,10 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.layout import ROCKSDB_FILE
 
 # SPDX-License-Identifier: Apache-2.0
 
-CURRENT = "CURRENT"
 NAMES = re.compile(rb"MANIFEST-\d+\n")
 BLOCK_BYTES = 32 << 10
 HEADER = struct.Struct("<IHB")
@@ -85,7 +85,7 @@ def _too_long(data: bytes, at: int, room: int, check: int) -> Bad | None:
 def check(directory: str, files: Files | None = None) -> None:
     """Looks at a directory that RocksDB is about to open, if there is one.  Raises `StorageError` that names file and offset, `OSError`."""
     files = files if files is not None else Files()
-    path = os.path.join(directory, CURRENT)
+    path = os.path.join(directory, ROCKSDB_FILE)
     current = files.read_file(path)
     if current is None:
         return

@@ -25,10 +25,10 @@ from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.rocks_check import WHAT_TO_DO, stops
+from quire.bookie.layout import SEQUENCES
 
 # SPDX-License-Identifier: Apache-2.0
 
-NAME = "quire.rows"
 LAYOUT = struct.Struct(">4sIQQ")
 SUM = struct.Struct(">I")
 MAGIC, VERSION = b"QROW", 1
@@ -42,7 +42,7 @@ class Sequences:
         `stores`: those in which a loss is to be told with its place, before they are opened, for RocksDB then removes what it has read.
         Raises `StorageError` that names the file when it is damaged, `OSError`.
         """
-        self.path = os.path.join(directory, NAME)
+        self.path = os.path.join(directory, SEQUENCES)
         self._files = files
         self._places = {path: stops(path, files) for path in stores}
         self._known = self._read()
@@ -80,4 +80,4 @@ class Sequences:
 
 def forget(files: Files, directory: str) -> None:
     """A store in `<dir>/current` is about to be made anew, so its numbers begin again.  Raises `OSError`."""
-    files.unlink_durably(os.path.join(directory, NAME))
+    files.unlink_durably(os.path.join(directory, SEQUENCES))

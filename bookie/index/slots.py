@@ -10,33 +10,32 @@ Safety: the file changes only when the other index is durable.  What lies where 
 import os
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.layout import RUNS, SECOND_RUNS, SLOT
 
 # SPDX-License-Identifier: Apache-2.0
 
-RUNS, SECOND = "runs", "runs.2"
-PLACE = "quire.index"
-TEXT = f"{SECOND}\n".encode()
+TEXT = f"{SECOND_RUNS}\n".encode()
 
 
 def index_path(files: Files, directory: str) -> str:
     """The index's directory in `directory` (`<dir>/current`).  `StorageError` names a damaged file."""
-    path = os.path.join(directory, PLACE)
+    path = os.path.join(directory, SLOT)
     text = files.read_file(path)
     if text is None:
         return os.path.join(directory, RUNS)
     if text != TEXT:
         raise StorageError(f"{path} at offset 0: damaged ({len(text)} bytes, not {TEXT!r}); run `quire bookie rebuild-index --conf FILE`")
-    return os.path.join(directory, SECOND)
+    return os.path.join(directory, SECOND_RUNS)
 
 
 def other_path(files: Files, directory: str) -> str:
     """The place where the index does not lie; whatever is there may go.  As `index_path`."""
-    return os.path.join(directory, RUNS if index_path(files, directory) == os.path.join(directory, SECOND) else SECOND)
+    return os.path.join(directory, RUNS if index_path(files, directory) == os.path.join(directory, SECOND_RUNS) else SECOND_RUNS)
 
 
 def change(files: Files, directory: str) -> None:
     """From now on the index lies at the other place.  Durable on return; after an `OSError` nobody knows, save `NotBegun`: it lies where it was."""
     if index_path(files, directory) == os.path.join(directory, RUNS):
-        files.replace(os.path.join(directory, PLACE), TEXT)
+        files.replace(os.path.join(directory, SLOT), TEXT)
     else:
-        files.unlink_durably(os.path.join(directory, PLACE))
+        files.unlink_durably(os.path.join(directory, SLOT))

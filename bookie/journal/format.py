@@ -1,5 +1,5 @@
 """
-The bytes of a journal, ours alone (architecture.md 3).
+The bytes of a journal, ours alone (storage-order.md 1).
 
 A journal is an endless sequence of groups, cut into segment files `<start position, 16 hex digits>.qj`; a file's length is the segment's.
 A group lies whole in one segment, at a multiple of 512; one that does not fit in what is left begins the next segment.

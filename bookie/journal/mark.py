@@ -22,10 +22,10 @@ from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import START, Place
+from quire.bookie.layout import MARK
 
 # SPDX-License-Identifier: Apache-2.0
 
-MARK = "quire.mark"
 MAGIC, VERSION = b"QMRK", 1
 HEAD = struct.Struct(">4sII")  # magic, version, number of journals
 PLACE = struct.Struct(">QQ")  # sequence, position

@@ -29,7 +29,7 @@ from quire.bookie.journal.format import (
     sequence_at,
     whole,
 )
-from quire.bookie.journal.writer import Segment, fill
+from quire.bookie.journal.segments import Segment, fill
 
 # SPDX-License-Identifier: Apache-2.0
 

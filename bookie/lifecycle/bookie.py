@@ -47,6 +47,7 @@ from quire.metadata.store import MetadataStore, ServiceInfo
 if TYPE_CHECKING:
     from quire.bookie.lifecycle.descriptors import Descriptors
 
+
 # SPDX-License-Identifier: Apache-2.0
 
 SAY_WAITING_S = 1.0  # a registration that takes longer is told of
@@ -127,7 +128,7 @@ StartUpkeep = Callable[[OpenableStorage, Reactor, LimboMarker], Upkeep]
 
 def open_storage(options: BookieOptions, reactor: Reactor, files: Files, descriptors: "Descriptors | None" = None) -> OpenableStorage:
     """The real storage."""
-    from quire.bookie.index.rows import RocksRows
+    from quire.bookie.index.rocks import RocksRows
     from quire.bookie.storage.storage import Storage
 
     if descriptors is None:

@@ -1,7 +1,7 @@
 """
 How full the disks are, and what that means for a bookie.
 
-Knows: the thresholds (spec bookie-storage.md 6.1 to 6.4).  Does not know: what else makes a bookie read-only.
+Knows: the thresholds (storage-order.md 8).  Does not know: what else makes a bookie read-only.
 Journal directories are watched like the others: a journal that can't grow stops the bookie.
 """
 

@@ -1,41 +1,38 @@
 """
 Who a bookie is: its id, and the cookie that ties the id to its directories and its cluster.
 
-A cookie is text (spec metadata-layout.md 6.1): the first line is the layout version, then for version 4 and up one field a
+A cookie is text (metadata-rules.md 6.1): the first line is the layout version, then for version 4 and up one field a
 line, `name: "value"`, for version 3 three bare lines.  The same text lies in `current/VERSION` of every journal, ledger and
 index directory, and in the metadata store under the bookie's id.
 
-Knows: ids, cookies, and the table that says whether a bookie may start (6.2).
+Knows: ids, cookies, and the table that says whether a bookie may start (metadata-rules.md 6.2).
 Does not know: what else lies in the directories.
 
 Safety: a bookie whose directories are not those that it wrote before, all of them and in that order, does not start: it
 would say "no such entry" of entries that it acknowledged.  New cookies go to empty directories only.
 """
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, is_dead
+from quire.bookie.layout import COOKIE, ROLE, current, pairs
 from quire.conf.addresses import interface_address, own_address, own_name
 from quire.conf.bookie import BookieOptions
+from quire.metadata.formats.java_text import quote, unquote
 from quire.metadata.store import NEW, CookieNotFound, MetadataStore, Versioned
+from quire.protocol.errors import MetadataSerialization
 
 # SPDX-License-Identifier: Apache-2.0
 
-VERSION_FILE = "VERSION"
-PLACE_FILE = "quire.place"
-CURRENT = "current"
 LAYOUT_VERSION = 5
 LAYOUT_VERSION_MIN = 3
-ID_GRAMMAR = re.compile(r"[a-zA-Z0-9:-_.\-]+")  # spec metadata-layout.md 5.3; ":-_" is a range there, as it is here
+ID_GRAMMAR = re.compile(r"[a-zA-Z0-9:-_.\-]+")  # metadata-rules.md 5.3; ":-_" is a range there, as it is here
 RESERVED_IDS = ("readonly", ".", "..")
-FIELD = re.compile(r'\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"\s*')
+FIELD = re.compile(r'\s*(\w+)\s*:\s*("(?:[^"\\]|\\.)*")\s*')
 FIELD_NAMES = {"bookieHost": "bookie", "journalDir": "journals", "ledgerDirs": "ledgers", "instanceId": "instance_id", "indexDirs": "indexes"}
-QUOTED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\t"): "\\t", ord("\r"): "\\r"}
-UNQUOTED = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
 ANY_ADDRESS = ("0.0.0.0", "::")
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -90,21 +87,6 @@ def derive_id(options: BookieOptions, host: str, port: int) -> str:
 # --- cookies
 
 
-def quoted(text: str) -> str:
-    """Protobuf's text form of a string: what is not ASCII is its UTF-8 in octal, as Java writes it."""
-    return '"' + "".join(QUOTED.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in text.encode()) + '"'
-
-
-def unquoted(text: str) -> str:
-    """Protobuf's text escapes undone: letters, and octal numbers, which are bytes of UTF-8."""
-
-    def one(match: re.Match[bytes]) -> bytes:
-        escape = match[1]
-        return bytes((int(escape, 8) & 0xFF,)) if escape[:1].isdigit() else UNQUOTED.get(escape, escape)
-
-    return re.sub(rb"\\([0-7]{1,3}|.)", one, text.encode(), flags=re.DOTALL).decode("utf-8", "replace")
-
-
 @dataclass(frozen=True, slots=True)
 class Cookie:
     """`journals` is comma-joined; `ledgers` and `indexes` are count, then TAB and directory for each, in the order of the configuration."""
@@ -123,11 +105,11 @@ class Cookie:
 
     def encode(self) -> bytes:
         """Layout version 5."""
-        lines = [str(LAYOUT_VERSION), f"bookieHost: {quoted(self.bookie)}", f"journalDir: {quoted(self.journals)}", f"ledgerDirs: {quoted(self.ledgers)}"]
+        lines = [str(LAYOUT_VERSION), f"bookieHost: {quote(self.bookie)}", f"journalDir: {quote(self.journals)}", f"ledgerDirs: {quote(self.ledgers)}"]
         if self.instance_id is not None:
-            lines.append(f"instanceId: {quoted(self.instance_id)}")
+            lines.append(f"instanceId: {quote(self.instance_id)}")
         if self.indexes is not None:
-            lines.append(f"indexDirs: {quoted(self.indexes)}")
+            lines.append(f"indexDirs: {quote(self.indexes)}")
         return "".join(line + "\n" for line in lines).encode()
 
     @classmethod
@@ -152,7 +134,10 @@ class Cookie:
             if match is None:
                 raise IdentityError(f"{where} can't be read near {rest[at : at + 40]!r}")
             if match[1] in FIELD_NAMES:
-                values[FIELD_NAMES[match[1]]] = unquoted(match[2])
+                try:
+                    values[FIELD_NAMES[match[1]]] = unquote(match[2]).decode("utf-8", "replace")
+                except MetadataSerialization as error:
+                    raise IdentityError(f"{where} can't be read: {error}") from None
             at = match.end()
         missing = [name for name, field in FIELD_NAMES.items() if field in ("bookie", "journals", "ledgers") and field not in values]
         if missing:
@@ -192,7 +177,7 @@ def directories(options: BookieOptions) -> list[str]:
 
 
 def version_path(directory: str) -> str:
-    return os.path.join(directory, CURRENT, VERSION_FILE)
+    return current(directory, COOKIE)
 
 
 def dead_directories(files: Files, options: BookieOptions) -> dict[str, str]:
@@ -201,11 +186,11 @@ def dead_directories(files: Files, options: BookieOptions) -> dict[str, str]:
     or a journal lies there.
     """
     found: dict[str, str] = {}
-    for ledgers, index in zip(options.ledger_directories, options.index_directories or options.ledger_directories, strict=False):
+    for ledgers, index in pairs(options):
         try:
             for directory in (ledgers, index):
                 files.read_file(version_path(directory))
-                files.names(os.path.join(directory, CURRENT))
+                files.names(current(directory))
         except OSError as failure:
             if is_dead(failure):
                 found[ledgers] = str(failure)
@@ -214,8 +199,7 @@ def dead_directories(files: Files, options: BookieOptions) -> dict[str, str]:
 
 def indexes_of(options: BookieOptions, dead: Collection[str]) -> set[str]:
     """These ledger directories and their index directories."""
-    pairs = zip(options.ledger_directories, options.index_directories or options.ledger_directories, strict=False)
-    return {path for pair in pairs if pair[0] in dead for path in pair}
+    return {path for pair in pairs(options) if pair.ledger_directory in dead for path in pair}
 
 
 def read_cookies(files: Files, options: BookieOptions, without: Collection[str] = ()) -> dict[str, Cookie | None]:
@@ -238,15 +222,15 @@ def read_cookies(files: Files, options: BookieOptions, without: Collection[str] 
 
 def is_empty(files: Files, directory: str) -> bool:
     """Whether nothing but a cookie lies in the directory's `current`; `IdentityError` when it can't be read."""
-    path = os.path.join(directory, CURRENT)
+    path = current(directory)
     try:
-        return not set(files.names(path)) - {name + end for name in (VERSION_FILE, PLACE_FILE) for end in ("", ".tmp")}
+        return not set(files.names(path)) - {name + end for name in (COOKIE, ROLE) for end in ("", ".tmp")}
     except OSError as failure:
         raise IdentityError(f"{path}: {failure.strerror or failure}") from failure
 
 
 def place_path(directory: str) -> str:
-    return os.path.join(directory, CURRENT, PLACE_FILE)
+    return current(directory, ROLE)
 
 
 def place_of(options: BookieOptions, directory: str) -> str:
@@ -306,7 +290,7 @@ def stamp(files: Files, options: BookieOptions, cookie: Cookie, without: Collect
     wanted = [directory for directory in directories(options) if directory not in without]
     for directory in wanted:
         try:
-            files.make_directories(os.path.join(directory, CURRENT))
+            files.make_directories(current(directory))
         except OSError as failure:
             raise IdentityError(f"{directory} can't be made: {failure.strerror or failure}") from failure
     note_places(files, options, wanted)
@@ -340,7 +324,7 @@ async def lost_directories(store: MetadataStore, options: BookieOptions, bookie:
     for directory in lost:
         if not is_empty(files, directory) and not notes.is_restoring(files, directory):
             raise IdentityError(f"{directory} has files but no cookie: empty it (its entries are copied from other bookies), or bring the right disk back")
-    for pair in zip(options.ledger_directories, options.index_directories, strict=bool(options.index_directories)):
+    for pair in pairs(options) if options.index_directories else ():
         if sum(directory in lost for directory in pair) == 1:
             other = next(directory for directory in pair if directory not in lost)
             raise IdentityError(f"{other} belongs to a directory that is lost and is of no use without it: empty it too, cookie included, and start again")

@@ -1,7 +1,7 @@
 """
 Being listed: a bookie registers as writable or read-only, and does so again after its metadata session was lost, or its registration alone.
 
-Knows: the order of steps (spec metadata-layout.md 5.1, bookie-storage.md 4.9) and that only the last wish counts.
+Knows: the order of steps (metadata-rules.md 5.1) and that only the last wish counts.
 Does not know: why a bookie is read-only, how a store lists it.
 
 One change is under way at a time.  Safety: a bookie that can't be listed as it should be says so through `failed` and
@@ -21,7 +21,7 @@ from quire.protocol.errors import LedgerError
 
 
 class Listed(Enum):
-    """In which list the bookie is.  The value is what /metrics shows (spec tools-and-admin.md 5.2)."""
+    """In which list the bookie is.  The value is what /metrics shows."""
 
     NOT = -1
     READ_ONLY = 0

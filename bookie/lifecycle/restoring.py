@@ -1,7 +1,7 @@
 """
 A bookie that lost disks, before it serves again: which ledgers it may have lost something of, and what is prepared on the empty disks.
 
-Order (reliability.md 1, row 8): the lost directories are noted as being restored; the storage opens on them; every ledger that the metadata
+Order (storage-order.md 6): the lost directories are noted as being restored; the storage opens on them; every ledger that the metadata
 gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their cookies, and only then a port opens.  What is in
 limbo is copied from other bookies afterwards (`copies`, and `replication/refilling.py` beside it).
 
@@ -16,12 +16,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from quire.bookie.directory import notes
-from quire.bookie.directory.ledger_directory import current
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import Place, segment_name
 from quire.bookie.journal.mark import read_mark
-from quire.bookie.journal.writer import FIRST_SEGMENT_BYTES, empty_segment
+from quire.bookie.journal.segments import FIRST_SEGMENT_BYTES, empty_segment
+from quire.bookie.layout import current, pairs, share_of
 from quire.conf.bookie import BookieOptions
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore, at_once
@@ -45,13 +45,12 @@ class Lost(NamedTuple):
     @classmethod
     def of(cls, options: BookieOptions, directories: Sequence[str]) -> "Lost":
         """Ledger directories whose index directory is lost count, too."""
-        indexes = options.index_directories or options.ledger_directories
         return cls(
             frozenset(number for number, path in enumerate(options.journal_directories) if path in directories),
             frozenset(
                 number
-                for number, (path, index) in enumerate(zip(options.ledger_directories, indexes, strict=True))
-                if path in directories or index in directories
+                for number, pair in enumerate(pairs(options))
+                if pair.ledger_directory in directories or pair.index_directory in directories
             ),
             len(options.journal_directories),
             len(options.ledger_directories),
@@ -63,7 +62,7 @@ class Lost(NamedTuple):
         return cls.of(options, (*options.journal_directories, *options.ledger_directories))
 
     def concerns(self, ledger: int) -> bool:
-        return ledger % self.ledger_count in self.ledgers or ledger % self.journal_count in self.journals
+        return share_of(ledger, self.ledger_count) in self.ledgers or share_of(ledger, self.journal_count) in self.journals
 
 
 async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterator[dict[int, LedgerRow]]:

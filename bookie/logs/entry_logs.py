@@ -1,81 +1,24 @@
 """
-Entry logs, in Apache BookKeeper's format byte for byte (spec bookie-storage.md 2), so that their tools read ours and we read theirs.
+The entry logs of one ledger directory: appended, rotated, read, made whole by compaction, removed.
 
-File `<id, lower-case hex>.log`, big-endian:
-
-    offset  width  field
-    0       4      "BKLO"
-    4       4      version 1 (0: no ledgers map)
-    8       8      offset of the ledgers map; 0 while the log was never rotated
-    16      4      number of ledgers in the map
-    20      …      zeros up to 1024
-    1024    …      records: i32 size, then the entry body of that size (ledger and entry id are its first 16 bytes)
-
-Ledgers map, behind the last record of a rotated log, in records of at most 10,000 ledgers:
-i32 size, i64 -1, i64 -2, i32 count, then `count` times (i64 ledger, i64 bytes: sum of size + 4 of its records).
-`lastId` in the same directory: the highest id ever used, hex and a newline.
-`<id>.log.compacting`: a log that compaction writes; it gets its name once it is whole and synced, and is thrown away at a start before.
-
-Knows: files and offsets.  Does not know: which entries live (the index does), sums (the index holds them).
-Safety: a log that a process before this one began is never appended to; an id is never used twice while any trace of it stands.
+Knows: files and offsets (`format` has the bytes).  Does not know: which entries are needed (the index does), sums (the index holds them).
+Safety: a log that an earlier process began is never appended to; an id is never used twice while any trace of it exists.
 """
 
 import os
-import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import pairwise
 
 from quire.bookie.files import FULL, Files, NotBegun
+from quire.bookie.logs.format import HEADER, HEADER_BYTES, ID_MAX, LAST_ID, MAGIC, SUFFIX, UNFINISHED, ledgers_map, log_id, log_name, newest_id
 
 # SPDX-License-Identifier: Apache-2.0
-
-MAGIC = b"BKLO"
-HEADER = struct.Struct(">4siqi")  # magic, version, map offset, ledgers
-HEADER_BYTES = 1024
-SIZE = struct.Struct(">i")
-IDS = struct.Struct(">qq")
-MAP_HEAD = struct.Struct(">iqqi")  # size, -1, -2, count
-MAP_ROW = struct.Struct(">qq")
-MAP_LEDGERS_MAX = 10_000
 LEDGERS_MAX = 50_000  # a log with so many ends, however small it is: its map stays in memory until then, about 150 bytes for each
-MAP_LEDGER, MAP_ENTRY = -1, -2
-ID_MAX = (1 << 31) - 1
-SUFFIX = ".log"
-LAST_ID = "lastId"
 WRITE_BYTES = 1 << 20  # so much is gathered before it is written
 PREALLOCATED_BYTES = 16 << 20  # on the disk ahead of what is written, once a log is larger than `WRITE_BYTES`
 UNLIMITED = 1 << 62
 OPEN_LOGS_MAX = 64  # logs kept open for reading, unless told otherwise
-ZEROS_AT_ONCE = 4096  # as Apache pads at most; after a power loss they may be many
-UNFINISHED = ".compacting"
-
-
-def log_name(log: int) -> str:
-    return f"{log:x}{SUFFIX}"
-
-
-def log_id(name: str) -> int | None:
-    """The id in a log's file name; None for any other name."""
-    stem = name.removesuffix(SUFFIX)
-    if stem == name or not stem or not all(digit in "0123456789abcdef" for digit in stem):
-        return None
-    found = int(stem, 16)
-    return found if found <= ID_MAX else None
-
-
-def newest_id(ids: list[int], last_id: int | None) -> int:
-    """The id before the next one to use: the greater of `lastId` (or the highest) and the one in front of the largest gap; -1 for none."""
-    if not ids:
-        return last_id if last_id is not None else -1
-    ids = sorted(ids)
-    before_gap, gap = ids[-1], ids[0] + ID_MAX + 1 - ids[-1]  # the gap around the top
-    for low, high in pairwise(ids):
-        if high - low > gap:
-            before_gap, gap = low, high - low
-    return max(before_gap, last_id if last_id is not None and last_id > 0 else ids[-1])
 
 
 class Reader:
@@ -369,73 +312,3 @@ class EntryLogs:
         self._unsynced.clear()
         self._handle = -1
         self._log = -1
-
-
-def ledgers_map(sizes: dict[int, int]) -> list[bytes]:
-    """The map's records for the bytes of each ledger."""
-    records = []
-    ledgers = sorted(sizes)  # ids alone: pairs would hold the interpreter five times as long
-    for start in range(0, len(ledgers), MAP_LEDGERS_MAX):
-        part = ledgers[start : start + MAP_LEDGERS_MAX]
-        size = MAP_HEAD.size - SIZE.size + MAP_ROW.size * len(part)
-        records.append(MAP_HEAD.pack(size, MAP_LEDGER, MAP_ENTRY, len(part)))
-        records.append(b"".join([MAP_ROW.pack(ledger, sizes[ledger]) for ledger in part]))
-    return records
-
-
-def read_map(read: Callable[[int, int], bytes]) -> dict[int, int] | None:
-    """The ledgers map of a log; `read(offset, count)` reads it.  None when there is none, or any doubt: then scan."""
-    head = read(0, HEADER.size)
-    if len(head) < HEADER.size:
-        return None
-    magic, version, at, count = HEADER.unpack(head)
-    if magic != MAGIC or version < 1 or at <= 0 or count <= 0:
-        return None
-    found: dict[int, int] = {}
-    left = count
-    while left > 0:
-        head = read(at, MAP_HEAD.size)
-        if len(head) < MAP_HEAD.size:
-            return None
-        size, ledger, entry, rows = MAP_HEAD.unpack(head)
-        if ledger != MAP_LEDGER or entry != MAP_ENTRY or not 0 < rows <= left or size != MAP_HEAD.size - SIZE.size + MAP_ROW.size * rows:
-            return None
-        data = read(at + MAP_HEAD.size, MAP_ROW.size * rows)
-        if len(data) != MAP_ROW.size * rows:
-            return None
-        found.update(MAP_ROW.iter_unpack(data))
-        at += SIZE.size + size
-        left -= rows
-    return found if len(found) == count else None
-
-
-def past_zeros(rest: bytes) -> int:
-    """How many bytes behind the start of `rest`, a size field of 0, the next size field is that may be another one: Apache looks at every byte."""
-    return len(rest) - len(rest.lstrip(b"\0")) - SIZE.size + 1
-
-
-def scan(read: Callable[[int, int], bytes], frame_bytes_max: int, pause: Callable[[], None] = lambda: None) -> Iterator[tuple[int, int, int, bytes]]:
-    """
-    (ledger, entry, offset of the record, body) of every entry of a log, from its start up to the first record that is cut off or
-    larger than any frame.  Records of ledger -1 (maps, fillers) are passed over, and zeros, as Apache does.  `pause` is called between any two steps.
-    """
-    at = HEADER_BYTES
-    while True:
-        head = read(at, SIZE.size + IDS.size)
-        if len(head) < SIZE.size + IDS.size:
-            return
-        (size,) = SIZE.unpack_from(head)
-        if size <= 0:
-            at += past_zeros(read(at, ZEROS_AT_ONCE)) if size == 0 else 1
-            pause()
-            continue
-        ledger, entry = IDS.unpack_from(head, SIZE.size)
-        if ledger != MAP_LEDGER:
-            if size > frame_bytes_max:
-                return
-            body = read(at + SIZE.size, size)
-            if len(body) < size:
-                return
-            yield ledger, entry, at, body
-        at += SIZE.size + size
-        pause()

@@ -14,14 +14,19 @@ from contextlib import ExitStack
 from itertools import chain
 from typing import NamedTuple
 
-from quire.bookie.apache.index import ApacheIndex, Locations, Pages, location
-from quire.bookie.apache.takeover import LEDGERS, LOCATIONS, ROCKSDB_FILE, Moving, has_idx, has_locations
+from quire.bookie.apache.idx_files import Pages
+from quire.bookie.apache.index import ApacheIndex, Locations, location
+from quire.bookie.apache.joined_index import has_idx, has_locations
+from quire.bookie.apache.takeover import Moving
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rows import OpenRows, RocksRows
-from quire.bookie.index.run_index import Run, RunIndex
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.run import Run
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
-from quire.bookie.offline.stopped import Pair, Stopped
+from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, Pair
+from quire.bookie.offline.stopped import Stopped
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -50,7 +55,7 @@ def storage_class(stopped: Stopped, configured: str | None) -> str:
 def obstacles(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[str]:
     """Why these directories can't be exported; empty when they can.  Raises `StorageError`, `OSError`."""
     found = list(stopped.unflushed())
-    moving = Moving(stopped.files, stopped.options, stopped.indexes)
+    moving = Moving(stopped.files, stopped.options.journal_directories, stopped.pairs)
     if moving.arriving and not moving.open:
         left = sum(1 for _block in moving.blocks())
         if left:
@@ -79,7 +84,7 @@ def _in_limbo(pair: Pair, open_read_only: OpenRows) -> list[int]:
 def check(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[str]:
     """Why Apache can't take these directories as they are now; empty when it can.  Changes nothing.  Raises `StorageError`, `OSError`."""
     found = obstacles(stopped, storage, open_read_only)
-    moving = Moving(stopped.files, stopped.options, stopped.indexes)
+    moving = Moving(stopped.files, stopped.options.journal_directories, stopped.pairs)
     if not found and not moving.open:
         found.append("Apache's index lacks what was stored here, and Apache is kept out: run `quire bookie export --conf FILE`")
     return found
@@ -105,7 +110,7 @@ def export(stopped: Stopped, storage: str, open_rows: OpenRows = RocksRows) -> E
             table.sync()
             apache.sync()
             stopped.files.sync_directory(pair.rows)
-    Moving(stopped.files, stopped.options, stopped.indexes).open_for_apache()
+    Moving(stopped.files, stopped.options.journal_directories, stopped.pairs).open_for_apache()
     return Exported(storage, ledgers, entries)
 
 

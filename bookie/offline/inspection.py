@@ -11,7 +11,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from quire.bookie.apache.index import IDX_SUFFIX, Pages
+from quire.bookie.apache.idx_files import IDX_SUFFIX, Pages
 from quire.bookie.apache.journal import EXPLICIT_LAC as APACHE_LAC
 from quire.bookie.apache.journal import FENCE as APACHE_FENCE
 from quire.bookie.apache.journal import IDS, JournalFile
@@ -20,8 +20,8 @@ from quire.bookie.apache.journal import SUFFIX as APACHE_SUFFIX
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import KEY as TABLE_KEY
 from quire.bookie.index.ledger_table import decode
-from quire.bookie.index.rows import open_read_only
-from quire.bookie.index.run_index import Run
+from quire.bookie.index.rocks import open_read_only
+from quire.bookie.index.run import BEHIND_ALL, Run
 from quire.bookie.journal.format import (
     BODIES,
     DELETED,
@@ -43,8 +43,10 @@ from quire.bookie.journal.format import (
     split_frames,
     whole,
 )
-from quire.bookie.logs.entry_logs import HEADER, log_id, read_map
-from quire.bookie.logs.walk import LogWalk
+from quire.bookie.layout import LOCATIONS, ROCKSDB_FILE
+from quire.bookie.logs.format import HEADER, log_id, read_map
+from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
+from quire.protocol.digest import LAC_HEADER, entry_id, explicit_lac
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -60,8 +62,6 @@ KINDS = {
     UNJOURNALED: "unjournaled",
 }
 APACHE_KINDS = {APACHE_KEY: "key", APACHE_FENCE: "fence", APACHE_LAC: "explicit-lac"}
-BODY_BYTES_MAX = 64 << 20
-BEHIND_ALL = b"\xff" * 17
 
 Row = dict[str, Any]
 
@@ -97,7 +97,7 @@ def journal(files: Files, path: str) -> Iterator[Row]:
             row: Row = {**common, "kind": KINDS.get(kind, f"unknown {kind}"), "ledger": ledger, "bytes": end - begin}
             if kind in (FRAMES, BODIES):
                 bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
-                row |= {"first": int.from_bytes(bodies[0][8:16], "big", signed=True) if bodies else None, "count": count}
+                row |= {"first": entry_id(bodies[0]) if bodies else None, "count": count}
             yield row
         if empty:
             yield {**common, "kind": "seal"}
@@ -138,7 +138,7 @@ def entry_log(files: Files, path: str) -> Iterator[Row]:
         yield {"offset": 0, "kind": "header", "version": version, "map_offset": at, "ledgers": count}
         for ledger, size in sorted((read_map(read) or {}).items()):
             yield {"offset": at, "kind": "map", "ledger": ledger, "bytes": size}
-        walk = LogWalk(read, files.size(handle), path, BODY_BYTES_MAX)
+        walk = LogWalk(read, files.size(handle), path, RECORD_BYTES_MAX)
         for ledger, entry, offset, body in walk.records():
             yield {"offset": offset, "kind": "entry", "ledger": ledger, "entry": entry, "bytes": len(body), "crc32c": f"{crc32c(body):08x}"}
         yield {"offset": walk.end, "kind": walk.problem or "end"}
@@ -156,7 +156,7 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
     if name.endswith(IDX_SUFFIX):
         yield from _idx(files, path)
         return
-    if not files.exists(os.path.join(path, "CURRENT")):
+    if not files.exists(os.path.join(path, ROCKSDB_FILE)):
         raise StorageError(f"{path} is no index: give one of the directories runs, ledgers, locations, or an {IDX_SUFFIX} file")
     rows = open_read_only(path)
     low, high = (b"", BEHIND_ALL) if ledger is None else (TABLE_KEY.pack(ledger), TABLE_KEY.pack(ledger + 1))
@@ -175,9 +175,9 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
                     "fenced": row.fenced,
                     "limbo": row.limbo,
                     "has_key": any(row.key),
-                    "explicit_lac": int.from_bytes(lac[8:16], "big", signed=True) if lac is not None and len(lac) >= 16 else None,
+                    "explicit_lac": explicit_lac(lac) if lac is not None and len(lac) >= LAC_HEADER.size else None,
                 }
-            elif name.startswith("locations"):
+            elif name.startswith(LOCATIONS):
                 of, entry = IDS.unpack(key)
                 place = int.from_bytes(value, "big")
                 yield {"kind": "location", "ledger": of, "entry": entry, "log": f"{place >> 32:x}", "offset": (place & 0xFFFFFFFF) - 4}

@@ -17,17 +17,20 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from quire.bookie.apache.takeover import KEPT, LEDGERS, ROCKSDB_FILE, has_idx, has_locations, kind_of
+from quire.bookie.apache.joined_index import has_idx, has_locations, kind_of
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
-from quire.bookie.index.rows import OpenRows, RocksRows
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.runs_of_log import LogRuns
 from quire.bookie.index.sequences import Sequences, forget
-from quire.bookie.index.slots import PLACE, RUNS, SECOND
-from quire.bookie.logs.entry_logs import EntryLogs, log_name, read_map
-from quire.bookie.logs.walk import LogRuns, LogWalk
-from quire.bookie.offline.stopped import Pair, Stopped
+from quire.bookie.layout import APACHE_KIND, LEDGERS, ROCKSDB_FILE, RUNS, SECOND_RUNS, SLOT, Pair, share_of
+from quire.bookie.logs.entry_logs import EntryLogs
+from quire.bookie.logs.format import log_name, read_map
+from quire.bookie.logs.walk import LogWalk
+from quire.bookie.offline.stopped import Stopped
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -59,7 +62,7 @@ def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: boo
     found = []
     for number, pair in enumerate(stopped.pairs):
         new = new_table or not stopped.files.exists(os.path.join(pair.rows, LEDGERS, ROCKSDB_FILE))
-        journaled = {ledger for ledger in stopped.journaled() if ledger % len(stopped.pairs) == number} if new else set()
+        journaled = {ledger for ledger in stopped.journaled() if share_of(ledger, len(stopped.pairs)) == number} if new else set()
         found.append(_rebuild_one(stopped, pair, open_rows, journaled if new else None))
     return found
 
@@ -108,8 +111,8 @@ def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: s
 
 def _put_in_place(files: Files, rows: str, new_table: bool) -> None:
     """The index goes first and comes last: a bookie whose rebuild was interrupted does not start, and the next rebuild begins anew."""
-    index, second, table = os.path.join(rows, RUNS), os.path.join(rows, SECOND), os.path.join(rows, LEDGERS)
-    if files.exists(os.path.join(rows, PLACE)):
+    index, second, table = os.path.join(rows, RUNS), os.path.join(rows, SECOND_RUNS), os.path.join(rows, LEDGERS)
+    if files.exists(os.path.join(rows, SLOT)):
         files.remove_tree(index)
         files.rename_aside(second, index + OLD)
     else:
@@ -117,14 +120,14 @@ def _put_in_place(files: Files, rows: str, new_table: bool) -> None:
         files.rename_aside(index, index + OLD)
     files.sync_directory(rows)
     forget(files, rows)
-    files.unlink(os.path.join(rows, PLACE))
+    files.unlink(os.path.join(rows, SLOT))
     if new_table:
         files.rename_aside(table, table + OLD)
         files.rename(table + NEW, table)
         files.sync_directory(rows)
     files.rename(index + NEW, index)
     if not kind_of(has_locations(files, rows), has_idx(files, rows)):
-        files.unlink(os.path.join(rows, KEPT))  # Apache's index is gone, and ours has what it had
+        files.unlink(os.path.join(rows, APACHE_KIND))  # Apache's index is gone, and ours has what it had
     files.sync_directory(rows)
 
 

@@ -9,26 +9,16 @@ Safety: it holds the lock of every directory until `close`, so no bookie of ours
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import BODIES, END, FRAMES, Place, blocks
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
+from quire.bookie.layout import LOCK, current, pairs
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
-
-CURRENT = "current"
-LOCK = "quire.lock"
-
-
-class Pair(NamedTuple):
-    """`<dir>/current` of a ledger directory (entry logs) and of its index directory (RocksDB, .idx files)."""
-
-    logs: str
-    rows: str
 
 
 class Stopped:
@@ -36,14 +26,8 @@ class Stopped:
         """Raises `StorageError` when a bookie runs there or a directory is missing."""
         self.files = files
         self.options = options
-        indexes = options.index_directories or options.ledger_directories
-        if len(indexes) != len(options.ledger_directories):
-            raise StorageError(f"{len(options.ledger_directories)} ledger directories need as many index directories, not {len(indexes)}")
-        self.indexes = indexes
-        self.journals = [os.path.join(directory, CURRENT) for directory in options.journal_directories]
-        self.pairs = [
-            Pair(os.path.join(ledgers, CURRENT), os.path.join(index, CURRENT)) for ledgers, index in zip(options.ledger_directories, indexes, strict=True)
-        ]
+        self.journals = list(map(current, options.journal_directories))
+        self.pairs = pairs(options)
         self._locks: list[int] = []
         try:
             for directory in dict.fromkeys((*self.journals, *(pair.logs for pair in self.pairs))):

@@ -13,26 +13,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from crc32c import crc32c
-
-from quire.bookie.apache.index import ApacheIndex, Locations, Pages, idx_ledgers
-from quire.bookie.apache.takeover import LEDGERS, LOCATIONS, ROCKSDB_FILE, Moving, has_idx, has_locations
+from quire.bookie.apache.idx_files import Pages, idx_ledgers
+from quire.bookie.apache.index import ApacheIndex, Locations
+from quire.bookie.apache.joined_index import has_idx, has_locations
+from quire.bookie.apache.takeover import Moving
+from quire.bookie.directory.records import damaged, damages
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rows import OpenRows, Rows, open_read_only
-from quire.bookie.index.run_index import Run, RunIndex, run_bytes
+from quire.bookie.index.rocks import open_read_only
+from quire.bookie.index.rows import OpenRows, Rows
+from quire.bookie.index.run import BEHIND_ALL, Run, run_bytes
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
-from quire.bookie.index.slots import SECOND, index_path
+from quire.bookie.index.slots import index_path
 from quire.bookie.journal.format import BODIES, FRAMES, blocks, split_bodies, split_frames
 from quire.bookie.journal.replay import Replay
-from quire.bookie.logs.entry_logs import HEADER, IDS, MAGIC, SIZE, log_id, log_name, read_map
-from quire.bookie.offline.stopped import Pair, Stopped
+from quire.bookie.layout import COOKIE, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE, SECOND_RUNS, Pair
+from quire.bookie.logs.format import HEADER, IDS, MAGIC, SIZE, log_id, log_name, read_map
+from quire.bookie.offline.stopped import Stopped
 
 # SPDX-License-Identifier: Apache-2.0
 
-COOKIE = "VERSION"
 PROBLEMS_MAX = 1000
-BEHIND_ALL = b"\xff" * 17
 APACHE_ENTRIES = 256
 OPEN_LOGS_MAX = 32
 
@@ -93,7 +95,7 @@ def verify(stopped: Stopped, open_rows: OpenRows = open_read_only) -> Report:
 
 
 def _cookies(stopped: Stopped, report: Report) -> None:
-    directories = dict.fromkeys((*stopped.journals, *(directory for pair in stopped.pairs for directory in pair)))
+    directories = dict.fromkeys((*stopped.journals, *(directory for pair in stopped.pairs for directory in (pair.logs, pair.rows))))
     cookies = {directory: stopped.files.read_file(os.path.join(directory, COOKIE)) for directory in directories}
     for directory, cookie in cookies.items():
         if cookie is None:
@@ -104,7 +106,7 @@ def _cookies(stopped: Stopped, report: Report) -> None:
 
 def _journals(stopped: Stopped, report: Report) -> None:
     try:
-        moving = Moving(stopped.files, stopped.options, stopped.indexes)
+        moving = Moving(stopped.files, stopped.options.journal_directories, stopped.pairs)
         moving.check()
         left = sum(len(block.bodies) for block in moving.blocks())
         if left:
@@ -147,11 +149,11 @@ def _directory(files: Files, pair: Pair, open_rows: OpenRows, report: Report) ->
             place = index_path(files, pair.rows)
         except StorageError as failure:
             report.bad(str(failure))
-            place = os.path.join(pair.rows, SECOND)
+            place = os.path.join(pair.rows, SECOND_RUNS)
         paths = place, os.path.join(pair.rows, LEDGERS)
         runs, ledgers = map(opened, paths)
         for path, rows in zip(paths, (runs, ledgers), strict=True):
-            if rows is None and logs.ids and files.exists(os.path.join(pair.logs, "quire.mark")):
+            if rows is None and logs.ids and files.exists(os.path.join(pair.logs, MARK)):
                 report.bad(f"{path} is gone or can't be read: run `quire bookie rebuild-index --conf FILE`")
         if runs is not None and ledgers is not None:
             try:
@@ -240,14 +242,10 @@ def _run(run: Run, logs: LogFiles, report: Report) -> Iterator[str]:
     except OSError as failure:
         yield f"{logs.path(run.log)}: {failure.strerror or failure}; entries {run.first} to {run.last} of ledger {run.ledger} are in it"
         return
-    at = 0
-    for entry, size, check in zip(range(run.first, run.last + 1), run.sizes(), run.sums(), strict=True):
-        body = data[at + SIZE.size : at + SIZE.size + size]
-        report.entries += 1
-        report.entry_bytes += size
-        if len(body) != size or data[at : at + SIZE.size] != SIZE.pack(size) or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
-            yield f"{logs.path(run.log)} at offset {run.offset + at}: entry {entry} of ledger {run.ledger} is cut off or differs from its checksum"
-        at += SIZE.size + size
+    report.entries += run.count
+    report.entry_bytes += sum(run.sizes())
+    for entry, offset in damages(run, data):
+        yield str(damaged(logs.directory, run, entry, offset))
 
 
 def _apache(apache: ApacheIndex, own: RunIndex | None, logs: LogFiles, ledger: int, report: Report) -> None:

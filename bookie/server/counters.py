@@ -7,7 +7,7 @@ Knows: names.  Does not know: who counts.
 # SPDX-License-Identifier: Apache-2.0
 
 
-class Tally:
+class ServiceCounters:
     """Counts since the bookie started; each only rises."""
 
     __slots__ = (

@@ -212,7 +212,7 @@ class Connection(Protocol):
 
 
 def socket_options(handle: socket) -> None:
-    """Small answers leave at once, and a peer that vanished is noticed by the kernel: there is no keepalive above TCP (wire spec 10.1)."""
+    """Small answers leave at once, and a peer that vanished is noticed by the kernel: there is no keepalive above TCP (wire.md 10.1)."""
     handle.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
     for option, value in (
         (TCP_NODELAY, 1),

@@ -1,5 +1,5 @@
 """
-Reads that wait for a ledger's last add confirmed to move (spec wire-protocol.md 6.6).
+Reads that wait for a ledger's last add confirmed to move (wire.md 6.6).
 
 Knows: when a poll is answered at once, what wakes one, and what it is answered.
 Does not know: connections beyond `Peer`, how a ledger's LAC comes about.

@@ -2,7 +2,7 @@
 Adds and explicit LACs that found no room in the storage, how they get in when there is room again, and the account of what waits.
 
 A bookie that cannot keep up does not refuse them, for a writer takes a refusal for a dead bookie: it keeps them here, per
-connection and in order, while fences, reads and recovery of the same connection pass (architecture.md 2, Pressure).
+connection and in order, while fences, reads and recovery of the same connection pass (protocol-rules.md 6.4).
 
 Knows: whose turn it is.  Does not know: why there was no room, what is written; the bound per connection is the
 connection's own, which stops reading from its peer there.

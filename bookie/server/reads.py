@@ -1,7 +1,7 @@
 """
 Everything that reads: entries, batches, the last add confirmed, the list of entries.
 
-Knows: whose turn it is, and how what the storage found becomes an answer (spec wire-protocol.md 2.4, 3.5, 6.4, 8).
+Knows: whose turn it is, and how what the storage found becomes an answer (wire.md 2.4, 3.5, 6.4, 8).
 Does not know: fences and long polls, which end in a read here; protocol versions.
 
 Reads that the cache answers are answered at once.  Those that wait for the disk do not block others; a connection has at
@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest
-from quire.bookie.server.counters import Tally
+from quire.bookie.server.counters import ServiceCounters
 from quire.conf.bookie import BookieOptions
 from quire.protocol import wire
 from quire.protocol.errors import Status
@@ -52,7 +52,7 @@ class Reads:
 
     log = Logger()
 
-    def __init__(self, options: BookieOptions, storage: LedgerStorage, tally: Tally) -> None:
+    def __init__(self, options: BookieOptions, storage: LedgerStorage, tally: ServiceCounters) -> None:
         self.storage = storage
         self.waiting = 0  # under way or in line, all connections
         self.owed_bytes = 0  # of answers that are not taken, all connections; the listener counts them

@@ -1,13 +1,13 @@
 """
 What a bookie does with each request: checks in the protocol's order, the storage's answer, the reply.
 
-Knows: every operation (spec wire-protocol.md 3.5, 6, 7, 9) and the order of checks (7.5).
+Knows: every operation (wire.md 3.5, 6, 7, 9) and the order of checks (7.3).
 Does not know: sockets (`listener`), bytes of messages (`protocol.wire`), disks (`storage`), when a bookie is read-only
 (`bookie` tells it), how reads and polls wait (`reads`, `long_poll`, `parking`).
 
 Safety:
 - an add, a fence, an explicit LAC and a force are answered when the storage hands their token back, never before;
-- a fencing read reads after its fence is on disk, and is answered after that, negatives included (architecture.md 4.1);
+- a fencing read reads after its fence is on disk, and is answered after that, negatives included (D6);
 - adds of one connection reach the storage in the order they came, save that recovery and priority overtake parked ones.
 """
 
@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest
-from quire.bookie.server.counters import Tally
+from quire.bookie.server.counters import ServiceCounters
 from quire.bookie.server.long_poll import LongPolls
 from quire.bookie.server.parking import REQUEST_BYTES, Parking
 from quire.bookie.server.reads import Reads
@@ -50,7 +50,7 @@ from quire.protocol.messages import (
 
 V2_VERSION_MAX = 2
 V3_VERSION = 3
-LEDGER_ID_END = (1 << 63) - 1  # this id is refused everywhere (architecture.md 4.2)
+LEDGER_ID_END = (1 << 63) - 1  # this id is refused everywhere (metadata-rules.md 3.1)
 KEY_BYTES_MAX = 64  # of a master key; every known client's has 20
 LAC_BODY_BYTES_MIN, LAC_BODY_BYTES_MAX = 16, 64  # known clients': 16 and a digest of 20 at most
 AUTH_DISABLED = "AuthDisabledPlugin"
@@ -72,7 +72,7 @@ class Service:
         """`bookie`: the id that is told to whoever asks."""
         self.storage = storage
         self._bookie = bookie
-        self.tally = Tally()
+        self.tally = ServiceCounters()
         self.read_only = False
         self.high_priority_writes = True  # whether a read-only bookie has room for what ledger recovery writes
         self.reads = Reads(options, storage, self.tally)
@@ -294,7 +294,7 @@ class Service:
         peer.send(wire.answer(request, reply))
 
     def _auth(self, peer: Peer, request: Auth) -> None:
-        """Every connection is authenticated from the start here; whoever asks is told so (spec wire-protocol.md 9.2)."""
+        """Every connection is authenticated from the start here; whoever asks is told so (wire.md 9.2)."""
         peer.send(wire.answer(request, AuthReply(AUTH_DISABLED, b"", Status.EOK, request.txn)))
 
     def _refuse_as_bad(self, peer: Peer, request: StartTls | Unserved) -> None:

@@ -1,8 +1,9 @@
 """
 The checkpoint: what is in memory becomes durable outside the journal, then the journal gives back its segments.
 
-Order (architecture.md 3).  In one reactor turn: take the last synced place of every journal, swap the halves of the write cache, take the changed
-ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger table written and synced, the mark written, segments freed.
+Order (storage-order.md 3).  In one reactor turn: take the last synced place of every journal, swap the halves of the
+write cache, take the changed ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger
+table written and synced, the mark written, segments freed.
 
 Knows: that order.  Does not know: how directories store, who asks for a checkpoint, the bytes of a mark (`journal/mark.py`).
 Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the
@@ -23,9 +24,10 @@ from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, Files, NotBegun, StorageError
 from quire.bookie.journal.format import Place
-from quire.bookie.journal.mark import MARK, encode_mark
+from quire.bookie.journal.mark import encode_mark
 from quire.bookie.journal.writer import Journal
-from quire.bookie.storage.counters import Counters
+from quire.bookie.layout import MARK
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import Half, WriteCache, release
@@ -65,7 +67,7 @@ class Checkpoints:
         cache: WriteCache,
         ledgers: Ledgers,
         directories: Directories,
-        counters: Counters,
+        counters: StorageCounters,
         clock: Clock,
         ended: Callable[[], None],
     ) -> None:
@@ -296,7 +298,7 @@ class Checkpoints:
     def _write(self, directory: LedgerDirectory, ledgers: list[int], gone: list[int], half: Half) -> None:
         directory.index.delete_all(gone, self._workers.pause)  # before the half, which may hold a new ledger with the same id
         try:
-            self.bytes_written += directory.flush(ledgers, half)
+            self.bytes_written += directory.flush(half.runs_of(ledgers))
         except (StorageError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None and error.filename is None:
                 error.filename = directory.path  # a write knows its handle only

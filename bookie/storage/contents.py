@@ -8,7 +8,6 @@ Safety: an entry is put in the cache before its ledger's state tells of it; a le
 """
 
 from quire.bookie.apache import journal
-from quire.bookie.directory.ledger_directory import LAC_END
 from quire.bookie.files import StorageError
 from quire.bookie.journal.format import (
     BODIES,
@@ -25,18 +24,19 @@ from quire.bookie.journal.format import (
     split_frames,
 )
 from quire.bookie.storage.checkpoint import Checkpoints
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.deleted import DeletedLedgers
-from quire.bookie.storage.ledgers import LAC_AT, Ledgers, LedgerState
+from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.metadata.clock import Clock
+from quire.protocol.digest import EXPLICIT_LAC_OFFSET, FIELD, LAC_END, LAC_HEADER, LAC_OFFSET, entry_id
 
 # SPDX-License-Identifier: Apache-2.0
 
 ARRIVED_MAX = 10_000  # ledgers that are remembered as new
 
-lac_of = LAC_AT.unpack_from
+lac_of = FIELD.unpack_from
 FRAME_EXTRA = ENTRY_OVERHEAD - FRAME_BODY  # a frame is its body and FRAME_BODY bytes
 MASTER_KEY = slice(8, 28)  # where a V2 add frame holds the key
 UNSET_KEY = bytes(20)
@@ -47,7 +47,7 @@ class Contents:
     """All of it belongs to the reactor thread, or to a start."""
 
     def __init__(
-        self, cache: WriteCache, ledgers: Ledgers, deleted: DeletedLedgers, checkpoints: Checkpoints, lookup: Lookup, counters: Counters, clock: Clock
+        self, cache: WriteCache, ledgers: Ledgers, deleted: DeletedLedgers, checkpoints: Checkpoints, lookup: Lookup, counters: StorageCounters, clock: Clock
     ) -> None:
         self._cache = cache
         self._ledgers = ledgers
@@ -69,7 +69,7 @@ class Contents:
         # A writer's LAC only rises, so the last body of what came together has the highest.
         body = bodies[-1]
         if len(body) >= LAC_END:
-            (lac,) = lac_of(body, 16)
+            (lac,) = lac_of(body, LAC_OFFSET)
             if lac > state.lac:
                 state.lac = lac
                 if state.watchers is not None:
@@ -94,8 +94,8 @@ class Contents:
         """An explicit LAC as it was written: ledger, LAC, digest."""
         state.explicit_lac = body
         self._ledgers.dirty[state.id] = state
-        if len(body) >= 16:
-            (lac,) = lac_of(body, 8)
+        if len(body) >= LAC_HEADER.size:
+            (lac,) = lac_of(body, EXPLICIT_LAC_OFFSET)
             state.lac = max(state.lac, lac)
 
     def drop(self, ledger: int, remembered: bool = True) -> LedgerState | None:
@@ -117,7 +117,7 @@ class Contents:
                 state = self.rowless(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
                 state.key_logged = True
             if state is not None and bodies:
-                self.insert(state, int.from_bytes(bodies[0][8:16], "big", signed=True), bodies, end - begin + FRAME_EXTRA * count)
+                self.insert(state, entry_id(bodies[0]), bodies, end - begin + FRAME_EXTRA * count)
                 self._counters.replayed_entries += count
         elif kind == KEY:
             if state is None:
@@ -147,7 +147,7 @@ class Contents:
     def apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:
         """
         One block of Apache's journal.  A ledger that nobody knows is made without a key, which the first writer gives: its key record may lie before the mark
-        (spec bookie-storage.md 1.5, 1.9), and a fence may not be forgotten.
+        (storage-order.md 1.3, 3), and a fence may not be forgotten.
         """
         state = self._ledgers.get(ledger)
         if state is None:

@@ -5,7 +5,7 @@ What the storage counts; `/metrics` reads it.  Reactor thread only.
 # SPDX-License-Identifier: Apache-2.0
 
 
-class Counters:
+class StorageCounters:
     """Plain numbers that only rise; `/metrics` reads them."""
 
     __slots__ = (

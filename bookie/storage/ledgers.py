@@ -8,10 +8,10 @@ All of it belongs to the reactor thread, save `rows_of`, which the storage pool 
 Safety: a dirty state is never evicted, and a deleted ledger never comes back from its old row.
 """
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from quire.bookie.index.ledger_table import LedgerRow
+from quire.protocol.digest import LAC_HEADER, explicit_lac
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -21,7 +21,6 @@ KEYS_SHARED_MAX = 1000
 PAGE_LEDGERS = 256
 PAGES_MAX = 8192  # of rows that are remembered: 3 MB
 KINDS_MAX = 255
-LAC_AT = struct.Struct(">q")
 
 
 class LedgerState:
@@ -69,8 +68,8 @@ class LedgerState:
         state.limbo = row.limbo
         state.explicit_lac = row.explicit_lac
         state.key_logged = True
-        if row.explicit_lac is not None and len(row.explicit_lac) >= 16:
-            (state.lac,) = LAC_AT.unpack_from(row.explicit_lac, 8)
+        if row.explicit_lac is not None and len(row.explicit_lac) >= LAC_HEADER.size:
+            state.lac = explicit_lac(row.explicit_lac)
         return state
 
     def fence_synced(self) -> None:

@@ -15,13 +15,14 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.directory.directories import Directories
-from quire.bookie.directory.ledger_directory import BATCH_ENTRY, BATCH_START
+from quire.bookie.directory.records import BATCH_ENTRY, BATCH_START
 from quire.bookie.files import StorageError, status_of
-from quire.bookie.storage.counters import Counters
+from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.read_ahead import CatchUp
 from quire.bookie.storage.workers import Workers
-from quire.bookie.storage.write_cache import RUN_BYTES_MAX, RUN_ENTRIES_MAX, ReadAhead, WriteCache
+from quire.bookie.storage.write_cache import ReadAhead, WriteCache
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY
 
@@ -52,7 +53,7 @@ class Lookup:
         cache: WriteCache,
         directories: Directories,
         workers: Workers,
-        counters: Counters,
+        counters: StorageCounters,
         catch_up: CatchUp,
         *,
         ahead_bytes_max: int,
@@ -94,7 +95,7 @@ class Lookup:
 
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> "list[bytes] | Status | Deferred[list[bytes] | Status]":
         """
-        Consecutive bodies from `first` on, by the rules of a batch read (spec wire-protocol.md 2.4): at least one, at most `count_max` (<= 0: no limit),
+        Consecutive bodies from `first` on, by the rules of a batch read (wire.md 2.4): at least one, at most `count_max` (<= 0: no limit),
         within the smaller of `bytes_max` and the configured limit.  A status only when `first` can't be had.
         """
         state = self._ledgers.get(ledger)

@@ -8,22 +8,21 @@ Safety: only an error of the disk itself leaves a directory out.  One that is em
 dead disk that a journal lies on, or that is the last one.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory.dead import DeadDirectory
-from quire.bookie.directory.ledger_directory import LedgerDirectory, current
+from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.index.rows import OpenRows
 from quire.bookie.journal.format import Place
+from quire.bookie.layout import LOCK, Pair, current, pairs
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
-LOCK = "quire.lock"
 T = TypeVar("T")
 
 
@@ -34,7 +33,7 @@ class Opening:
         self.dead = dict(dead)
         self._files = files
         self._options = options
-        self._indexes = dict(zip(options.ledger_directories, options.index_directories or options.ledger_directories, strict=True))  # of each ledger directory
+        self._indexes = dict(pairs(options))  # of each ledger directory
 
     @property
     def living(self) -> list[str]:
@@ -56,7 +55,7 @@ class Opening:
             locks.append(self._lock(ledgers))
 
     def _lock(self, directory: str) -> int:
-        path = os.path.join(current(directory), LOCK)
+        path = current(directory, LOCK)
         try:
             return self._files.lock(path)
         except BlockingIOError:
@@ -91,7 +90,7 @@ class Opening:
                 return moving
 
     def _moving_of(self, paths: list[str]) -> Moving:
-        return Moving(self._files, self._options.model_copy(update={"ledger_directories": tuple(paths)}), tuple(self._indexes[path] for path in paths))
+        return Moving(self._files, self._options.journal_directories, [Pair(path, self._indexes[path]) for path in paths])
 
     def open(
         self,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
@@ -27,7 +27,7 @@ REST_S_MAX = 0.01  # a slow disk is no reason to read from it less often
 class CatchUp:
     """The turns of one bookie's big reads."""
 
-    def __init__(self, reactor: Clock, counters: Counters) -> None:
+    def __init__(self, reactor: Clock, counters: StorageCounters) -> None:
         self._reactor = reactor
         self._counters = counters
         self._waiting: deque[Deferred[None]] = deque()

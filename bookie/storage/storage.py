@@ -27,10 +27,10 @@ from twisted.logger import Logger
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
 from quire.bookie.directory.directories import Directories
-from quire.bookie.directory.ledger_directory import LAC_END, current
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import OpenRows, RocksRows
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import OpenRows
 from quire.bookie.journal.format import (
     BLOCK,
     BODIES,
@@ -48,11 +48,12 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
-from quire.bookie.journal.writer import Group, Journal
+from quire.bookie.journal.writer import Group, Journal, JournalOptions
+from quire.bookie.layout import current
 from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.deleted import DeletedLedgers
 from quire.bookie.storage.events import NoListener, StorageEvents
 from quire.bookie.storage.ledgers import Ledgers, LedgerState
@@ -64,6 +65,7 @@ from quire.bookie.storage.workers import PoolWorkers, Workers
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
+from quire.protocol.digest import LAC_END, LAC_HEADER
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
@@ -91,7 +93,7 @@ class Storage:
         self.read_only: str | None = None  # why plain adds are refused: a ledger directory or a journal can't take more
         self._blocked: str | None = None  # why recovery adds are refused as well: what is taken can't be flushed
         self.fault: str | None = None  # why this storage is dead
-        self.counters = Counters()
+        self.counters = StorageCounters()
         self.options = options
         self._reactor = reactor
         self.files = files if files is not None else Files()
@@ -257,21 +259,19 @@ class Storage:
             self.files,
             current(path),
             self._reactor,
-            replay.segments,
-            replay.spares,
-            replay.place,
-            segment_bytes=options.journal_segment_bytes,
-            group_bytes_max=options.journal_group_bytes_max,
-            queue_bytes_max=options.journal_queue_bytes_max,
-            backlog_bytes_max=options.journal_backlog_bytes_max,
-            group_wait=options.journal_group_wait_ms_max / 1000,
-            sync=options.journal_sync_data,
+            replay,
+            JournalOptions(
+                segment_bytes=options.journal_segment_bytes,
+                group_bytes_max=options.journal_group_bytes_max,
+                queue_bytes_max=options.journal_queue_bytes_max,
+                backlog_bytes_max=options.journal_backlog_bytes_max,
+                group_wait_seconds=options.journal_group_wait_ms_max / 1000,
+                sync=options.journal_sync_data,
+            ),
+            self,
             threaded=self.workers.threaded,
             spawn=self.workers.spawn,
         )
-        journal.durable = self._on_group
-        journal.failed = self._on_journal_failed
-        journal.crowding = self._on_crowding
         self._journals.append(journal)
 
     # Writing
@@ -418,7 +418,7 @@ class Storage:
             return Status.EIO
         if self.directories.has_failed(ledger):
             return Status.EREADONLY
-        if len(body) < 16:
+        if len(body) < LAC_HEADER.size:
             return Status.EBADREQ
         if self._is_gone(ledger):
             return Status.ENOLEDGER
@@ -553,7 +553,7 @@ class Storage:
         if self.fault is None:
             self._durable(tokens)
 
-    def _on_group(self, group: Group) -> None:
+    def group_durable(self, group: Group) -> None:
         if self.fault is not None:
             return
         for hear in group.when_synced:
@@ -587,7 +587,7 @@ class Storage:
             self._parked = False
             self._events.relieved()
 
-    def _on_journal_failed(self, reason: str) -> None:
+    def journal_failed(self, reason: str) -> None:
         if self.fault is None:
             self.fault = reason
             log.critical("storage: {reason}; nothing is acknowledged any more", reason=reason)
@@ -622,7 +622,7 @@ class Storage:
         counters.flushed_bytes, counters.flushed_entries = done.bytes_written, done.entries
         self._blocked = done.failure or done.blocked
         for journal in self._journals:
-            journal.make_room()  # segments may have been given back; `_on_crowding` sees whether that helped
+            journal.make_room()  # segments may have been given back; `crowding_changed` sees whether that helped
         if self._blocked is not None or not any(journal.crowded for journal in self._journals):
             self._judge_read_only()
         if self._cache.full and self._blocked is None and not self._closing:
@@ -630,7 +630,7 @@ class Storage:
         if self._parked and not self._closing:
             self._relieve()
 
-    def _on_crowding(self) -> None:
+    def crowding_changed(self) -> None:
         """A journal's disk is full, or is not any more.  What a checkpoint can give back is asked for before anybody is refused."""
         if self._blocked is None and not self._closing and any(journal.crowded and len(journal.segments) > 1 for journal in self._journals):
             self._checkpoint_soon()

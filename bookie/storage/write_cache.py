@@ -13,12 +13,12 @@ and the flushing half is changed by nobody save `forget` (a deleted ledger), whi
 import sys
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 
 # SPDX-License-Identifier: Apache-2.0
 
-RUN_ENTRIES_MAX = 256
-RUN_BYTES_MAX = 1 << 20
 ENTRY_OVERHEAD = 48  # bytes that one entry takes in memory beside its own: object header, list slot
 LEDGER_OVERHEAD = 2000  # the same for a ledger's first run, its state, and what a flush of it takes; so very many ledgers are flushed in smaller lots
 WINDOWS_PER_LEDGER = 4
@@ -144,6 +144,14 @@ class Half:
         self.ledgers: dict[int, Runs] = {}
         self.bytes = 0
         self.entries = 0
+
+    def runs_of(self, ledgers: Iterable[int]) -> Iterator[tuple[int, int, list[bytes]]]:
+        """(ledger, first entry, bodies) of each run of these ledgers, by ledger and entry; one that is deleted meanwhile is left out."""
+        for ledger in sorted(ledgers):
+            runs = self.ledgers.get(ledger)
+            if runs is not None:
+                for first, bodies in zip(runs.firsts, runs.bodies, strict=True):
+                    yield ledger, first, bodies
 
 
 class WriteCache:

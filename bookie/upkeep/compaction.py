@@ -14,21 +14,22 @@ Safety:
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator
+from functools import partial
 from typing import NamedTuple
 
-from crc32c import crc32c
-
-from quire.bookie.directory.ledger_directory import EntryDamaged, LedgerDirectory
+from quire.bookie.directory.ledger_directory import LedgerDirectory
+from quire.bookie.directory.records import EntryDamaged, read_records
 from quire.bookie.files import NotBegun, StorageError
-from quire.bookie.index.run_index import MOVES_AT_ONCE, NO_USE, Move, Run, run_bytes
-from quire.bookie.logs.entry_logs import HEADER_BYTES, IDS, SIZE, WRITE_BYTES, EntryLogs, log_name, read_map, scan
+from quire.bookie.index.run import NO_USE, Move, Run
+from quire.bookie.index.run_index import MOVES_AT_ONCE
+from quire.bookie.logs.entry_logs import WRITE_BYTES
+from quire.bookie.logs.format import HEADER_BYTES, log_name, read_map
+from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
 
 # SPDX-License-Identifier: Apache-2.0
 
 MOVES_MAX = 65_536  # runs in one new log: they are remembered until it is whole
 MAPPED_LEDGERS_MAX = 10_000  # logs with more ledgers than this are gone through by one walk over the whole index
-BLOCK_BYTES = 1 << 20
-RECORD_BYTES_MAX = 64 << 20  # a larger size field can't be one
 
 Pause = Callable[[], None]
 
@@ -53,20 +54,6 @@ class Slice(NamedTuple):
     size: int
 
 
-def blockwise(logs: EntryLogs, log: int) -> Callable[[int, int], bytes]:
-    """`read(offset, count)` of one log, for reading it from its start to its end."""
-    block = b""
-    start = 0
-
-    def read(offset: int, count: int) -> bytes:
-        nonlocal block, start
-        if not start <= offset <= offset + count <= start + len(block):
-            start, block = offset, logs.read(log, offset, max(count, BLOCK_BYTES))
-        return block[offset - start : offset - start + count]
-
-    return read
-
-
 def log_uses(directory: LedgerDirectory, threshold: float, pause: Pause) -> list[LogUse]:
     """
     How much of each finished log lives, ascending by log.  Totals are exact for those that seem to be under the threshold.  The index is not walked
@@ -82,7 +69,7 @@ def log_uses(directory: LedgerDirectory, threshold: float, pause: Pause) -> list
         use = uses.get(log, NO_USE)
         total = logs.size(log) - HEADER_BYTES
         if 0 < use.size < threshold * total:
-            ledgers = read_map(blockwise(logs, log))
+            ledgers = read_map(partial(logs.read, log))
             total = sum(ledgers.values()) if ledgers is not None else total
         found.append(LogUse(log, total, use.size, use.rows))
         pause()
@@ -94,7 +81,7 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
     None when a log that no row names may go; else why not.  `known`: ledgers that the table may not show yet.  `OSError`.
     """
     logs, index, table = directory.logs, directory.index, directory.table
-    read = blockwise(logs, log)
+    read = partial(logs.read, log)
     mapped = read_map(read)
     if mapped is not None:
         doubtful = set()
@@ -105,11 +92,8 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
         if not doubtful:
             return None
     run: Run | None = None
-    end = HEADER_BYTES
-    for ledger, entry, at, body in scan(read, RECORD_BYTES_MAX, pause):
-        if ledger < 0 or entry < 0:  # a power loss tore a log that nobody had synced, and this was never a record
-            return f"it can't be read on from offset {at}"
-        end = at + SIZE.size + len(body)
+    walk = LogWalk(read, logs.size(log), log_name(log), RECORD_BYTES_MAX, pause)
+    for ledger, entry, at, _body in walk.records():
         if mapped is not None and ledger not in doubtful:
             continue
         if run is not None and run.ledger == ledger and run.first <= entry <= run.last:
@@ -119,24 +103,9 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
             return f"entry {entry} of ledger {ledger} at offset {at} is in no index, yet its ledger is known"
         if run is not None and run.log == log:
             return f"entry {entry} of ledger {ledger} is needed"
-    rest = logs.read(log, end, SIZE.size)
-    if mapped is None and len(rest) == SIZE.size and SIZE.unpack(rest)[0] > RECORD_BYTES_MAX:
-        return f"it can't be read on from offset {end}"
+    if walk.problem is not None and not walk.cut:  # an incomplete end was never synced, so nobody was told that it is stored
+        return f"it can't be read on from offset {walk.end}"
     return None
-
-
-def checked_records(directory: LedgerDirectory, run: Run) -> bytes:
-    """The records of a whole run as they lie in its log, every body compared with its sum.  Raises `EntryDamaged`, `OSError`."""
-    sizes = run.sizes()
-    data = directory.logs.read(run.log, run.offset, run_bytes(run))
-    at = 0
-    for entry, size, check in zip(range(run.first, run.last + 1), sizes, run.sums(), strict=True):
-        body = data[at + SIZE.size : at + SIZE.size + size]
-        if len(body) != size or data[at : at + SIZE.size] != SIZE.pack(size) or crc32c(body) != check or IDS.unpack_from(body) != (run.ledger, entry):
-            path = f"{directory.path}/{log_name(run.log)}"
-            raise EntryDamaged(f"{path} at offset {run.offset + at}: entry {entry} of ledger {run.ledger} is cut off or differs from its checksum")
-        at += SIZE.size + size
-    return data
 
 
 class Compaction:
@@ -163,7 +132,7 @@ class Compaction:
         ledgers = self._ledgers()
         for run in self._directory.index.living(self._victims, ledgers, self._pause):
             try:
-                records = checked_records(self._directory, run)
+                records = read_records(self._directory.logs.read, self._directory.path, run)
             except NotBegun:
                 raise  # nothing is known of the log; the next pass reads it
             except (EntryDamaged, OSError) as error:
@@ -192,7 +161,7 @@ class Compaction:
         """The ledgers in the victims, when their maps say so and they are few; None: any."""
         found: set[int] = set()
         for log in self._victims:
-            mapped = read_map(blockwise(self._directory.logs, log))
+            mapped = read_map(partial(self._directory.logs.read, log))
             if mapped is None or len(found) + len(mapped) > MAPPED_LEDGERS_MAX:
                 return None
             found.update(mapped)

@@ -4,7 +4,8 @@ Garbage collection: which ledgers of this bookie are deleted, and when disk spac
 A round, every `gcWaitTime` or when it is forced: ledgers that the metadata store does not have any more are deleted here; then a pass over the entry logs
 (`space`) removes those that nobody needs, and compacts, when a minor or a major compaction is due, those that are mostly dead.
 
-Evidence (architecture.md 4.3).  The local ledgers are listed first, then the metadata's ids in their range, to the end.  A listing that fails, is out of order,
+Evidence (storage-order.md 7.1).  The local ledgers are listed first, then the metadata's ids in their range, to the
+end.  A listing that fails, is out of order,
 or comes from a cluster without any ledger deletes nothing.  Each candidate is read again, and goes only on the definite word that there is no such
 ledger; a candidate that exists shows that the listing lied, and ends the round.  The cluster must be the one that this bookie belongs to, and not one
 that was set back (`store_guard`): before, after the listing, and after the second reads.  While the store is behind, each round counts what it does not
@@ -24,7 +25,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
@@ -57,7 +58,7 @@ class Reclaiming(Protocol):
 class Collected(Protocol):
     """What garbage collection needs of a storage."""
 
-    counters: Counters
+    counters: StorageCounters
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """The ids of the ledgers that were stored some time ago, ascending; newer ones may be missing."""

@@ -30,9 +30,11 @@ from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import NotBegun, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.new_index import IndexRow, NewIndex
-from quire.bookie.index.run_index import Run, RunIndex
-from quire.bookie.logs.entry_logs import log_name
-from quire.bookie.logs.walk import RUN_ENTRIES_MAX, LogRuns, LogWalk
+from quire.bookie.index.run import RUN_ENTRIES_MAX, Run
+from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.runs_of_log import LogRuns
+from quire.bookie.logs.format import log_name
+from quire.bookie.logs.walk import LogWalk
 from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.pace import Pace

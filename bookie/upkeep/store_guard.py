@@ -31,7 +31,6 @@ delete in the turn of the answer.
 """
 
 import json
-import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -42,13 +41,13 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.layout import STORE, current
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.store import MetadataStore, Progress, SetBack, WrongCluster
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
-STORE = "quire.store"
 HEAD = "quire.store 1"
 LOOK_S = 10.0  # between two looks
 ARRIVED_S = 1.0  # after a ledger came that is new here there is a look, too
@@ -109,7 +108,7 @@ def read_seen(files: Files, directories: Iterable[str], cluster: str) -> Seen | 
 
 
 def _path(directory: str) -> str:
-    return os.path.join(directory, "current", STORE)
+    return current(directory, STORE)
 
 
 def note_of(data: bytes) -> dict[str, Any]:

@@ -4,7 +4,6 @@ What runs beside the requests of one storage, for hours if need be: passes over 
 Knows: that the two share a pace and stop together, before the storage closes.  Does not know: when they run.
 """
 
-
 from twisted.internet.defer import Deferred
 
 from quire.bookie.storage.storage import Storage

@@ -15,7 +15,7 @@ from typing import NamedTuple
 class Answer(NamedTuple):
     """
     Of a read or a long poll.  `entry` is what the bookie echoed (-1 for "your last entry", or a poll without one); the
-    true id is in `body`.  `lac` is the bookie's, V3 only, and no digest covers it: a hint (client-protocol.md D14).
+    true id is in `body`.  `lac` is the bookie's, V3 only, and no digest covers it: a hint (D14).
     """
 
     code: int

@@ -2,12 +2,12 @@
 One TCP connection to a bookie: bytes in and out, time-outs, and the end of everything that waits when it ends.
 
 Knows: how a connection of either generation lives and dies, and how it begins: the other side is asked who it is, over
-V3 also where V2 follows (spec wire-protocol.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
+V3 also where V2 follows (wire.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
 Does not know: which bookies exist, who was meant and when to connect again (`on_demand_link`), what an answer means.
 
 Safety: a connection is given to no caller, so nothing is asked of it, before that first answer.
 
-Rules (spec wire-protocol.md 10.2 and 13 "Client"): an answer that does not decode closes the connection; a connection
+Rules (wire.md 10.2): an answer that does not decode closes the connection; a connection
 that ends fails everything outstanding with -8; an answer to nothing that waits is ignored; every request has a
 time-out.  One sweep per connection finds what is overdue, and it runs only while something waits.
 """

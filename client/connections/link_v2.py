@@ -1,7 +1,7 @@
 """
 A V2 connection: adds, reads and batch reads at the least cost per entry.
 
-Knows: that a V2 answer carries only (ledger, entry, operation), or a request id for batch reads (spec wire-protocol.md
+Knows: that a V2 answer carries only (ledger, entry, operation), or a request id for batch reads (wire.md
 2.6).  So on one connection at most one handle has a given key outstanding: `admits_adds` and `admits_read` say whether
 a key is free, and who finds it taken goes over V3, where every request has a number of its own.
 Does not know: fencing reads, which never come here, and recovery adds, of which only those come that fit no V3 frame
@@ -89,7 +89,7 @@ class LinkV2(Link):
                 if not code and not reply.bodies:
                     code = ReadFailed.code
                 batch.deferred.callback(BatchAnswer(code, reply.bodies))
-        # an unrequested AUTH answer is ignored (spec wire-protocol.md 13 "Client")
+        # an unrequested AUTH answer is ignored (wire.md 10.2)
 
     def _take_adds(self, reply: AddAcks) -> None:
         ledger = reply.ledger

@@ -2,7 +2,7 @@
 A V3 connection: every operation, matched by transaction id.
 
 Knows: which run of transactions an answer belongs to, by bisection; a batch of adds, or of reads, is one run, never one
-object per entry.  The key is (transaction, operation): an answer of another operation is dropped (spec wire-protocol.md
+object per entry.  The key is (transaction, operation): an answer of another operation is dropped (wire.md
 3.4).
 Does not know: which operations V2 could have carried (`pool`).
 

@@ -9,7 +9,7 @@ Safety: addresses are used again by other bookies, and the protocol names none: 
 one looks like one at the right one, and is worth nothing.  So no address is kept, and a connection at whose other end a
 bookie says that it is another one is not used.
 
-A lost connection is not made again until the next request (spec wire-protocol.md 10.1.7).  After a refusal the next
+A lost connection is not made again until the next request (wire.md 10.1).  After a refusal the next
 attempt waits, doubling up to a second; meanwhile an impatient request (a plain read, which has other replicas to ask)
 fails at once and a patient one waits for the attempt.
 """
@@ -179,9 +179,8 @@ class OnDemandLink:
 
     async def _resolve(self) -> tuple[str, int]:
         """
-        Where the bookie is registered.  One that is not may still answer at the address in its id (spec
-        client-protocol.md), unless that is somebody else's by now.  `BookieHandleNotAvailable`, and what the store
-        says.
+        Where the bookie is registered.  One that is not may still answer at the address in its id (protocol.md, who
+        answers), unless that is another bookie's by now.  `BookieHandleNotAvailable`, and what the store says.
         """
         info = await self._store.service_info(self.bookie)
         if info is not None:
@@ -217,7 +216,7 @@ class OnDemandLink:
             self._leave_alone()
 
     def _failed(self, failure: Failure) -> None:
-        """Among others: a starting or stopping bookie accepts and closes at once (spec wire-protocol.md 10.2.10)."""
+        """Among others: a starting or stopping bookie accepts and closes at once (wire.md 10.2)."""
         self._connecting = False
         if self._closed:
             return

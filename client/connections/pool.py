@@ -1,7 +1,7 @@
 """
 The bookies as a client talks to them: every request of the protocol, by bookie id, with a code for an answer.
 
-Knows: which generation carries which request (architecture.md 2): adds, plain reads and batch reads go over V2,
+Knows: which generation carries which request (protocol-rules.md 6.3): adds, plain reads and batch reads go over V2,
 everything else over V3, and with `options.protocol` "v3" all of it; a request whose key is taken on the V2 connection
 goes over V3 too.
 Does not know: ledgers' metadata, quorums, digests.
@@ -173,7 +173,7 @@ class BookiePool:
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
         """
-        Which entries of the ledger the bookie stores.  Some Apache bookies never answer (spec wire-protocol.md 8).
+        Which entries of the ledger the bookie stores.  Some Apache bookies never answer (wire.md 8).
         """
         return self._ask(bookie, LIST, ListEntries(ledger), Deferred(), patient=False)
 
@@ -197,7 +197,7 @@ class BookiePool:
     def connection_of(self, bookie: str) -> int | None:
         """
         A token of the V3 connection that is up now (None: there is none).  Adds that it carried before and a force
-        that it carries later are in order if the token is the same (client-protocol.md D15).
+        that it carries later are in order if the token is the same (D15).
         """
         on_demand = self._links.get((bookie, 3))
         return on_demand.link.serial if on_demand is not None and on_demand.link is not None else None

@@ -1,7 +1,7 @@
 """
 What was sent and not answered, kept as runs: one object per batch, never one per entry.
 
-Knows: which ids of a batch are still open, in whatever order the answers come (spec wire-protocol.md 10.2: they come
+Knows: which ids of a batch are still open, in whatever order the answers come (wire.md 10.2: they come
 out of order in every generation), and how many bytes wait with them.
 Does not know: sockets, codes, time.
 

@@ -1,5 +1,5 @@
 """
-Asking a whole ensemble how far a ledger is confirmed, with or without fencing it (spec client-protocol.md 1.4, 3.5, 4.1
+Asking a whole ensemble how far a ledger is confirmed, with or without fencing it (protocol-rules.md 1.4, 3.5, 4.1
 R3, R4).
 
 Knows: which indexes were heard, the highest LAC that a digest vouches for, and when the answers suffice.

@@ -1,13 +1,13 @@
 """
-Which bookies hold an entry, and when enough of them have answered (spec client-protocol.md 1.2 to 1.4).
+Which bookies hold an entry, and when enough of them have answered (protocol-rules.md 1.2 to 1.4).
 
 Knows: the round-robin schedule of E, WQ and AQ, in integers without a width (D10), and the questions asked of it: the
 write set of an entry, who is needed to acknowledge, who to say "absent", and whether a set of answers leaves no ack
 quorum unheard (`covered`).
 Does not know: bookies, entries' bytes, time.
 
-Safety: coverage is decided over the actual write sets, never by counting alone (architecture.md 4.10); silence is never
-counted as an answer.
+Safety: coverage is decided over the actual write sets, never by counting alone (protocol-rules.md 1.4); silence is
+never counted as an answer.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -24,8 +24,8 @@ HEARD = NEGATIVE | {OK}  # a fenced bookie, whatever it holds
 @dataclass(frozen=True, slots=True)
 class Domains:
     """
-    Fault domains: `of` tells a bookie's, `least` how many the acknowledged copies of an entry must lie in (spec 2.4,
-    6).
+    Fault domains: `of` tells a bookie's, `least` how many the acknowledged copies of an entry must lie in
+    (protocol-rules.md 2.4, 6).
     """
 
     of: Callable[[str], str]
@@ -159,7 +159,7 @@ def heard_from(codes: Iterable[tuple[int, int]]) -> set[int]:
 
 def merge(current: int, code: int) -> int:
     """
-    The code to report after one more replica failed with `code` (spec client-protocol.md 3.2): the first error of any
+    The code to report after one more replica failed with `code` (protocol-rules.md 3.2): the first error of any
     other kind wins over "unreachable" (-8), which wins over the latest negative.  Start with 0.
     """
     if current == OK or current in NEGATIVE:

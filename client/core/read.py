@@ -2,7 +2,7 @@
 Reading a range of entries that are known to exist: from whom, in pieces of which size, and what to do when a piece
 fails.
 
-Knows: spec client-protocol.md 3.2 to 3.4: order of replicas, error precedence, digests, batch reads, stripes; pieces
+Knows: protocol-rules.md 3.2 to 3.4: order of replicas, error precedence, digests, batch reads, stripes; pieces
 are asked for ahead of the consumer and delivered in order.
 Does not know: connections, LAC or ledger state (the caller trims the range, D8), timers.
 
@@ -183,7 +183,7 @@ class RangeRead:
         self.digest = digest
         self.limits = limits
         self.state = ReadState.READING
-        self.batch = limits.batch  # off for good when everybody drops batch reads (spec 3.4)
+        self.batch = limits.batch  # off for good when everybody drops batch reads (protocol-rules.md 3.4)
         self.prefer = prefer  # the index that is asked first where all hold everything
         self.last = last
         self.suspects = set() if suspects is None else suspects  # bookies that failed or were slow: asked last

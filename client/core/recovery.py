@@ -1,5 +1,5 @@
 """
-Recovering a ledger whose writer is gone: fence it, find its end, make the tail safe, close it (spec client-protocol.md
+Recovering a ledger whose writer is gone: fence it, find its end, make the tail safe, close it (protocol-rules.md
 4).
 
 Knows: steps R1 to R6 with D2 to D4, D7, D16 and D17.  The tail is written back by an `AppendMachine` of its own.
@@ -97,7 +97,7 @@ class EntryRead:
         self.length = 0
 
     def judge(self, absent: int) -> None:
-        """Strict on absence, and once everybody answered there is nothing to wait for (spec 4.3)."""
+        """Strict on absence, and once everybody answered there is nothing to wait for (protocol-rules.md 4.3)."""
         if sum(code in NEGATIVE for code in self.codes.values()) >= absent:
             self.verdict = Verdict.ABSENT
         elif len(self.codes) == len(self.order):
@@ -335,7 +335,7 @@ class RecoveryMachine:
             ]
 
     def _fail(self, code: int, reason: str, effects: list[Effect]) -> None:
-        """Refusal of the password and time-outs keep their code, all else is LedgerRecovery (spec 4.1)."""
+        """Refusal of the password and time-outs keep their code, all else is LedgerRecovery (protocol-rules.md 4.1)."""
         if self.state is RecoveryState.FAILED:
             return
         self._let_go(effects)

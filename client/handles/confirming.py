@@ -1,6 +1,6 @@
 """
 What a writer confirms apart from its adds: a force under deferred sync, and the last add confirmed sent by itself
-(explicit LAC; spec client-protocol.md 2.9, 2.10).
+(explicit LAC; protocol-rules.md 2.9, 2.10).
 
 Knows: which bookies must answer a force, which reconnections make it fail, and when the last add confirmed is worth a
 request.

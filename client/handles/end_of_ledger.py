@@ -102,7 +102,7 @@ class EndOfLedger:
         if metadata.is_closed:
             self.lac = metadata.last_entry
             self.length = metadata.length
-        else:  # a writer's new fragment begins behind what was confirmed (spec client-protocol.md 4.1 R4)
+        else:  # a writer's new fragment begins behind what was confirmed (protocol-rules.md 4.1 R4)
             self.lac = max(self.lac, metadata.last_fragment.first - 1)
 
     def _seen(self, seen: Versioned[LedgerMetadata] | None) -> None:

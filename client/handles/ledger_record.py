@@ -1,5 +1,5 @@
 """
-A ledger's metadata as one handle knows it, and the only loop that changes it (spec client-protocol.md 2.6).
+A ledger's metadata as one handle knows it, and the only loop that changes it (protocol-rules.md 2.6).
 
 Knows: the value and version read last, and how to retry an edit after a conflict.
 Does not know: what an edit is for.

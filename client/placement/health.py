@@ -23,7 +23,7 @@ from quire.protocol.errors import (
 
 # SPDX-License-Identifier: Apache-2.0
 
-# Answers that are no fault of the bookie (spec client-protocol.md 6).
+# Answers that are no fault of the bookie (docs/placement.md).
 INNOCENT = frozenset(
     kind.code
     for kind in (

@@ -1,5 +1,5 @@
 """
-Where the places of bookies come from: a file, a script, or the metadata store (spec client-protocol.md 6).
+Where the places of bookies come from: a file, a script, or the metadata store (docs/placement.md).
 
 Knows: the formats of a file (lines "host place", or the JSON that Pulsar keeps) and how a script is called.
 Does not know: how long a place is believed, and what a failure leads to (`topology`).

@@ -1,5 +1,5 @@
 """
-Rack-aware placement: the copies of an entry lie in different racks (spec client-protocol.md 6).
+Rack-aware placement: the copies of an entry lie in different racks (docs/placement.md).
 
 Knows: racks as texts, the windows of neighbours in an ensemble that are write sets, how many racks each must span.
 Does not know: how a bookie's rack is found out (`topology`).

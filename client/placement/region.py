@@ -1,5 +1,5 @@
 """
-Region-aware placement: an ensemble is spread evenly over regions, over racks inside each (spec client-protocol.md 6).
+Region-aware placement: an ensemble is spread evenly over regions, over racks inside each (docs/placement.md).
 
 Knows: places "/region/rack"; which regions may be written to; that losing all but a few regions must not take an ack
 quorum along.

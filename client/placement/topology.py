@@ -1,5 +1,5 @@
 """
-Where bookies are: "/rack" or "/region/rack" (spec client-protocol.md 6).
+Where bookies are: "/rack" or "/region/rack" (docs/placement.md).
 
 Knows: the last known place of each bookie, how old it may get, and how far two places are apart.
 Does not know: where places come from (`place_sources`), what placement does with them.

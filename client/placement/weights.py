@@ -1,5 +1,5 @@
 """
-Free disk as weights for placement (spec client-protocol.md 6).
+Free disk as weights for placement (docs/placement.md).
 
 Knows: what bookies reported last about their disks, and for how long to believe it; the cap at a multiple of the
 median.

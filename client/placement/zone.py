@@ -1,6 +1,6 @@
 """
 Zone-aware placement: the copies of an entry lie in different zones, and those of one zone in different upgrade domains
-(spec client-protocol.md 6).
+(docs/placement.md).
 
 Knows: places "/zone/upgrade-domain"; how many zones each write set should span and how many it must.
 Does not know: how a bookie's place is found out (`topology`).

@@ -1,5 +1,5 @@
 r"""
-Protobuf text format, written byte for byte as Java writes it (spec metadata-layout.md 4.3).
+Protobuf text format, written byte for byte as Java writes it (metadata-rules.md 4.3).
 
 Knows: Java's escapes (`\a \b \t \n \v \f \r \" \' \\`, octal for other control bytes and for every byte from 127 on) and
 its line shape.  Python's own printer writes bytes 7, 8, 11 and 12 otherwise, so it can't be used for writing.

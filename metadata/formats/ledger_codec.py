@@ -1,5 +1,5 @@
 r"""
-Ledger metadata as bytes, in the three formats that Apache BookKeeper reads (spec metadata-layout.md 4.1 to 4.4).
+Ledger metadata as bytes, in the three formats that Apache BookKeeper reads (metadata-rules.md 4.1 to 4.4).
 
     "BookieMetadataFormatVersion" TAB version LF body
 
@@ -23,6 +23,8 @@ from google.protobuf.message import DecodeError, Message
 from quire.metadata.formats.java_text import quote
 from quire.metadata.formats.schema import LedgerMetadataFormat, text
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
+from quire.metadata.store import Versioned
+from quire.protocol import varint
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import MetadataSerialization
 
@@ -44,7 +46,7 @@ def encode(metadata: LedgerMetadata) -> bytes:
     if metadata.format_version == 2:
         return header + _encode_v2(metadata)
     body = _message(metadata).SerializeToString()
-    return header + _varint(len(body)) + bytes(body)
+    return header + varint.encode(len(body)) + bytes(body)
 
 
 def decode(data: bytes) -> LedgerMetadata:
@@ -66,6 +68,14 @@ def decode(data: bytes) -> LedgerMetadata:
     except (ValueError, DecodeError, text_format.ParseError) as error:  # UnicodeDecodeError is a ValueError
         raise MetadataSerialization(f"ledger metadata of format {version} can't be read: {error}") from error
     raise MetadataSerialization(f"ledger metadata of format {version}: only 1, 2 and 3 are known")
+
+
+def decode_stored(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
+    """What a store has for a ledger, with its version; `MetadataSerialization` names the ledger."""
+    try:
+        return Versioned(decode(data), version)
+    except MetadataSerialization as error:
+        raise MetadataSerialization(f"ledger {ledger}: {error}") from error
 
 
 # -- format 3 ------------------------------------------------------------------------------------------------------
@@ -94,25 +104,8 @@ def _message(metadata: LedgerMetadata) -> Message:
     return made
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def _parse_v3(body: bytes) -> Message:
-    size = shift = at = 0
-    while True:
-        if at >= len(body) or at >= 5:
-            raise ValueError("its length is cut off")
-        size |= (body[at] & 127) << shift
-        shift += 7
-        at += 1
-        if body[at - 1] < 128:
-            break
+    size, at = varint.decode(body)
     if at + size > len(body):
         raise ValueError(f"it says {size} bytes and has {len(body) - at}")
     message: Message = LedgerMetadataFormat()

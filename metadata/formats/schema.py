@@ -1,7 +1,7 @@
 """
 The protobuf messages of the metadata, built at run time from a table, so that no generated code is kept.
 
-Knows: field numbers, types and labels (spec metadata-layout.md 4.2, 5.2).  Does not know: what they mean.
+Knows: field numbers, types and labels (metadata-rules.md 4.2, 5.2).  Does not know: what they mean.
 """
 
 from typing import Any

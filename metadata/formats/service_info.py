@@ -1,5 +1,5 @@
 """
-Service information as the bytes of a registration (spec metadata-layout.md 5.2).
+Service information as the bytes of a registration (metadata-rules.md 5.2).
 
 Knows: BookieServiceInfoFormat, and the empty data of bookies that are too old to write it.
 Does not know: where registrations lie.

@@ -9,32 +9,23 @@ Faults come from outside: `faults(operation, arguments)` may answer with a `Faul
 answered late, fails before it did anything, or succeeds and loses its answer.
 """
 
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import partial
-from random import Random
 from typing import ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.memory.cluster import CLUSTERS, Fault, Faults, MemoryCluster, Registration
 from quire.metadata.store import (
     ANY,
     CLOSED_MESSAGE,
-    CTOKEN_MAX,
-    LEDGER_ID_MAX,
-    NEW,
     SESSION_TIMEOUT_MS,
     BookieList,
     BookieRegistered,
     BookieWatcher,
     Cluster,
-    ClusterExists,
-    CookieChanged,
-    CookieExists,
-    CookieNotFound,
     LedgerWatcher,
     MetadataStore,
     NotRegistered,
@@ -42,100 +33,19 @@ from quire.metadata.store import (
     ServiceInfo,
     Versioned,
     Watch,
-    WrongCluster,
-    check_page,
-    no_cluster,
     tell,
 )
 from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
     LedgerError,
-    LedgerExist,
-    LedgerIdOverflow,
-    MetadataVersion,
     MetaStore,
-    NoSuchLedgerExistsOnMetadataServer,
 )
 
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-LAYOUT = "2\nquire.MemoryLedgers:1"
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """
-    What goes wrong with one operation.  `before`: seconds until it takes effect; `after`: seconds from then until its answer;
-    `error`: what it fails with, without an effect unless `applied`.
-    """
-
-    before: float = 0.0
-    after: float = 0.0
-    error: LedgerError | None = None
-    applied: bool = False
-
-
-Faults = Callable[[str, tuple[object, ...]], Fault | None]
-
-
-@dataclass(slots=True)
-class Registration:
-    session: int
-    info: ServiceInfo
-
-
-@dataclass(slots=True)
-class MemoryCluster:
-    """The state that handles share.  `seed` decides instance ids and creation tokens."""
-
-    name: str
-    seed: int = 0
-    instance_id: str | None = None
-    ledgers: dict[int, Versioned[LedgerMetadata]] = field(default_factory=dict)
-    cookie_of: dict[str, Versioned[bytes]] = field(default_factory=dict)
-    writable: dict[str, Registration] = field(default_factory=dict)
-    read_only: dict[str, Registration] = field(default_factory=dict)
-    next_ledger: int = 0
-    deletions: int = 0
-    changes: int = 0
-    set_back: bytes = b""  # what is noted about that
-    repairs: dict[int, int] = field(default_factory=dict)  # ledger -> session that repairs it
-    next_session: int = 0
-    listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
-    # Told of each registration and lock that is removed by a call: what, of which bookie or ledger, whose session made it, and in whose it was removed.
-    went: Callable[[str, object, int, int], None] = field(default=lambda *_: None)
-    random: Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.random = Random(f"{self.name}/{self.seed}")
-
-    def lists(self, read_only: bool) -> dict[str, Registration]:
-        return self.read_only if read_only else self.writable
-
-    def bookie_list(self) -> BookieList:
-        return BookieList(
-            {bookie: held.info for bookie, held in sorted(self.writable.items())},
-            {bookie: held.info for bookie, held in sorted(self.read_only.items())},
-        )
-
-    def end_session(self, session: int) -> None:
-        self.repairs = {ledger: owner for ledger, owner in self.repairs.items() if owner != session}
-        for held in (self.writable, self.read_only):
-            for bookie in [bookie for bookie, registration in held.items() if registration.session == session]:
-                del held[bookie]
-        self.changed()
-
-    def changed(self) -> None:
-        self.changes += 1
-        for listener in list(self.listeners):
-            listener()
-
-
-CLUSTERS: dict[str, MemoryCluster] = {}  # by the name in memory://name
 
 
 def open_memory(reactor: Clock, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> "MemoryStore":
@@ -149,7 +59,7 @@ class MemoryStore(MetadataStore):
     """One handle: a session, and the watches made through it.  `faults` may be set at any time."""
 
     def __init__(self, reactor: Clock, cluster: MemoryCluster, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> None:
-        self.uri = f"memory://{cluster.name}"
+        self.uri = cluster.uri
         self.shared = cluster
         self.faults = faults
         self._reactor = reactor
@@ -251,124 +161,48 @@ class MemoryStore(MetadataStore):
     # -- the cluster -----------------------------------------------------------------------------------------------
 
     def init_cluster(self) -> Deferred[str]:
-        return self._run("init_cluster", self._init_cluster)
-
-    def _init_cluster(self) -> str:
-        if self.shared.instance_id is not None:
-            raise ClusterExists(f"{self.uri} holds the cluster {self.shared.instance_id} already")
-        self.shared.instance_id = str(uuid.UUID(int=self.shared.random.getrandbits(128), version=4))
-        return self.shared.instance_id
+        return self._run("init_cluster", self.shared.init)
 
     def cluster(self) -> Deferred[Cluster]:
         return self._run("cluster", self._cluster)
 
     def _cluster(self) -> Cluster:
-        if self.shared.instance_id is None:
-            raise no_cluster(self.uri)
-        return Cluster(self.shared.instance_id, LAYOUT)
+        return self.shared.describe()
 
     def destroy_cluster(self, instance_id: str) -> Deferred[None]:
-        return self._run("destroy_cluster", self._destroy_cluster, instance_id)
-
-    def _destroy_cluster(self, instance_id: str) -> None:
-        found = self._cluster().instance_id
-        if found != instance_id:
-            raise WrongCluster(f"{self.uri} holds the cluster {found}, not {instance_id}")
-        alive = sorted(self.shared.writable | self.shared.read_only)
-        if alive:
-            raise WrongCluster(f"{self.uri}: stop its bookies first: {', '.join(alive)}")
-        self.shared.instance_id = None
-        self.shared.ledgers.clear()
-        self.shared.cookie_of.clear()
-        self.shared.set_back = b""
-        self.shared.changed()
+        return self._run("destroy_cluster", self.shared.destroy, instance_id)
 
     # -- ledgers ---------------------------------------------------------------------------------------------------
 
     def new_ledger_id(self) -> Deferred[int]:
-        return self._run("new_ledger_id", self._new_ledger_id)
-
-    def _new_ledger_id(self) -> int:
-        self._cluster()
-        ledger = self.shared.next_ledger
-        while ledger in self.shared.ledgers:
-            ledger += 1
-        if ledger > LEDGER_ID_MAX:
-            raise LedgerIdOverflow(f"{self.uri} has no ledger ids left")
-        self.shared.next_ledger = ledger + 1
-        return ledger
+        return self._run("new_ledger_id", self.shared.new_ledger_id)
 
     def progress(self) -> Deferred[Progress]:
-        return self._run("progress", self._progress)
-
-    def _progress(self) -> Progress:
-        self._cluster()
-        return Progress(self.shared.changes, self.shared.next_ledger)
+        return self._run("progress", self.shared.progress)
 
     def raise_ledger_ids(self, first: int) -> Deferred[None]:
-        return self._run("raise_ledger_ids", self._raise_ledger_ids, first)
-
-    def _raise_ledger_ids(self, first: int) -> None:
-        self._cluster()
-        self.shared.next_ledger = max(self.shared.next_ledger, first)
+        return self._run("raise_ledger_ids", self.shared.raise_ledger_ids, first)
 
     def read_set_back(self) -> Deferred[bytes]:
         return self._run("read_set_back", lambda: self.shared.set_back)
 
     def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
-        return self._run("swap_set_back", self._swap_set_back, old, new)
-
-    def _swap_set_back(self, old: bytes, new: bytes) -> bool:
-        if self.shared.set_back != old:
-            return False
-        self.shared.set_back = new
-        return True
+        return self._run("swap_set_back", self.shared.swap_set_back, old, new)
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
-        return self._run("create_ledger", self._create_ledger, ledger, metadata)
-
-    def _create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
-        check_ledger_id(ledger)
-        self._cluster()
-        if ledger in self.shared.ledgers:
-            raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen")
-        if metadata.ctoken == 0 and metadata.format_version >= 3:
-            metadata = replace(metadata, ctoken=self.shared.random.randrange(1, CTOKEN_MAX))
-        made = self.shared.ledgers[ledger] = Versioned(metadata, 0)
-        self.shared.changed()
-        return made
+        return self._run("create_ledger", self.shared.create_ledger, ledger, metadata)
 
     def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:
         return self._run("read_ledger", self._read_ledger, ledger)
 
     def _read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
-        check_ledger_id(ledger)
-        found = self.shared.ledgers.get(ledger)
-        if found is None:
-            raise NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")
-        return found
+        return self.shared.read_ledger(ledger)
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
-        return self._run("write_ledger", self._write_ledger, ledger, metadata, version)
-
-    def _write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
-        if version < 0:
-            raise IncorrectParameter(f"ledger {ledger}: metadata is written with the version that was read, not {version}")
-        found = self._read_ledger(ledger)
-        if found.version != version:
-            raise MetadataVersion(f"ledger {ledger} is at version {found.version}, not {version}")
-        written = self.shared.ledgers[ledger] = Versioned(metadata, version + 1)
-        self.shared.changed()
-        return written
+        return self._run("write_ledger", self.shared.write_ledger, ledger, metadata, version)
 
     def delete_ledger(self, ledger: int) -> Deferred[None]:
-        return self._run("delete_ledger", self._delete_ledger, ledger)
-
-    def _delete_ledger(self, ledger: int) -> None:
-        check_ledger_id(ledger)
-        if self.shared.ledgers.pop(ledger, None) is not None:
-            self.shared.deletions += 1
-            self.shared.changed()
+        return self._run("delete_ledger", self.shared.delete_ledger, ledger)
 
     locks_repairs = True
 
@@ -396,9 +230,7 @@ class MemoryStore(MetadataStore):
         return self._run("ledger_ids", self._ledger_ids, after, limit)
 
     def _ledger_ids(self, after: int, limit: int) -> list[int]:
-        check_page(after, limit)
-        self._cluster()
-        return sorted(ledger for ledger in self.shared.ledgers if ledger > after)[:limit]
+        return self.shared.ledger_ids(after, limit)
 
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
         seen: Versioned[LedgerMetadata] | None = None
@@ -447,7 +279,7 @@ class MemoryStore(MetadataStore):
             check_bookie_id(bookie)
         except ValueError as error:
             raise IncorrectParameter(str(error)) from None
-        self._cluster()
+        self.shared.describe()
         mine, other = self.shared.lists(read_only), self.shared.lists(not read_only)
         if any(held[bookie].session != self._session for held in (mine, other) if bookie in held):
             return False
@@ -502,7 +334,7 @@ class MemoryStore(MetadataStore):
         return self._run("bookies", self._bookies)
 
     def _bookies(self) -> BookieList:
-        self._cluster()
+        self.shared.describe()
         return self.shared.bookie_list()
 
     def watch_bookies(self, fn: BookieWatcher) -> Watch:
@@ -526,44 +358,13 @@ class MemoryStore(MetadataStore):
     # -- cookies ---------------------------------------------------------------------------------------------------
 
     def read_cookie(self, bookie: str) -> Deferred[Versioned[bytes]]:
-        return self._run("read_cookie", self._read_cookie, bookie)
-
-    def _read_cookie(self, bookie: str) -> Versioned[bytes]:
-        found = self.shared.cookie_of.get(bookie)
-        if found is None:
-            raise CookieNotFound(f"{self.uri}: {bookie} has no cookie")
-        return found
-
-    def _check_cookie(self, bookie: str, version: int) -> Versioned[bytes]:
-        found = self._read_cookie(bookie)
-        if version not in {ANY, found.version}:
-            raise CookieChanged(f"{self.uri}: the cookie of {bookie} is at version {found.version}, not {version}")
-        return found
+        return self._run("read_cookie", self.shared.read_cookie, bookie)
 
     def write_cookie(self, bookie: str, data: bytes, version: int) -> Deferred[int]:
-        return self._run("write_cookie", self._write_cookie, bookie, data, version)
-
-    def _write_cookie(self, bookie: str, data: bytes, version: int) -> int:
-        self._cluster()
-        if version == NEW:
-            if bookie in self.shared.cookie_of:
-                raise CookieExists(f"{self.uri}: {bookie} has a cookie already")
-            written = Versioned(data, 0)
-        else:
-            written = Versioned(data, self._check_cookie(bookie, version).version + 1)
-        self.shared.cookie_of[bookie] = written
-        return written.version
+        return self._run("write_cookie", self.shared.write_cookie, bookie, data, version)
 
     def remove_cookie(self, bookie: str, version: int = ANY) -> Deferred[None]:
-        return self._run("remove_cookie", self._remove_cookie, bookie, version)
-
-    def _remove_cookie(self, bookie: str, version: int) -> None:
-        self._check_cookie(bookie, version)
-        del self.shared.cookie_of[bookie]
+        return self._run("remove_cookie", self.shared.remove_cookie, bookie, version)
 
     def cookies(self) -> Deferred[list[str]]:
-        return self._run("cookies", self._cookies)
-
-    def _cookies(self) -> list[str]:
-        self._cluster()
-        return sorted(self.shared.cookie_of)
+        return self._run("cookies", self.shared.cookies)

@@ -1,5 +1,5 @@
 """
 The metadata store in one SQLite file, for clusters on one machine.
 
-In reading order: `store` (face), `tables`, `watches`, `session_file`.
+In reading order: `store` (face), `session`, `session_file`, `watches`, `file`, `tables`.
 """

@@ -40,6 +40,7 @@ class SessionFile:
         self.beat()
 
     def beat(self) -> None:
+        """Writes the time of the heartbeat; `OSError`."""
         os.pwrite(self._fd, HEARTBEAT.pack(int(self._boottime() * 1e9)), 0)
 
     def close(self) -> None:

@@ -13,23 +13,24 @@ Safety: nothing is answered before it is committed; a commit that fails fails ev
 """
 
 import os
-import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
-from quire.metadata.clock import Reactor, Timer, pause
+from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
 from quire.metadata.sqlite import tables
-from quire.metadata.sqlite.session_file import Boottime, SessionFile, forget, is_alive
+from quire.metadata.sqlite.file import Job, SQLiteFile
+from quire.metadata.sqlite.session import Session
+from quire.metadata.sqlite.session_file import Boottime
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.sqlite.watches import BOOKIES, EVERYTHING, Watches
 from quire.metadata.store import (
@@ -48,8 +49,6 @@ from quire.metadata.store import (
     Versioned,
     Watch,
     check_page,
-    no_cluster,
-    tell,
 )
 from quire.metadata.worker import Worker
 from quire.protocol.digest import check_ledger_id
@@ -61,129 +60,8 @@ T = TypeVar("T")
 log = Logger()
 
 POLL_S = 0.05  # how late a change made by another process may be seen
-HEARTBEATS_PER_TIMEOUT = 3
 GRACE_S = 1.0  # beyond the session timeout: then a waiting registration, or an operation on a stuck disk, gives up
 RETIRE_S = 5.0  # how long close() waits for the thread's last job
-
-
-@dataclass(slots=True)
-class Job:
-    """One call on the store's thread.  Jobs that write share a transaction with their neighbours, and say what they may change."""
-
-    work: Callable[[Connection], Any]
-    answer: "Deferred[Any]"
-    writes: bool = False
-    creates: bool = False  # may make the file
-    changes: tuple[int, ...] = ()  # the watched things that it may change: ledgers, BOOKIES, EVERYTHING
-    result: Any = None
-    error: Exception | None = None
-
-    def fail(self, error: Exception) -> None:
-        self.error = error
-
-
-class SQLiteFile:
-    """The thread's side: one connection, and the transactions on it."""
-
-    def __init__(self, path: str, uri: str, busy_s: float) -> None:
-        self._path = path
-        self._uri = uri
-        self._busy_s = busy_s
-        self._connection: sqlite3.Connection | None = None
-
-    def perform(self, jobs: Sequence[Job]) -> None:
-        """Does the jobs in order, and leaves in each its result or its error."""
-        start = 0
-        while start < len(jobs):
-            end = start + 1
-            while jobs[start].writes and end < len(jobs) and jobs[end].writes:
-                end += 1
-            group = jobs[start:end]
-            try:
-                connection = self._open(any(job.creates for job in group))
-                if group[0].writes:
-                    self._transaction(connection, group)
-                else:
-                    self._attempt(connection, group[0])
-            except (sqlite3.Error, OSError, LedgerError) as error:
-                broken = error if isinstance(error, LedgerError) else MetaStore(f"{self._uri}: {error}")
-                for job in group:
-                    job.fail(broken)
-                    job.changes = (EVERYTHING,) if job.writes else ()
-            start = end
-
-    def _attempt(self, connection: sqlite3.Connection, job: Job) -> None:
-        """What goes wrong in one job is that job's; only what the database itself says concerns its whole group."""
-        try:
-            job.result = job.work(connection)
-        except sqlite3.Error:
-            raise
-        except OSError as error:
-            job.fail(MetaStore(f"{self._uri}: {error}"))
-        except Exception as error:
-            job.fail(error)
-
-    def _transaction(self, connection: sqlite3.Connection, group: Sequence[Job]) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        before = connection.total_changes
-        try:
-            for job in group:
-                connection.execute("SAVEPOINT job")
-                self._attempt(connection, job)
-                if job.error is not None:
-                    connection.execute("ROLLBACK TO job")
-                connection.execute("RELEASE job")
-            if connection.total_changes != before:
-                tables.count_change(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-
-    def _open(self, create: bool) -> sqlite3.Connection:
-        if self._connection is not None:
-            return self._connection
-        if create:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        elif not os.path.exists(self._path):
-            raise no_cluster(self._uri)
-        mode = "rwc" if create else "rw"
-        connection = sqlite3.connect(f"file:{quote(self._path)}?mode={mode}", uri=True, timeout=self._busy_s, isolation_level=None)
-        try:
-            connection.execute("PRAGMA synchronous=FULL")
-            if create and tables.is_empty(connection):
-                self._keep_log(connection)
-                connection.execute("BEGIN IMMEDIATE")
-                tables.make_tables(connection)
-                connection.execute("COMMIT")
-            tables.check_tables(connection, self._uri)
-            self._keep_log(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
-        return connection
-
-    def _keep_log(self, connection: sqlite3.Connection) -> None:
-        """
-        WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose removal nobody syncs (synchronous=FULL does
-        not), so that a power loss could bring it back and undo what was told.
-        """
-        if tables.scalar(connection, "PRAGMA journal_mode") == "wal":
-            return
-        try:
-            mode = tables.scalar(connection, "PRAGMA journal_mode=WAL")
-        except sqlite3.Error as error:
-            mode = str(error)
-        if mode != "wal":
-            next_step = "put the file where this process may write, on a local file system, see that no other program holds it, and try again"
-            raise MetaStore(f"{self._uri} has no write-ahead log and can't be given one ({mode}), without which a power loss may undo a change: {next_step}")
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 class SQLiteStore(MetadataStore):
@@ -193,20 +71,13 @@ class SQLiteStore(MetadataStore):
         self.uri = f"sqlite://{quote(path)}"
         self._reactor = reactor
         self._random = random
-        self._boottime = boottime
-        self._timeout_ms = session_timeout_ms
         self._timeout = session_timeout_ms / 1000
-        self._sessions = f"{path}-sessions"
         self._file = SQLiteFile(path, self.uri, self._timeout)
         self._worker: Worker[Job] = Worker(f"metadata {os.path.basename(path)}", self._perform)
         self._closed = False
         self._closing: Deferred[None] | None = None
-        self._session: SessionFile | None = None
-        self._opening: list[Deferred[str]] = []  # who waits for the session that is being made
-        self._lost: list[Callable[[], None]] = []
-        self._own: dict[str, tuple[str, bool]] = {}  # bookies that are registered here: the session, and whether read-only
-        self._heartbeat: Timer | None = None
-        self._watches = Watches(reactor, self.uri, POLL_S, self.run, self._dead, self.bury)
+        self._session = Session(reactor, self.uri, f"{path}-sessions", session_timeout_ms, boottime, self.run)
+        self._watches = Watches(reactor, self.uri, POLL_S, self.run, self._session.dead, self.bury)
 
     # -- how an operation runs ------------------------------------------------------------------------------------
 
@@ -250,11 +121,9 @@ class SQLiteStore(MetadataStore):
             return answered
         self._closed = True
         self._watches.end()
-        if self._heartbeat is not None and self._heartbeat.active():
-            self._heartbeat.cancel()
         closing: Deferred[None] = Deferred()
         self._closing = closing
-        session, self._session = self._session, None
+        session = self._session.close()
 
         def leave(connection: Connection) -> None:
             tables.end_sessions(connection, [session.name] if session else [])
@@ -279,113 +148,8 @@ class SQLiteStore(MetadataStore):
             left.callback(None)
         return self.close()
 
-    # -- the session ----------------------------------------------------------------------------------------------
-
     def on_session_lost(self, fn: Callable[[], None]) -> None:
-        self._lost.append(fn)
-
-    async def _session_name(self) -> str:
-        """The name of this handle's session, which is made when it is first needed."""
-        if self._session is not None:
-            return self._session.name
-        waiting: Deferred[str] = Deferred()
-        self._opening.append(waiting)
-        if len(self._opening) == 1:
-            Deferred.fromCoroutine(self._open_session())
-        return await waiting
-
-    async def _open_session(self) -> None:
-        def make(connection: Connection) -> SessionFile:
-            tables.cluster(connection, self.uri)
-            made = SessionFile(self._sessions, self._boottime)
-            try:
-                tables.add_session(connection, made.name, self._timeout_ms)
-            except sqlite3.Error:
-                made.close()
-                raise
-            return made
-
-        try:
-            session = await self.run(make, writes=True)
-            if self._closed:
-                session.close()  # its row is a dead session's, which the next who looks removes
-                raise MetaStore(CLOSED_MESSAGE)
-        except LedgerError as error:
-            opening, self._opening = self._opening, []
-            for waiting in opening:
-                waiting.errback(error)
-            return
-        self._session = session
-        self._beat_later()
-        opening, self._opening = self._opening, []
-        for waiting in opening:
-            waiting.callback(session.name)
-
-    def _beat_later(self) -> None:
-        self._heartbeat = self._reactor.callLater(self._timeout / HEARTBEATS_PER_TIMEOUT, lambda: Deferred.fromCoroutine(self._beat()))
-
-    async def _beat(self) -> None:
-        session = self._session
-        if session is None or self._closed:
-            return
-
-        def beat(connection: Connection) -> tuple[bool, set[tuple[str, bool]]]:
-            session.beat()
-            return tables.has_session(connection, session.name), tables.registered(connection, session.name)
-
-        expected = dict(self._own)
-        try:
-            alive, registered = await self.run(beat)
-        except LedgerError as error:
-            log.warn("{uri}: heartbeat failed: {error}", uri=self.uri, error=str(error))
-            alive, registered = True, None  # nobody said otherwise
-        if not alive:
-            await self._lose(session)
-        elif not self._closed and self._session is session:
-            self._beat_later()
-            if registered is not None:
-                self._compare(expected, session.name, registered)
-
-    def _compare(self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]) -> None:
-        """Tells of registrations that somebody else has removed; one that was made or given up since the look began is left to the next look."""
-        gone = [bookie for bookie, own in expected.items() if own[0] == session and self._own.get(bookie) == own and (bookie, own[1]) not in registered]
-        for bookie in gone:
-            log.warn("{uri}: the registration of {bookie} is gone, and not by this process", uri=self.uri, bookie=bookie)
-            del self._own[bookie]
-        if gone:
-            self._tell_lost()
-
-    def _tell_lost(self) -> None:
-        for fn in list(self._lost):
-            tell(fn)
-
-    async def _lose(self, session: SessionFile) -> None:
-        """Others ended the session: forget it, make a new one, then tell."""
-        if self._session is not session or self._closed:
-            return
-        log.warn("{uri}: the session expired, its registrations are gone", uri=self.uri)
-        self._session = None
-        self._own.clear()
-        session.close()
-        try:
-            await self._session_name()
-        except LedgerError as error:
-            log.error("{uri}: no new session: {error}", uri=self.uri, error=str(error))
-        if not self._closed:
-            self._tell_lost()
-
-    def _is_alive(self, name: str, timeout_ms: int) -> bool:
-        """On the thread: whether the owner of a session lives."""
-        return is_alive(os.path.join(self._sessions, name), self._boottime(), timeout_ms / 1000)
-
-    def _dead(self, connection: Connection) -> list[str]:
-        """On the thread: the sessions whose owners are dead or hang."""
-        return [name for name, timeout_ms in tables.sessions(connection) if not self._is_alive(name, timeout_ms)]
-
-    def _bury(self, names: Sequence[str], connection: Connection) -> None:
-        tables.end_sessions(connection, names)
-        for name in names:
-            forget(os.path.join(self._sessions, name))
+        self._session.on_lost(fn)
 
     # -- the cluster -----------------------------------------------------------------------------------------------
 
@@ -398,7 +162,7 @@ class SQLiteStore(MetadataStore):
 
     def destroy_cluster(self, instance_id: str) -> Deferred[None]:
         def destroy(connection: Connection) -> None:
-            self._bury(self._dead(connection), connection)
+            self._session.bury(self._session.dead(connection), connection)
             tables.destroy_cluster(connection, self.uri, instance_id)
 
         return self.run(destroy, writes=True, changes=(EVERYTHING,))
@@ -440,7 +204,7 @@ class SQLiteStore(MetadataStore):
             check_ledger_id(ledger)
         except LedgerError as error:
             return fail(error)
-        return self.run(lambda connection: tables.decoded(ledger, *tables.read_ledger(connection, self.uri, ledger)))
+        return self.run(lambda connection: ledger_codec.decode_stored(ledger, *tables.read_ledger(connection, self.uri, ledger)))
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
         try:
@@ -492,13 +256,13 @@ class SQLiteStore(MetadataStore):
     async def _register(self, bookie: str, info: ServiceInfo, read_only: bool) -> None:
         deadline = self._reactor.seconds() + self._timeout + GRACE_S
         while True:
-            name = await self._session_name()
+            name = await self._session.name()
             outcome = await self.run(partial(self._try_register, name, bookie, info, read_only), writes=True, changes=(BOOKIES,))
             if outcome == "done":
-                self._own[bookie] = name, read_only
+                self._session.registered[bookie] = name, read_only
                 return
-            if outcome == "lost" and self._session is not None and self._session.name == name:
-                await self._lose(self._session)
+            if outcome == "lost":
+                await self._session.lost(name)
             elif outcome == "held":
                 if self._reactor.seconds() > deadline:
                     raise BookieRegistered(f"{self.uri}: another live process is registered as {bookie}")
@@ -511,17 +275,17 @@ class SQLiteStore(MetadataStore):
             return "lost"
         timeouts = dict(tables.sessions(connection))
         others = tables.holders(connection, bookie) - {name}
-        dead = [other for other in others if not self._is_alive(other, timeouts.get(other, 0))]
-        self._bury(dead, connection)
+        dead = [other for other in others if not self._session.is_alive(other, timeouts.get(other, 0))]
+        self._session.bury(dead, connection)
         if len(dead) < len(others):
             return "held"
         tables.register(connection, bookie, read_only, name, info)
         return "done"
 
     def unregister_bookie(self, bookie: str, read_only: bool = False) -> Deferred[None]:
-        session = self._session.name if self._session is not None else ""
-        if self._own.get(bookie) == (session, read_only):
-            del self._own[bookie]
+        session = self._session.current
+        if self._session.registered.get(bookie) == (session, read_only):
+            del self._session.registered[bookie]
         return self.run(lambda connection: tables.unregister(connection, self.uri, session, bookie, read_only), writes=True, changes=(BOOKIES,))
 
     def bookies(self) -> Deferred[BookieList]:
@@ -530,7 +294,7 @@ class SQLiteStore(MetadataStore):
     async def _bookies(self) -> BookieList:
         def look(connection: Connection) -> tuple[list[str], BookieList]:
             tables.cluster(connection, self.uri)
-            return self._dead(connection), tables.bookies(connection)
+            return self._session.dead(connection), tables.bookies(connection)
 
         dead, found = await self.run(look)
         while dead:
@@ -540,7 +304,7 @@ class SQLiteStore(MetadataStore):
 
     def bury(self, names: Sequence[str]) -> Deferred[None]:
         """Removes sessions that were found dead; names are never used again, so this can't hit a living one."""
-        return self.run(partial(self._bury, names), writes=True, changes=(BOOKIES,))
+        return self.run(partial(self._session.bury, names), writes=True, changes=(BOOKIES,))
 
     def watch_bookies(self, fn: BookieWatcher) -> Watch:
         return self._watches.add_bookies(fn)

@@ -8,8 +8,7 @@ Does not know: threads, files, who calls, or when the transaction ends.
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from quire.metadata.formats import ledger_codec, service_info
-from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.formats import service_info
 from quire.metadata.store import (
     ANY,
     LEDGER_ID_MAX,
@@ -27,7 +26,7 @@ from quire.metadata.store import (
     WrongCluster,
     no_cluster,
 )
-from quire.protocol.errors import LedgerExist, LedgerIdOverflow, MetadataSerialization, MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.errors import LedgerExist, LedgerIdOverflow, MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -95,6 +94,7 @@ def check_tables(connection: Connection, uri: str) -> None:
 
 
 def init_cluster(connection: Connection, uri: str, instance_id: str) -> str:
+    """Stores the id of a new cluster and returns it; `ClusterExists`."""
     found = scalar(connection, "SELECT instance FROM cluster")
     if found is not None:
         raise ClusterExists(f"{uri} holds the cluster {found} already")
@@ -103,6 +103,7 @@ def init_cluster(connection: Connection, uri: str, instance_id: str) -> str:
 
 
 def cluster(connection: Connection, uri: str) -> Cluster:
+    """The instance id and the layout; `NoCluster`."""
     found = scalar(connection, "SELECT instance FROM cluster")
     if found is None:
         raise no_cluster(uri)
@@ -110,6 +111,7 @@ def cluster(connection: Connection, uri: str) -> Cluster:
 
 
 def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
+    """Removes the cluster, its ledgers and its cookies; `NoCluster`, or `WrongCluster` when the id is another's or bookies are registered."""
     found = cluster(connection, uri).instance_id
     if found != instance_id:
         raise WrongCluster(f"{uri} holds the cluster {found}, not {instance_id}")
@@ -142,12 +144,14 @@ def count_change(connection: Connection) -> None:
 
 
 def progress(connection: Connection, uri: str) -> Progress:
+    """The count of changes and the next ledger id; `NoCluster`."""
     cluster(connection, uri)
     found = dict(connection.execute("SELECT name, value FROM counters WHERE name IN ('changes', 'ledger')").fetchall())
     return Progress(found.get("changes", 0), found["ledger"])
 
 
 def raise_ledger_ids(connection: Connection, uri: str, first: int) -> None:
+    """No id below `first` is given from now on; `NoCluster`."""
     cluster(connection, uri)
     connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger' AND value < ?", (first, first))
 
@@ -158,6 +162,7 @@ def read_set_back(connection: Connection) -> bytes:
 
 
 def swap_set_back(connection: Connection, old: bytes, new: bytes) -> bool:
+    """Replaces the note when it is `old`; whether it was."""
     if read_set_back(connection) != old:
         return False
     connection.execute("INSERT OR REPLACE INTO counters VALUES ('set back', ?)", (new.decode(),))
@@ -165,12 +170,14 @@ def swap_set_back(connection: Connection, old: bytes, new: bytes) -> bool:
 
 
 def create_ledger(connection: Connection, uri: str, ledger: int, data: bytes) -> None:
+    """Stores a ledger at version 0; `NoCluster`, `LedgerExist`."""
     cluster(connection, uri)
     if connection.execute("INSERT OR IGNORE INTO ledgers VALUES (?, 0, ?)", (ledger, data)).rowcount != 1:
         raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen")
 
 
 def read_ledger(connection: Connection, uri: str, ledger: int) -> tuple[bytes, int]:
+    """The stored bytes and their version; `NoSuchLedgerExistsOnMetadataServer`."""
     row = connection.execute("SELECT data, version FROM ledgers WHERE id = ?", (ledger,)).fetchone()
     if row is None:
         raise NoSuchLedgerExistsOnMetadataServer(f"{uri} has no ledger {ledger}: `quire ledger list` shows those it has")
@@ -178,6 +185,7 @@ def read_ledger(connection: Connection, uri: str, ledger: int) -> tuple[bytes, i
 
 
 def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, version: int) -> None:
+    """Replaces the bytes of that version; `MetadataVersion`, `NoSuchLedgerExistsOnMetadataServer`."""
     changed = connection.execute("UPDATE ledgers SET data = ?, version = version + 1 WHERE id = ? AND version = ?", (data, ledger, version)).rowcount
     if changed != 1:
         found = read_ledger(connection, uri, ledger)[1]
@@ -185,6 +193,7 @@ def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, ver
 
 
 def delete_ledger(connection: Connection, ledger: int) -> None:
+    """Removes a ledger and counts it, if there is one."""
     if connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
         connection.execute("INSERT INTO counters VALUES ('deletions', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
 
@@ -200,36 +209,34 @@ def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
 
 
 def absent_ledgers(connection: Connection, uri: str, ledgers: Sequence[int]) -> list[int]:
+    """Those of the ledgers that do not exist, in their order; `NoCluster`."""
     cluster(connection, uri)
     exists = connection.execute
     return [ledger for ledger in ledgers if not exists("SELECT 1 FROM ledgers WHERE id = ?", (ledger,)).fetchone()]
 
 
 def ledger_deletions(connection: Connection, uri: str) -> int:
+    """How many ledgers were deleted in this file so far; `NoCluster`."""
     cluster(connection, uri)
     return int(scalar(connection, "SELECT value FROM counters WHERE name = 'deletions'") or 0)
 
 
 def ledger_ids(connection: Connection, uri: str, after: int, limit: int) -> list[int]:
+    """At most `limit` ids above `after`, ascending; `NoCluster`."""
     cluster(connection, uri)
     return [row[0] for row in connection.execute("SELECT id FROM ledgers WHERE id > ? ORDER BY id LIMIT ?", (after, limit)).fetchall()]
-
-
-def decoded(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
-    try:
-        return Versioned(ledger_codec.decode(data), version)
-    except MetadataSerialization as error:
-        raise MetadataSerialization(f"ledger {ledger}: {error}") from error
 
 
 # -- sessions and bookies ------------------------------------------------------------------------------------------
 
 
 def add_session(connection: Connection, name: str, timeout_ms: int) -> None:
+    """Stores a session."""
     connection.execute("INSERT INTO sessions VALUES (?, ?)", (name, timeout_ms))
 
 
 def has_session(connection: Connection, name: str) -> bool:
+    """Whether the session has not been ended."""
     return scalar(connection, "SELECT 1 FROM sessions WHERE name = ?", name) is not None
 
 
@@ -239,6 +246,7 @@ def sessions(connection: Connection) -> list[tuple[str, int]]:
 
 
 def end_sessions(connection: Connection, names: Iterable[str]) -> None:
+    """Removes sessions and what they have registered."""
     for name in names:
         connection.execute("DELETE FROM bookies WHERE session = ?", (name,))
         connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
@@ -250,11 +258,13 @@ def holders(connection: Connection, bookie: str) -> set[str]:
 
 
 def register(connection: Connection, bookie: str, read_only: bool, session: str, info: ServiceInfo) -> None:
+    """Puts a bookie on one list, in that session, and takes it off the other."""
     connection.execute("INSERT OR REPLACE INTO bookies VALUES (?, ?, ?, ?)", (bookie, int(read_only), session, service_info.encode(info)))
     connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ?", (bookie, int(not read_only)))
 
 
 def unregister(connection: Connection, uri: str, session: str, bookie: str, read_only: bool) -> None:
+    """Takes a bookie off a list; `NotRegistered` when that session has not put it there."""
     changed = connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ? AND session = ?", (bookie, int(read_only), session)).rowcount
     if changed != 1:
         raise NotRegistered(f"{uri}: {bookie} is not registered by this session")
@@ -271,6 +281,7 @@ def bookie_rows(connection: Connection) -> list[tuple[str, int, bytes]]:
 
 
 def listed(rows: Iterable[tuple[str, int, bytes]]) -> BookieList:
+    """The lists that stored rows stand for; information that can't be read counts as unknown."""
     writable: dict[str, ServiceInfo] = {}
     read_only: dict[str, ServiceInfo] = {}
     for bookie, is_read_only, info in rows:
@@ -279,6 +290,7 @@ def listed(rows: Iterable[tuple[str, int, bytes]]) -> BookieList:
 
 
 def bookies(connection: Connection) -> BookieList:
+    """Who is registered."""
     return listed(bookie_rows(connection))
 
 
@@ -286,6 +298,7 @@ def bookies(connection: Connection) -> BookieList:
 
 
 def read_cookie(connection: Connection, uri: str, bookie: str) -> Versioned[bytes]:
+    """The cookie and its version; `CookieNotFound`."""
     row = connection.execute("SELECT data, version FROM cookies WHERE bookie = ?", (bookie,)).fetchone()
     if row is None:
         raise CookieNotFound(f"{uri}: {bookie} has no cookie")
@@ -300,6 +313,7 @@ def _check_cookie(connection: Connection, uri: str, bookie: str, version: int) -
 
 
 def write_cookie(connection: Connection, uri: str, bookie: str, data: bytes, version: int) -> int:
+    """Stores a cookie and returns its version; `NoCluster`, `CookieExists`, `CookieNotFound`, `CookieChanged`."""
     cluster(connection, uri)
     if version == NEW:
         if connection.execute("INSERT OR IGNORE INTO cookies VALUES (?, 0, ?)", (bookie, data)).rowcount != 1:
@@ -311,10 +325,12 @@ def write_cookie(connection: Connection, uri: str, bookie: str, data: bytes, ver
 
 
 def remove_cookie(connection: Connection, uri: str, bookie: str, version: int) -> None:
+    """Removes the cookie of that version; `CookieNotFound`, `CookieChanged`."""
     _check_cookie(connection, uri, bookie, version)
     connection.execute("DELETE FROM cookies WHERE bookie = ?", (bookie,))
 
 
 def cookies(connection: Connection, uri: str) -> list[str]:
+    """The bookies that have a cookie, sorted; `NoCluster`."""
     cluster(connection, uri)
     return [row[0] for row in connection.execute("SELECT bookie FROM cookies ORDER BY bookie").fetchall()]

@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.clock import Clock, Timer
+from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.tables import Connection
@@ -111,6 +112,7 @@ class Watches:
         self._complained = False
 
     def add_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
+        """Calls `fn` with the ledger's metadata, now and after each change, and with None when it is deleted."""
         wish = LedgerWish(Watch(lambda: self._drop(ledger, wish)), fn)
         self._ledgers.setdefault(ledger, []).append(wish)
         self._versions.pop(ledger, None)
@@ -126,6 +128,7 @@ class Watches:
             self._versions.pop(ledger, None)
 
     def add_bookies(self, fn: BookieWatcher) -> Watch:
+        """Calls `fn` with the bookies, now and after each change."""
         wish = BookieWish(Watch(lambda: self._bookies.remove(wish) if wish in self._bookies else None), fn)
         self._bookies.append(wish)
         self._rows = None
@@ -133,6 +136,7 @@ class Watches:
         return wish.watch
 
     def end(self) -> None:
+        """Stops looking."""
         self._ended = True
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
@@ -180,7 +184,7 @@ class Watches:
             elif found[ledger] != known:
                 sight.versions[ledger] = found[ledger]
                 try:
-                    sight.ledgers[ledger] = tables.decoded(ledger, *tables.read_ledger(connection, self._uri, ledger))
+                    sight.ledgers[ledger] = ledger_codec.decode_stored(ledger, *tables.read_ledger(connection, self._uri, ledger))
                 except NoSuchLedgerExistsOnMetadataServer:
                     sight.ledgers[ledger] = None
                 except MetadataSerialization as error:

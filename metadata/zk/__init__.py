@@ -1,5 +1,5 @@
 """
 The metadata store in ZooKeeper, with Apache BookKeeper's layout.
 
-In reading order: `store` (face), `session`, `registry`, `watches`, `ids`, `scan`, `layout`.
+In reading order: `store` (face), `cluster`, `cookies`, `registry`, `session`, `watches`, `ids`, `scan`, `layout`.
 """

@@ -1,5 +1,5 @@
 """
-New ledger ids from ZooKeeper's sequential nodes (spec metadata-layout.md 3.1, 3.2).
+New ledger ids from ZooKeeper's sequential nodes (metadata-rules.md 3.1, 3.2).
 
     flat              R/ID-%010d              31 bits, then LedgerIdOverflow
     hierarchical,     R/idgen/ID-%010d        31 bits, then the long ones:

@@ -1,5 +1,5 @@
 r"""
-How ledgers lie in a tree of znodes: the LAYOUT text, and ids to paths and back (spec metadata-layout.md 1.2, 2.2, 2.3, 3.3).
+How ledgers lie in a tree of znodes: the LAYOUT text, and ids to paths and back (metadata-rules.md 1.2, 2.1, 2.2, 3.3).
 
     layout            id                path below the root
     flat              any               L%010d
@@ -38,6 +38,7 @@ class Layout(Enum):
 
     @property
     def java_class(self) -> str:
+        """The class that Apache's bookies name in LAYOUT."""
         return CLASS_PREFIX + CLASSES[self]
 
     @property

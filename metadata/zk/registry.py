@@ -1,5 +1,5 @@
 """
-Bookies in ZooKeeper: registering, listing, and hearing of changes (spec metadata-layout.md 5, 9.1).
+Bookies in ZooKeeper: registering, listing, and hearing of changes (metadata-rules.md 5, 8.1).
 
     R/available/<id>             ephemeral, service information: a writable bookie
     R/available/readonly         persistent, no data
@@ -53,6 +53,7 @@ class Listing:
     infos: dict[str, ServiceInfo] = field(default_factory=dict)
 
     def forget(self) -> None:
+        """Reads all of it again before the next answer."""
         self.names = None
         self.infos.clear()
 
@@ -66,6 +67,7 @@ class Own:
     changed: "Deferred[None]" = field(default_factory=Deferred)
 
     def wake(self) -> None:
+        """Makes the loop that follows the registration look at its node."""
         _fire(self.changed)
 
 
@@ -152,6 +154,7 @@ class BookieRegistry:
             gone = Deferred()
 
     async def unregister(self, bookie: str, read_only: bool) -> None:
+        """Removes our registration; `NotRegistered` when it is not this session's."""
         path = self._path(bookie, read_only)
         own = self._own.get(bookie)
         if own is not None and own.path == path:
@@ -216,6 +219,7 @@ class BookieRegistry:
                 waiting.callback(found)  # a Failure is one to whoever waits
 
     async def service_info(self, bookie: str) -> ServiceInfo | None:
+        """What a bookie announces, read from the server; None when it is not registered."""
         for read_only in (False, True):
             try:
                 data, _ = await self._session.get(self._path(bookie, read_only))
@@ -272,6 +276,7 @@ class BookieRegistry:
     # -- watching -------------------------------------------------------------------------------------------------
 
     def watch(self, fn: BookieWatcher) -> Watch:
+        """Calls `fn` with the bookies, now and after each change."""
         wish = Wish(Watch(lambda: self._wishes.remove(wish) if wish in self._wishes else None), fn)
         self._wishes.append(wish)
         if self._following:
@@ -293,6 +298,7 @@ class BookieRegistry:
             self._disown(bookie)
 
     def end(self) -> None:
+        """Ends watches and waiting registrations."""
         self._ended = True
         self._wishes.clear()
         self._writable.forget()

@@ -1,7 +1,7 @@
 """
 Walks over ZooKeeper's trees: all ledgers in ascending order, and the removal of whole trees.
 
-Knows: in which order to list what (spec metadata-layout.md 3.4).  Does not know: what ledgers hold.
+Knows: in which order to list what (metadata-rules.md 3.4).  Does not know: what ledgers hold.
 
 Safety: the ids come ascending and complete, or the walk fails.  A directory that vanishes meanwhile was pruned, hence empty;
 any other trouble ends the walk, for whoever collects garbage would take a missing id for a deleted ledger.
@@ -32,6 +32,7 @@ class LedgerScan:
         self._found: list[int] = []
 
     async def run(self) -> list[int]:
+        """The ids, ascending; `NoCluster` without a root, `MetaStore` when a ledger's node is in a wrong place."""
         await self._session.sync(self._paths.root)  # before any level is listed: a server that is behind lacks whole directories
         for names in self._paths.levels():
             if len(self._found) < self._limit:

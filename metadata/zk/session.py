@@ -9,8 +9,8 @@ at once, save that the connection's thread notes which session is there and how 
 which waits for them on a thread of its own.
 
 Safety: an operation whose answer was lost is tried again, so it may happen twice; the error of a later try then carries
-`retried`, and the caller reads again before it decides (spec metadata-layout.md 9.2).  kazoo drops every watch when the
-connection is lost, and tells each of them so: whoever watches must read again at any event (9.3).
+`retried`, and the caller reads again before it decides (metadata-rules.md 8.2).  kazoo drops every watch when the
+connection is lost, and tells each of them so: whoever watches must read again at any event (metadata-rules.md 8.3).
 
 A call may be bound to a session: it is carried out in that one or never, whatever happens between the call and the moment in
 which kazoo sends it.  kazoo tells of a session's end before it drops what waits to be sent, and connects again after that;
@@ -312,6 +312,7 @@ class ZooKeeperSession:
         return self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
 
     def exists(self, path: str, watch: Wake | None = None) -> "Deferred[ZnodeStat | None]":
+        """What the node is, or None.  `watch` is called once, when the node appears, changes or goes, or the watch is lost."""
         return self._call(path, lambda client: client.exists_async(path, watch=self._watcher(watch)))
 
     def children(self, path: str, watch: Wake | None = None) -> "Deferred[list[str]]":
@@ -341,6 +342,14 @@ class ZooKeeperSession:
             await self.delete(path, session=session)
         except SessionOver as over:
             raise NoNode(str(over)) from None
+
+    async def holds(self, path: str, data: bytes, version: int) -> bool:
+        """Whether a znode has these bytes at this version: after a retried write, whether an earlier try was the one that took effect."""
+        try:
+            found, stat = await self.get(path)
+        except NoNode:
+            return False
+        return stat.version == version and found == data
 
     def sync(self, path: str) -> "Deferred[None]":
         """What was written before this is seen by reads after it, whichever server answers."""

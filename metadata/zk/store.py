@@ -1,5 +1,5 @@
 """
-Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (spec metadata-layout.md).
+Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (metadata-rules.md).
 
 Knows: which znode holds what, in which order it is made, and how to tell our own retried write from somebody else's.
 Does not know: kazoo (`session`), the names of ledgers' znodes (`layout`), bytes (`formats`).
@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
-from uuid import UUID
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -26,32 +25,27 @@ from quire.metadata.ledger import LedgerMetadata, check_bookie_id
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
-    NEW,
     SESSION_TIMEOUT_MS,
     BookieList,
     BookieWatcher,
     Cluster,
-    ClusterExists,
-    CookieChanged,
-    CookieExists,
-    CookieNotFound,
     LedgerWatcher,
     MetadataStore,
     Progress,
     ServiceInfo,
     Versioned,
     Watch,
-    WrongCluster,
     check_page,
     no_cluster,
     tell,
 )
-from quire.metadata.zk.ids import LedgerIds
-from quire.metadata.zk.layout import HEALTH_CHECK_SWITCH, Layout, LedgerPaths, is_special, parse_layout
+from quire.metadata.zk.cluster import ZooKeeperCluster
+from quire.metadata.zk.cookies import BookieCookies
+from quire.metadata.zk.layout import Layout, LedgerPaths
 from quire.metadata.zk.registry import BookieRegistry
-from quire.metadata.zk.scan import LedgerScan, remove_tree
+from quire.metadata.zk.scan import LedgerScan
 from quire.metadata.zk.session import BadVersion, NodeExists, NoNode, ZooKeeperSession
-from quire.metadata.zk.watches import LedgerWatches, decoded
+from quire.metadata.zk.watches import LedgerWatches
 from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
@@ -91,11 +85,12 @@ class ZooKeeperStore(MetadataStore):
         self._reactor = reactor
         self._random = random
         self._root = address.root
-        self._wanted = Layout(address.layout) if address.layout else None
-        self._known: tuple[LedgerPaths, LedgerIds] | None = None  # once LAYOUT was read
         self._registry = BookieRegistry(reactor, self.session, self._root, self._tell_lost)
         self.session.on_connected = self._registry.reconnected
-        self._watches = LedgerWatches(reactor, self.session, self._path_of)
+        wanted = Layout(address.layout) if address.layout else None
+        self._cluster = ZooKeeperCluster(self.session, self.uri, self._root, wanted, self._registry, random)
+        self._cookies = BookieCookies(self.session, self.uri, self._root, self._cluster)
+        self._watches = LedgerWatches(reactor, self.session, self._cluster.path_of)
         self._lost: list[Callable[[], None]] = []
         self._repairs: dict[int, int] = {}  # ledger -> the session in which its repair lock was asked for
         self._closed = False
@@ -130,101 +125,13 @@ class ZooKeeperStore(MetadataStore):
     # -- the cluster -----------------------------------------------------------------------------------------------
 
     def init_cluster(self) -> "Deferred[str]":
-        return _run(self._init_cluster())
-
-    async def _init_cluster(self) -> str:
-        instance = str(UUID(int=self._random.getrandbits(128), version=4))
-        root, layout = self._root, self._wanted or Layout.HIERARCHICAL
-        nodes = [
-            (root, b""),
-            (f"{root}/available", b""),
-            (f"{root}/available/readonly", b""),
-            (f"{root}/INSTANCEID", instance.encode()),
-            (f"{root}/LAYOUT", layout.text),
-        ]
-        try:
-            await self._make_parents(root)
-            await self.session.create_all(nodes)
-        except NodeExists:
-            found = await self._instance_id()
-            if found != instance:  # else it was our own, by a try whose answer was lost
-                raise ClusterExists(f"{self.uri} holds the cluster {found or '(without an id)'} already") from None
-        self._known = None
-        return instance
-
-    async def _make_parents(self, path: str) -> None:
-        """The znodes above `path`, the highest first."""
-        parts = path.split("/")[1:-1]
-        for depth in range(len(parts)):
-            try:
-                await self.session.create("/" + "/".join(parts[: depth + 1]))
-            except NodeExists:
-                continue
-
-    async def _instance_id(self) -> str:
-        """Empty when the cluster has none; `NoCluster`."""
-        try:
-            return (await self.session.get(f"{self._root}/INSTANCEID"))[0].decode("utf-8", "replace")
-        except NoNode:
-            if await self.session.exists(self._root) is None:
-                raise no_cluster(self.uri) from None
-            return ""
+        return _run(self._cluster.init())
 
     def cluster(self) -> "Deferred[Cluster]":
-        return _run(self._cluster())
-
-    async def _cluster(self) -> Cluster:
-        instance = await self._instance_id()
-        paths, _ = await self._layout()
-        return Cluster(instance, paths.layout.text.decode())
-
-    async def _layout(self) -> tuple[LedgerPaths, LedgerIds]:
-        """
-        What LAYOUT says, which the first who opens a cluster without one decides (spec 1.2); read once.
-        `NoCluster`; `MetaStore` when it isn't the one that the URI insists on.
-        """
-        if self._known is None:
-            path = f"{self._root}/LAYOUT"
-            try:
-                data, _ = await self.session.get(path)
-            except NoNode:
-                data = (self._wanted or Layout.HIERARCHICAL).text
-                try:
-                    await self.session.create(path, data)
-                except NodeExists:
-                    data, _ = await self.session.get(path)
-                except NoNode:
-                    raise no_cluster(self.uri) from None
-            layout = parse_layout(data, self._wanted)
-            await self._registry.make_read_only_list()
-            self._known = LedgerPaths(self._root, layout), LedgerIds(self.session, self._root, layout)
-        return self._known
-
-    async def _path_of(self, ledger: int) -> str:
-        paths, _ = await self._layout()
-        return paths.path_of(ledger)
+        return _run(self._cluster.describe())
 
     def destroy_cluster(self, instance_id: str) -> "Deferred[None]":
-        return _run(self._destroy_cluster(instance_id))
-
-    async def _destroy_cluster(self, instance_id: str) -> None:
-        found = await self._instance_id()
-        if found != instance_id:
-            raise WrongCluster(f"{self.uri} holds the cluster {found or '(without an id)'}, not {instance_id}")
-        paths, _ = await self._layout()
-        listed = await self._registry.bookies()
-        alive = sorted({*listed.writable, *listed.read_only})
-        if alive:
-            raise WrongCluster(f"{self.uri}: stop its bookies first: {', '.join(alive)}")
-        names = await self.session.children(self._root)
-        foreign = [name for name in names if not (is_special(name) or paths.is_ledger_top(name) or name == HEALTH_CHECK_SWITCH)]
-        if foreign:
-            raise WrongCluster(f"{self.uri} has children that are no ledgers: {', '.join(sorted(foreign))}")
-        # What makes it a cluster goes last, so that a destruction that was cut short can be begun again.
-        for name in sorted(names, key=lambda name: (name in {"INSTANCEID", "LAYOUT"}, name)):
-            await remove_tree(self.session, f"{self._root}/{name}")
-        await remove_tree(self.session, self._root)
-        self._known = None
+        return _run(self._cluster.destroy(instance_id))
 
     # -- ledgers ---------------------------------------------------------------------------------------------------
 
@@ -232,7 +139,7 @@ class ZooKeeperStore(MetadataStore):
         return _run(self._new_ledger_id())
 
     async def _new_ledger_id(self) -> int:
-        paths, ids = await self._layout()
+        paths, ids = await self._cluster.layout()
         while True:
             ledger = await ids.next()
             if await self.session.exists(paths.path_of(ledger)) is None:  # else a caller had chosen it
@@ -242,7 +149,7 @@ class ZooKeeperStore(MetadataStore):
         return _run(self._progress())
 
     async def _progress(self) -> Progress:
-        _, ids = await self._layout()
+        _, ids = await self._cluster.layout()
         await self.session.sync(self._root)
         position = await ids.position()
         return Progress(self.session.last_zxid, position)
@@ -251,7 +158,7 @@ class ZooKeeperStore(MetadataStore):
         return _run(self._raise_ledger_ids(first))
 
     async def _raise_ledger_ids(self, first: int) -> None:
-        _, ids = await self._layout()
+        _, ids = await self._cluster.layout()
         await ids.raise_to(first)
 
     def read_set_back(self) -> "Deferred[bytes]":
@@ -296,7 +203,7 @@ class ZooKeeperStore(MetadataStore):
         if metadata.ctoken == 0 and metadata.format_version >= 3:
             metadata = replace(metadata, ctoken=self._random.randrange(1, CTOKEN_MAX))
         data = ledger_codec.encode(metadata)
-        paths, _ = await self._layout()
+        paths, _ = await self._cluster.layout()
         while True:
             try:
                 await self.session.create(paths.path_of(ledger), data)
@@ -318,11 +225,11 @@ class ZooKeeperStore(MetadataStore):
                 continue
             except NoNode:
                 if path.count("/") == self._root.count("/") + 1:  # a child of the root
-                    self._known = None
+                    self._cluster.forget()
                     raise no_cluster(self.uri) from None
                 return
         if not paths.parents(ledger) and await self.session.exists(self._root) is None:
-            self._known = None
+            self._cluster.forget()
             raise no_cluster(self.uri)
 
     async def _own_create(self, paths: LedgerPaths, ledger: int, metadata: LedgerMetadata, retried: bool) -> Versioned[LedgerMetadata] | None:
@@ -340,12 +247,12 @@ class ZooKeeperStore(MetadataStore):
 
     async def _read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
         check_ledger_id(ledger)
-        paths, _ = await self._layout()
+        paths, _ = await self._cluster.layout()
         try:
             data, stat = await self.session.get(paths.path_of(ledger))
         except NoNode:
             raise self._no_ledger(ledger) from None
-        return decoded(ledger, data, stat.version)
+        return ledger_codec.decode_stored(ledger, data, stat.version)
 
     def _no_ledger(self, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
         return NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")
@@ -358,33 +265,23 @@ class ZooKeeperStore(MetadataStore):
         if version < 0:
             raise IncorrectParameter(f"ledger {ledger}: metadata is written with the version that was read, not {version}")
         data = ledger_codec.encode(metadata)
-        paths, _ = await self._layout()
+        paths, _ = await self._cluster.layout()
         path = paths.path_of(ledger)
         try:
             return Versioned(metadata, (await self.session.set(path, data, version)).version)
         except NoNode:
             raise self._no_ledger(ledger) from None
         except BadVersion as error:
-            if not await self._own_write(path, data, version, error.retried):
+            if not (error.retried and await self.session.holds(path, data, version + 1)):
                 raise MetadataVersion(f"ledger {ledger} is no longer at version {version}") from None
             return Versioned(metadata, version + 1)
-
-    async def _own_write(self, path: str, data: bytes, version: int, retried: bool) -> bool:
-        """Whether what is there now is what an earlier try of this very write has left."""
-        if not retried:
-            return False
-        try:
-            found, stat = await self.session.get(path)
-        except NoNode:
-            return False
-        return stat.version == version + 1 and found == data
 
     def delete_ledger(self, ledger: int) -> "Deferred[None]":
         return _run(self._delete_ledger(ledger))
 
     async def _delete_ledger(self, ledger: int) -> None:
         check_ledger_id(ledger)
-        paths, _ = await self._layout()
+        paths, _ = await self._cluster.layout()
         try:
             await self.session.delete(paths.path_of(ledger))
         except NoNode:
@@ -400,7 +297,7 @@ class ZooKeeperStore(MetadataStore):
 
     async def _ledger_ids(self, after: int, limit: int) -> list[int]:
         check_page(after, limit)
-        paths, _ = await self._layout()
+        paths, _ = await self._cluster.layout()
         return await LedgerScan(self.session, paths, after, limit).run()
 
     locks_repairs = True
@@ -485,77 +382,17 @@ class ZooKeeperStore(MetadataStore):
 
     # -- cookies ---------------------------------------------------------------------------------------------------
 
-    def _cookie(self, bookie: str) -> str:
-        return f"{self._root}/cookies/{bookie}"
-
-    def _no_cookie(self, bookie: str) -> CookieNotFound:
-        return CookieNotFound(f"{self.uri}: {bookie} has no cookie")
-
-    def _changed_cookie(self, bookie: str, version: int) -> CookieChanged:
-        return CookieChanged(f"{self.uri}: the cookie of {bookie} is no longer at version {version}")
-
     def read_cookie(self, bookie: str) -> "Deferred[Versioned[bytes]]":
-        return _run(self._read_cookie(bookie))
-
-    async def _read_cookie(self, bookie: str) -> Versioned[bytes]:
-        try:
-            data, stat = await self.session.get(self._cookie(bookie))
-        except NoNode:
-            raise self._no_cookie(bookie) from None
-        return Versioned(data, stat.version)
+        return _run(self._cookies.read(bookie))
 
     def write_cookie(self, bookie: str, data: bytes, version: int) -> "Deferred[int]":
-        return _run(self._make_cookie(bookie, data) if version == NEW else self._change_cookie(bookie, data, version))
-
-    async def _make_cookie(self, bookie: str, data: bytes) -> int:
-        while True:
-            try:
-                await self.session.create(self._cookie(bookie), data)
-            except NodeExists as error:
-                if error.retried and await self._read_cookie(bookie) == (data, 0):
-                    return 0
-                raise CookieExists(f"{self.uri}: {bookie} has a cookie already") from None
-            except NoNode:
-                try:
-                    await self.session.create(f"{self._root}/cookies")
-                except NodeExists:
-                    continue
-                except NoNode:
-                    raise no_cluster(self.uri) from None
-            else:
-                return 0
-
-    async def _change_cookie(self, bookie: str, data: bytes, version: int) -> int:
-        try:
-            return (await self.session.set(self._cookie(bookie), data, version)).version
-        except NoNode:
-            raise self._no_cookie(bookie) from None
-        except BadVersion as error:
-            if await self._own_write(self._cookie(bookie), data, version, error.retried):
-                return version + 1
-            raise self._changed_cookie(bookie, version) from None
+        return _run(self._cookies.write(bookie, data, version))
 
     def remove_cookie(self, bookie: str, version: int = ANY) -> "Deferred[None]":
-        return _run(self._remove_cookie(bookie, version))
-
-    async def _remove_cookie(self, bookie: str, version: int) -> None:
-        try:
-            await self.session.delete(self._cookie(bookie), version)
-        except NoNode as error:
-            if not error.retried:
-                raise self._no_cookie(bookie) from None
-        except BadVersion:
-            raise self._changed_cookie(bookie, version) from None
+        return _run(self._cookies.remove(bookie, version))
 
     def cookies(self) -> "Deferred[list[str]]":
-        return _run(self._cookies())
-
-    async def _cookies(self) -> list[str]:
-        try:
-            return sorted(await self.session.children(f"{self._root}/cookies"))
-        except NoNode:
-            await self._instance_id()  # no cluster, or none of its bookies has ever started
-            return []
+        return _run(self._cookies.bookies())
 
 
 def _run(story: Coroutine[Any, Any, T]) -> "Deferred[T]":

@@ -16,8 +16,7 @@ from twisted.logger import Logger
 
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec
-from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import LedgerWatcher, Versioned, Watch, tell
+from quire.metadata.store import LedgerWatcher, Watch, tell
 from quire.metadata.zk.session import NoNode, ZooKeeperSession
 from quire.protocol.errors import MetadataSerialization, MetaStore
 
@@ -26,13 +25,6 @@ from quire.protocol.errors import MetadataSerialization, MetaStore
 log = Logger()
 
 RETRY_S = 0.2
-
-
-def decoded(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
-    try:
-        return Versioned(ledger_codec.decode(data), version)
-    except MetadataSerialization as error:
-        raise MetadataSerialization(f"ledger {ledger}: {error}") from error
 
 
 @dataclass(eq=False, slots=True)
@@ -55,6 +47,7 @@ class Followed:
     spent: bool = False  # it fired while the ledger was read
 
     def fired(self) -> None:
+        """The watcher was called or lost: reads the ledger again."""
         self.armed = False
         self.spent = True
         self.stale = True
@@ -72,6 +65,7 @@ class LedgerWatches:
         self._ended = False
 
     def add(self, ledger: int, fn: LedgerWatcher) -> Watch:
+        """Calls `fn` with the ledger's metadata, now and after each change, and with None when it is deleted."""
         followed = self._followed.get(ledger)
         if followed is None:
             followed = self._followed[ledger] = Followed(ledger, self._look)
@@ -87,6 +81,7 @@ class LedgerWatches:
         self._look(followed)
 
     def end(self) -> None:
+        """Ends every watch."""
         self._ended = True
         self._followed.clear()
 
@@ -118,7 +113,7 @@ class LedgerWatches:
                 continue
             followed.armed = not followed.spent
             try:
-                found = decoded(followed.ledger, data, stat.version)
+                found = ledger_codec.decode_stored(followed.ledger, data, stat.version)
             except MetadataSerialization as error:
                 log.error("{uri}: a watched ledger can't be read: {error}", uri=self._session.uri, error=str(error))
                 continue

@@ -1,7 +1,7 @@
 """
-V3, the protobuf protocol: the control path, and everything for clients that speak nothing else (spec wire-protocol.md 3).
+V3, the protobuf protocol: the control path, and everything for clients that speak nothing else (wire.md 3).
 
-In reading order: `operations`, `requests`, `replies`, `adds`, `varint`.
+In reading order: `operations`, `requests`, `replies`, `adds`.
 What others need of them is named here; all rest on the message definitions in `quire.protocol.schema`.
 """
 

@@ -25,7 +25,7 @@ from quire.protocol.batch import AddBatch, check_within
 from quire.protocol.errors import Status
 from quire.protocol.frames import LENGTH
 from quire.protocol.messages import AddAcks, AddRun, Reply, Request
-from quire.protocol.v3.varint import LOW, ONE, SIZES, Ascending, encode, low_bytes, size_within
+from quire.protocol.varint import LOW, ONE, SIZES, Ascending, encode, low_bytes, size_within
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -57,7 +57,7 @@ class Add(NamedTuple):
 def append_add(out: list[Request], add: Add) -> AddRun | None:
     """
     Lets the last run go on with this add, or appends a new one.  Returns that run, or None when nothing may join it.
-    Ledger and entry are those inside the body (spec wire-protocol.md 3.5), if it is long enough to have any.
+    Ledger and entry are those inside the body (wire.md 3.5), if it is long enough to have any.
     """
     ledger, entry, body, key, recovery, priority, deferred_sync, txn, version = add
     if len(body) < STORABLE_BYTES_MIN:

@@ -1,5 +1,5 @@
 """
-V3's operations: their numbers, the sub-message of each, and the header that every message begins with (spec wire-protocol.md 3).
+V3's operations: their numbers, the sub-message of each, and the header that every message begins with (wire.md 3).
 
     BKPacketHeader: 08 v:version 10 v:operation 18 v:txn [20 v:priority]
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from quire.protocol.frames import LENGTH
 from quire.protocol.messages import AddRun, Auth, BatchRead, BookieInfo, Force, ListEntries, Read, ReadLac, Request, StartTls, Unserved, WriteLac
-from quire.protocol.v3.varint import encode
+from quire.protocol.varint import encode
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,5 +1,5 @@
 """
-V3 answers, both directions (spec wire-protocol.md 3.2 to 3.4).
+V3 answers, both directions (wire.md 3.2 to 3.4).
 
 A normal answer says version 3, echoes operation and transaction id, and carries no priority; its outer and inner status are equal.  Four
 copy the request's header, priority included: EBADREQ to an unserved operation, EUA before authentication, AUTH, EIO after a failed TLS
@@ -15,7 +15,7 @@ from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_lengt
 from quire.protocol.messages import AddAcks, AddRun, AuthReply, BatchRead, InfoReply, LacReply, ListReply, ReadReply, Reply, Request, StatusReply
 from quire.protocol.v3 import adds, operations
 from quire.protocol.v3.operations import framed, header, operation_of
-from quire.protocol.v3.varint import encode
+from quire.protocol.varint import encode
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,7 +49,7 @@ def bare(request: Request, status: Status) -> bytes:
 
 
 def reply(request: Request, reply: Reply) -> bytes:
-    """The answer to a request.  AUTH copies the request's header; the others say version 3 and no priority (spec wire-protocol.md 3.4)."""
+    """The answer to a request.  AUTH copies the request's header; the others say version 3 and no priority (wire.md 3.4)."""
     match reply:
         case AddAcks():
             assert isinstance(request, AddRun)

@@ -1,5 +1,5 @@
 """
-V3 requests, both directions (spec wire-protocol.md 3.2, 3.3).
+V3 requests, both directions (wire.md 3.2, 3.3).
 
 Knows: how protobuf carries each request.  Runs of adds are `adds`'s.  Does not know: answers, connections, meanings.
 Safety: what does not decode is never guessed at: it is "not V3", and the connection's rule (`wire`) decides.
@@ -86,7 +86,7 @@ def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request]) ->
 
 
 def decode_request(payload: bytes) -> Request | adds.Add | None:
-    """One request by protobuf (an add as an `Add`), or None when it is not a V3 request (spec wire-protocol.md 1.2)."""
+    """One request by protobuf (an add as an `Add`), or None when it is not a V3 request (wire.md 1.2)."""
     message = schema.partly_parsed(schema.Request, payload)
     if message is None:
         return None

@@ -10,7 +10,7 @@ from bench.long_ledger import DIGEST, INDEX_BYTES_MAX, LEDGER, LOG_BYTES_MAX, PA
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import RocksRows
+from quire.bookie.index.rocks import RocksRows
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -11,7 +11,8 @@ import quire.client.handles.writer as writing
 from quire.client import api
 from quire.client.core.append.machine import AppendMachine
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import (
     ClientClosed,
@@ -182,7 +183,7 @@ def test_a_generated_id_that_is_taken_is_passed_over():
 
 
 def test_a_create_whose_answer_was_lost_is_recognised_by_its_token():
-    """Spec 2.1: on EXISTS the creator reads again; an equal token is its own success."""
+    """protocol-rules.md 2.1: on EXISTS the creator reads again; an equal token is its own success."""
     cluster = FakeCluster()
     lost = {"once": True}
     cluster.store_fault = lambda name, _given: (

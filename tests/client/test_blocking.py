@@ -1,6 +1,4 @@
-"""
-The blocking face on real bookies: everything that interface.md shows, wrong arguments, failures, and back-pressure.
-"""
+"""The blocking face on real bookies: everything that docs/client.md shows, wrong arguments, failures, back-pressure."""
 
 import queue
 import threading

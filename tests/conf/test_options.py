@@ -51,6 +51,7 @@ def test_a_field_knows_its_keys() -> None:
 
 def test_a_field_that_was_not_declared_so_has_none() -> None:
     """Asking an ordinary field for its keys is a programming error."""
+
     class Other(BaseModel):
         plain: int = 1
 

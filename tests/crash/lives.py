@@ -14,7 +14,8 @@ from twisted.internet.task import Clock
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files
-from quire.bookie.index.rows import RocksRows, Rows
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import Rows
 from quire.bookie.storage.storage import Storage
 from quire.bookie.storage.workers import InlineWorkers
 from quire.bookie.upkeep.upkeep import Upkeep

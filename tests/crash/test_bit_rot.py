@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from twisted.logger import globalLogPublisher
 
-import quire.bookie.journal.writer
+import quire.bookie.journal.segments
 from quire.bookie.files import StorageError
 from quire.bookie.journal.format import FOOT_BYTES
 from quire.bookie.journal.mark import read_mark
@@ -34,7 +34,7 @@ SILENT = ("LOG*", "IDENTITY", "OPTIONS-*", "rocksdict-config.json", "lastId")  #
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quire.bookie.journal.writer, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
+    monkeypatch.setattr(quire.bookie.journal.segments, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
 
 
 class Left:
@@ -90,14 +90,14 @@ class Left:
 
 @pytest.fixture(scope="module")
 def left() -> Iterator[Left]:
-    before = quire.bookie.journal.writer.FIRST_SEGMENT_BYTES
-    quire.bookie.journal.writer.FIRST_SEGMENT_BYTES = SEGMENT_BYTES
+    before = quire.bookie.journal.segments.FIRST_SEGMENT_BYTES
+    quire.bookie.journal.segments.FIRST_SEGMENT_BYTES = SEGMENT_BYTES
     # In memory where the machine has such a file system: what RocksDB syncs would take most of the time.
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as root:
         try:
             yield Left(Path(root) / "bookie")
         finally:
-            quire.bookie.journal.writer.FIRST_SEGMENT_BYTES = before
+            quire.bookie.journal.segments.FIRST_SEGMENT_BYTES = before
 
 
 class Told:

@@ -3,7 +3,7 @@ Crash points: the power goes at every event of a recorded life, and whatever a d
 starts on it has everything that was acknowledged, serves nothing false, and holds its fences.
 
 The index and the ledger table are dicts here, which lose what was not synced, or RocksDB with its real files (`rocks`).
-`make test` runs every cut with some of its aftermaths, and a few with RocksDB; `make crash` all of them, and pairs of crashes.
+`make test` draws some cuts and aftermaths anew each time, a few with RocksDB; `make crash` runs all, and pairs of crashes.
 """
 
 import copy
@@ -11,6 +11,7 @@ import hashlib
 import os
 import random
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 
-import quire.bookie.journal.writer
+import quire.bookie.journal.segments
 from quire.bookie.journal.format import segment_start
 from tests.bookie.fakes.disk import Disk
 from tests.crash.lives import SEGMENT_BYTES, STORIES, Promises, check, record, start_only
@@ -27,6 +28,7 @@ from tests.crash.tape import Event, Ground, RecordingDisk
 
 # SPDX-License-Identifier: Apache-2.0
 
+SHARE = 0.3  # of the disks that crashes may leave, in the part that `make test` takes
 AFTERWARDS = 128 << 10  # a start that has less memory than the life before it flushes while it reads the journal
 LAYOUTS: dict[str, dict[str, Any]] = {
     "one directory": {},
@@ -60,7 +62,7 @@ def before(changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of 64 KiB, so that a short story rolls, frees and reuses them."""
-    monkeypatch.setattr(quire.bookie.journal.writer, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
+    monkeypatch.setattr(quire.bookie.journal.segments, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
 
 
 def cuts(start: Ground, events: Sequence[Event], promises: Promises) -> Iterator[tuple[int, Ground, Promises]]:
@@ -91,11 +93,13 @@ def fingerprint(disk: Disk, promises: Promises) -> bytes:
     return digest.digest()
 
 
-def single_crashes(story: str, layout: str, every: bool, disk: RecordingDisk | None = None, share: float = 1) -> tuple[int, int]:
+def single_crashes(
+    story: str, layout: str, every: bool, disk: RecordingDisk | None = None, share: float = 1, seed: int = 11
+) -> tuple[int, int]:
     """(cuts, different disks checked); `share`: of the disks that a crash may leave only so many, by chance."""
     changes = LAYOUTS[layout]
     start, events = record(STORIES[story], before(changes), disk if disk is not None else RecordingDisk())
-    dice = random.Random(11)
+    dice = random.Random(seed)
     seen: set[bytes] = set()
     number = 0
     for number, ground, promises in cuts(start, events, Promises(lazy=not changes.get("journal_sync_data", True))):
@@ -111,7 +115,7 @@ def single_crashes(story: str, layout: str, every: bool, disk: RecordingDisk | N
                 check(left, promises, changes)
             except BaseException as error:
                 event = events[number] if number < len(events) else "the end"
-                raise AssertionError(f"{story}, {layout}, cut before event {number} ({event}), {words}: {error}") from error
+                raise AssertionError(f"{story}, {layout}, seed {seed}, cut before event {number} ({event}), {words}: {error}") from error
     return number, len(seen)
 
 
@@ -146,11 +150,11 @@ def double_crashes(story: str, layout: str, pairs: int, seed: int, recorder: Rec
 
 
 @pytest.mark.parametrize(("story", "layout"), CASES)
-def test_a_crash_at_every_event(story: str, layout: str) -> None:
-    """Every cut; of each nothing, everything, a prefix, a tear and some part of what was not synced."""
-    number, disks = single_crashes(story, layout, every=False)
+def test_crashes_at_some_events(story: str, layout: str) -> None:
+    """Of every cut nothing, everything, a prefix, a tear and some part of what was not synced: a share of all these, another each time."""
+    number, disks = single_crashes(story, layout, every=False, share=SHARE, seed=time.time_ns() % 1_000_000)
     assert number > 100
-    assert disks > number // 2
+    assert disks
 
 
 def test_two_crashes() -> None:

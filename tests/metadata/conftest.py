@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from twisted.internet.threads import deferToThread
 
-from quire.metadata.memory.store import CLUSTERS
+from quire.metadata.memory.cluster import CLUSTERS
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.stories import Place
 from tests.reactor import run

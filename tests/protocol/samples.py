@@ -1,4 +1,4 @@
-"""Frames to test with: what a live Apache BookKeeper sent, the vectors of spec wire-protocol.md 12, and ways to feed them."""
+"""Frames to test with: what a live Apache BookKeeper sent, known frames of each kind, and ways to feed them."""
 
 import itertools
 import json

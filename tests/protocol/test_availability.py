@@ -1,4 +1,4 @@
-"""Which entries a bookie holds, as bytes (spec wire-protocol.md 8)."""
+"""Which entries a bookie holds, as bytes (wire.md 8)."""
 
 import struct
 
@@ -12,9 +12,9 @@ from tests.protocol.samples import rows
 
 # SPDX-License-Identifier: Apache-2.0
 
-SPEC = "00000000000000030000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
-SPEC += "000000000000000000000000000000000000000300000000" + "000000000000000500000000000000050000000100000000"
-SPEC += "000000000000000800000000000000080000000200000000"
+EXAMPLE = "00000000000000030000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+EXAMPLE += "000000000000000000000000000000000000000300000000" + "000000000000000500000000000000050000000100000000"
+EXAMPLE += "000000000000000800000000000000080000000200000000"
 
 
 def runs_of(entries: list[int]) -> list[tuple[int, int]]:
@@ -45,10 +45,10 @@ def test_every_captured_list_both_ways() -> None:
         assert availability.encode(availability.decode(data)) == data
 
 
-def test_the_example_of_the_spec() -> None:
-    """The specification's bytes and runs convert to each other."""
-    assert availability.encode([(0, 3), (5, 1), (8, 2)]).hex() == SPEC
-    assert availability.decode(bytes.fromhex(SPEC)) == [(0, 3), (5, 1), (8, 2)]
+def test_an_example_with_gaps() -> None:
+    """Known bytes and runs convert to each other."""
+    assert availability.encode([(0, 3), (5, 1), (8, 2)]).hex() == EXAMPLE
+    assert availability.decode(bytes.fromhex(EXAMPLE)) == [(0, 3), (5, 1), (8, 2)]
 
 
 def test_an_empty_set_is_64_zero_bytes() -> None:

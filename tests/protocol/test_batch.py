@@ -19,8 +19,8 @@ def batch(payloads: list[bytes], first: int = 0, lac: int = -1, length: int = 0,
     return AddBatch(Digest(DigestType.CRC32C, b"testPasswd"), 1, first, lac, length, payloads, **flags)
 
 
-def test_the_add_of_the_spec() -> None:
-    """A batch of one entry packs to the specification's frame, with flags and offsets."""
+def test_a_known_add() -> None:
+    """A batch of one entry packs to a known frame, with flags and offsets."""
     assert batch([b"hello"]).frames() == frame_v2("ADD")
     assert batch([b"hello"], recovery=True, priority=100).frames() == frame_v2("recovery ADD")
     assert batch([b"abc"], first=1, lac=0, length=5).bodies() == [SECOND]

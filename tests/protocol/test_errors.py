@@ -1,4 +1,4 @@
-"""Codes and statuses: one number space (spec wire-protocol.md 4)."""
+"""Codes and statuses: one number space (wire.md 4)."""
 
 import pytest
 
@@ -50,8 +50,8 @@ def test_the_table_has_every_status() -> None:
     assert len(errors.STATUS_OF_V3) == len(Status)
 
 
-def test_every_code_of_the_spec_has_its_class() -> None:
-    """Codes map to the exceptions that the specification names."""
+def test_every_code_has_its_class() -> None:
+    """Codes map to the exceptions that BookKeeper names."""
     assert {code: cls.__name__ for code, cls in errors.BY_CODE.items()} == CODES
 
 

@@ -1,4 +1,4 @@
-"""Cutting a byte stream into frames (spec wire-protocol.md 1.1)."""
+"""Cutting a byte stream into frames (wire.md 1.1)."""
 
 import pytest
 from hypothesis import given

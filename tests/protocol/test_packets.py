@@ -1,4 +1,4 @@
-"""The V2 header word (spec wire-protocol.md 2.1)."""
+"""The V2 header word (wire.md 2.1)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +8,8 @@ from quire.protocol import packets
 # SPDX-License-Identifier: Apache-2.0
 
 
-def test_the_words_of_the_spec() -> None:
-    """Version, operation and flags form the header words of the specification."""
+def test_known_words() -> None:
+    """Version, operation and flags form the header words of wire.md 2.1."""
     assert packets.header_word(2, packets.ADD) == 0x02010000
     assert packets.header_word(2, packets.ADD, packets.RECOVERY_ADD | packets.HIGH_PRIORITY) == 0x02010006
     assert packets.header_word(2, packets.READ, packets.FENCE) == 0x02020001

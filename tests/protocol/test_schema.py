@@ -1,4 +1,4 @@
-"""The protobuf schema against what Apache's own classes printed (spec wire-protocol.md 3)."""
+"""The protobuf schema against what Apache's own classes printed (wire.md 3)."""
 
 import pytest
 from google.protobuf import text_format
@@ -22,7 +22,7 @@ def test_messages_mean_what_java_says_they_mean(direction: str) -> None:
         assert message.SerializeToString() == frame[4:], scenario
 
 
-def test_every_frame_of_the_spec_parses_without_unknown_fields() -> None:
+def test_every_known_frame_parses_without_unknown_fields() -> None:
     """Each frame is written again with the same bytes."""
     for name, hexed in V3_FRAMES.items():
         replies = any(word in name for word in ("ok", "fenced", "EUA", "no entry", "expired", "refused", "reply"))
@@ -36,7 +36,7 @@ def test_statuses_are_those_of_the_error_tree() -> None:
     assert {status.name: status.v3 for status in Status} == schema.ENUMS["StatusCode"]
 
 
-def test_fields_have_the_numbers_of_the_spec() -> None:
+def test_fields_have_apaches_numbers() -> None:
     """A few by hand, since the table could agree with itself."""
     request = schema.Request.DESCRIPTOR.fields_by_name
     assert request["getListOfEntriesOfLedgerRequest"].number == 108
@@ -61,12 +61,12 @@ def test_fields_have_the_numbers_of_the_spec() -> None:
     ],
 )
 def test_what_is_not_a_v3_request(payload: bytes, why: str) -> None:
-    """Spec wire-protocol.md 1.2: these make a bookie take the connection for V2."""
+    """wire.md 1.2: these make a bookie take the connection for V2."""
     assert schema.parsed(schema.Request, payload) is None, why
 
 
 def test_an_unknown_number_in_an_optional_enum_is_only_absent() -> None:
-    """`ReadRequest.flag` 7: treated as no flag (spec wire-protocol.md 3.4)."""
+    """`ReadRequest.flag` 7: treated as no flag (wire.md 3.4)."""
     message = schema.parsed(schema.Request, bytes.fromhex("0a06080310011804a2060708011000a00607"))
     assert message is not None
     assert not message.readRequest.HasField("flag")
@@ -78,7 +78,7 @@ def test_unknown_fields_are_let_through() -> None:
 
 
 def test_logging_context_is_let_through_unread() -> None:
-    """Field 200, of which a Java client may send any number (spec wire-protocol.md 3.4)."""
+    """Field 200, of which a Java client may send any number (wire.md 3.4)."""
     message = schema.parsed(schema.Request, frame_v3("READ")[4:] + b"\xc2\x0c\x06\x0a\x01k\x12\x01v" * 3)
     assert message is not None
     assert message.readRequest.ledgerId == 1

@@ -1,4 +1,4 @@
-"""The binary protocol (spec wire-protocol.md 2): Apache's bytes in both directions, runs, faults, and a slow twin."""
+"""The binary protocol (wire.md 2): Apache's bytes in both directions, runs, faults, and a slow twin."""
 
 import struct
 from collections.abc import Callable
@@ -105,8 +105,8 @@ def test_the_whole_capture_as_one_stream() -> None:
         assert fed(make, [stream[at : at + 1460] for at in range(0, len(stream), 1460)]) == alone
 
 
-def test_the_values_of_the_spec() -> None:
-    """The specification's frames are read as these requests and replies."""
+def test_known_values() -> None:
+    """Known frames are read as these requests and replies."""
     assert one_request(samples.v2("fence READ")) == Read(1, -1, True, KEY)
     assert one_request(samples.v2("BATCH")) == BatchRead(1, 0, 7, 10, 5_242_880)
     assert one_request(samples.v2("AUTH")) == Auth("AuthDisabledPlugin", b"")
@@ -226,7 +226,7 @@ def test_version_0_packets_have_no_flags() -> None:
 
 @pytest.mark.parametrize("version", [3, 4, 10, 255])
 def test_unknown_versions_are_decoded_so_that_they_can_be_answered(version: int) -> None:
-    """ADD, READ and BATCH of version 3 and more get EBADVERSION, not a closed connection (spec wire-protocol.md 2.1)."""
+    """ADD, READ and BATCH of version 3 and more get EBADVERSION, not a closed connection (wire.md 2.1)."""
     for name in ("ADD", "READ"):
         frame = samples.v2(name)
         request = one_request(frame[:4] + bytes([version]) + frame[5:])
@@ -271,7 +271,7 @@ def test_unknown_flag_bits_are_ignored() -> None:
 
 
 def test_no_v2_client_ever_sees_107() -> None:
-    """4.17's clients throw on it and close; a limbo ledger is EIO to them (spec wire-protocol.md 2.5)."""
+    """4.17's clients throw on it and close; a limbo ledger is EIO to them (wire.md 2.5)."""
     unknown = Status.EUNKNOWNLEDGERSTATE
     for frame in (
         v2.add_acks(AddRun(1, 0, [b""] * 3, KEY), unknown),
@@ -308,7 +308,7 @@ def test_an_error_reply_carries_no_body() -> None:
 
 
 def test_ids_of_an_answer_are_the_requests() -> None:
-    """A read of the last entry echoes -1, whatever was found (spec wire-protocol.md 2.4)."""
+    """A read of the last entry echoes -1, whatever was found (wire.md 2.4)."""
     assert v2.read_reply(ReadReply(Status.EOK, 1, 77, ENTRY), Read(1, -1))[20:28] == b"\xff" * 8
 
 

@@ -1,4 +1,4 @@
-"""One connection of a bookie: the rule of generations, answers by request, and junk (spec wire-protocol.md 1.2, 3.4, 9.2)."""
+"""One connection of a bookie: the rule of generations, answers by request, and junk (wire.md 1.2, 3.4, 9.2)."""
 
 import random
 import struct
@@ -76,7 +76,7 @@ def test_v3_after_v2_closes(name: str) -> None:
 
 
 def test_v3_after_v2_closes_even_where_it_reads_as_a_batch_read() -> None:
-    """A header of 7 bytes makes the second byte V2's opcode 7, with version 10 (spec wire-protocol.md 1.2)."""
+    """A header of 7 bytes makes the second byte V2's opcode 7, with version 10 (wire.md 1.2)."""
     frame = v3.pack_request(WriteLac(1, 0, KEY, b"x" * 60, txn=300))
     assert frame[4:6] == b"\x0a\x07"
     receiver = Requests()
@@ -200,7 +200,7 @@ def test_a_refused_run_has_an_answer_for_every_entry() -> None:
 
 
 def test_unserved_operations_are_refused_with_their_header() -> None:
-    """Refusals have the specification's bytes."""
+    """Refusals have known bytes."""
     assert wire.refusal(Unserved(12, 15), Status.EBADREQ) == samples.v3("operation 12 refused")
     assert wire.refusal(StartTls(13), Status.EBADREQ) == samples.v3("START_TLS refused")
     assert wire.refusal(Read(1, 0, txn=4, version=3), Status.ENOENTRY) == samples.v3("READ no entry")

@@ -70,6 +70,7 @@ def test_every_item_is_worked_on_once_by_a_bounded_number(workers):
 
 def test_an_error_of_the_source_ends_it():
     """An exception of the iterator is raised to the caller."""
+
     async def source():
         yield 1
         raise LookupError("the store is down")

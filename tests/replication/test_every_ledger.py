@@ -11,7 +11,8 @@ from quire.bookie.server.copies import Copies
 from quire.bookie.server.service import Service
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.client.api import Client
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.lost_bookies import decommission, recover_bookies
 from quire.replication.refilling import restore

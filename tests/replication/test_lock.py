@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, Replication
 from quire.replication.lock import repair_lock
 from tests.client.fakes.cluster import FakeCluster

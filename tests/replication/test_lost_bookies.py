@@ -3,7 +3,8 @@
 import pytest
 from twisted.internet.defer import succeed
 
-from quire.metadata.memory.store import Fault, MemoryStore
+from quire.metadata.memory.cluster import Fault
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import CookieNotFound
 from quire.protocol.errors import IllegalOp, LedgerFenced, MetaStore, NoSuchLedger, Replication
 from quire.replication.checker import check_ledger

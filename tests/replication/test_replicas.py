@@ -85,6 +85,7 @@ def test_a_bookie_that_drops_batch_reads_is_read_one_by_one_from_then_on():
 
 def test_a_list_that_does_not_come_is_none():
     """A time-out gives `None` in place of the list of entries."""
+
     async def stored(pool: Answers) -> list[tuple[int, int]] | None:
         return await ReplicaReader(pool, 1, DIGEST).stored("b")
 

@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.availability import encode
 from quire.protocol.errors import MetaStore
 from quire.replication.surplus import IDLE_S, Surplus, drop_surplus

@@ -16,7 +16,7 @@ from quire.client.handles.reader import Reader
 from quire.client.handles.writer import Writer
 from quire.client.placement.choice import BookieChoice
 from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NotEnoughBookies
 from tests.client.fakes.cluster import FakeCluster, Outcome, Request

@@ -5,7 +5,7 @@ A mutant is a change of a few words in the source of a function, made while hist
 history breaks a promise, alive after `SEEDS_MAX` seeds of the profile made for its danger, and then the simulator is not worth its
 name.  A guard whose text is no longer found is an error: it moved, and its mutant must move with it.
 
-D2, D4 and D5 have no mutant, for both columns of the specification are safe there; D13 has none, for there is nothing to take away
+D2, D4 and D5 have no mutant, since both ways are safe there; D13 has none, for there is nothing to take away
 (batch reads over V3 are made of single ones).
 """
 
@@ -64,7 +64,7 @@ def applied_to(function: FunctionType, edits: Sequence[Edit]) -> Iterator[None]:
 @dataclass(frozen=True)
 class Mutant:
     name: str
-    guard: str  # where the specification speaks of it
+    guard: str  # where docs/design or another page has the rule
     profile: str
     edits: tuple[Edit, ...]
 
@@ -97,39 +97,47 @@ def mutant(name: str, guard: str, profile: str, *edits: tuple[str, str, str]) ->
 
 MUTANTS = (
     # Recovery
-    mutant("recovery reads do not fence", "R5, S1", "late add", (f"{ATTEMPT}._read", "effect.entry, self._digest.master_key, PRIORITY", "effect.entry")),
+    mutant("recovery reads do not fence", "R5, S1", "late add",
+           (f"{ATTEMPT}._read", "effect.entry, self._digest.master_key, PRIORITY", "effect.entry")),
     mutant("fencing before the metadata says IN_RECOVERY", "R1", "recovery",
            (f"{ATTEMPT}._marking", "lambda metadata: metadata.state is LedgerState.OPEN", "lambda metadata: False")),
     mutant("recovery starts at the LAC, not in the last fragment", "R4, S3", "new ensemble",
            (f"{RECOVERY}._fenced", "max(coverage.lac, self._first - 1)", "coverage.lac")),
-    mutant("one 'no' makes an entry absent", "QC, S7", "recovery", (f"{QUORUMS}.absent", "self.write - self.ack + 1", "1")),
-    mutant("a failure counts as a 'no'", "4.3, S8", "recovery", ("quire.client.core.recovery:EntryRead.judge", "code in NEGATIVE", "code != OK")),
-    mutant("answers are counted by QC, not by coverage", "1.4, S29", "tail",
+    mutant("one 'no' makes an entry absent", "protocol-rules.md 1.3, S7", "recovery",
+           (f"{QUORUMS}.absent", "self.write - self.ack + 1", "1")),
+    mutant("a failure counts as a 'no'", "protocol-rules.md 4.3, S8", "recovery",
+           ("quire.client.core.recovery:EntryRead.judge", "code in NEGATIVE", "code != OK")),
+    mutant("answers are counted by QC, not by coverage", "protocol-rules.md 1.4, S29", "tail",
            (f"{QUORUMS}.covered", "if unheard >= self.ack:", "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
-    mutant("a recovery stores its ensembles early", "4.2, S6", "recovery",
+    mutant("a recovery stores its ensembles early", "protocol-rules.md 4.2, S6", "recovery",
            (f"{ATTEMPT}._replace", "return EnsembleChanged(picked.bookies",
             "await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: m.with_ensemble(effect.first, picked.bookies))\n"
             "        return EnsembleChanged(picked.bookies")),
     mutant("a recovery overwrites CLOSED", "D3, R6", "recovery",
            (f"{ATTEMPT}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED", "lambda metadata: True")),
-    mutant("the length is not read from entry LAC", "D7, S28", "recovery", (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
-    mutant("recovery adds carry a LAC that moves", "D16", "tail", (f"{SENDING}._pump", "self._base if self.recovery else self.lac", "self.lac")),
+    mutant("the length is not read from entry LAC", "D7, S28", "recovery",
+           (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
+    mutant("recovery adds carry a LAC that moves", "D16", "tail",
+           (f"{SENDING}._pump", "self._base if self.recovery else self.lac", "self.lac")),
     # Writer
     mutant("the writer closes over IN_RECOVERY", "D1", "store",
            (f"{EDITS}._close_ledger", "if metadata.state is LedgerState.IN_RECOVERY:", "if False:"),
            (f"{EDITS}._close_ledger", "return metadata.state is LedgerState.OPEN", "return not metadata.is_closed")),
-    mutant("acknowledged while the ensemble changes", "2.5, S13", "change", (f"{APPEND}._acked", "if self.state is State.OPEN:", "if True:")),
-    mutant("a replaced bookie's acknowledgements still count", "2.5, S12", "change",
+    mutant("acknowledged while the ensemble changes", "protocol-rules.md 2.5, S13", "change",
+           (f"{APPEND}._acked", "if self.state is State.OPEN:", "if True:")),
+    mutant("a replaced bookie's acknowledgements still count", "protocol-rules.md 2.5, S12", "change",
            (f"{APPEND}._ensemble_changed", "self._install(replica.index, bookie).standing = Standing.FRESH",
             "fresh = self._install(replica.index, bookie)\n"
             "            fresh.standing, fresh.watermark, fresh.sent = Standing.FRESH, replica.watermark, replica.sent")),
-    mutant("a stale edit of the metadata is written all the same", "2.6", "store",
+    mutant("a stale edit of the metadata is written all the same", "protocol-rules.md 2.6", "store",
            ("quire.client.handles.ledger_record:LedgerRecord.edit",
             "if not needs(current.value):", "if current is self.current and not _ and not needs(current.value):")),
-    mutant("a close that met another end succeeds", "2.8, S19", "store",
+    mutant("a close that met another end succeeds", "protocol-rules.md 2.8, S19", "store",
            (f"{EDITS}._close_ledger", "if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):", "if False:")),
-    mutant("nothing is sent again to a replacement", "2.5, D12", "change", (f"{APPEND}._ensemble_changed", "self._resend(replica, effects)", "pass")),
-    mutant("nothing is sent again to a bookie that came back", "D17", "no spare", (f"{APPEND}._return", "self._resend(back, effects)", "pass")),
+    mutant("nothing is sent again to a replacement", "protocol-rules.md 2.5, D12", "change",
+           (f"{APPEND}._ensemble_changed", "self._resend(replica, effects)", "pass")),
+    mutant("nothing is sent again to a bookie that came back", "D17", "no spare",
+           (f"{APPEND}._return", "self._resend(back, effects)", "pass")),
     mutant("a taken id is looked for among the confirmed ones only", "D11, S31", "deferred",
            (f"{SENDING}._append", "entry <= self.head or entry in self._ids", "entry <= self.lac or entry in self._ids")),
     mutant("replica indexes are computed in 32 bits", "D10, S32", "large ids",
@@ -137,16 +145,18 @@ MUTANTS = (
     mutant("a force does not mind a reconnection", "D15", "deferred",
            (f"{APPEND}._fail", "if self.deferred_sync and not spared:", "if self.deferred_sync and not spared and awaited:"),
            (f"{CONFIRMING}.force", "if old not in (None, new)", "if not name")),
-    mutant("late answers of a replaced bookie count for its successor", "2.4, S14", "change",
+    mutant("late answers of a replaced bookie count for its successor", "protocol-rules.md 2.4, S14", "change",
            (f"{APPEND}._fail", "del self._channels[replica.channel]", "pass"),
            (f"{APPEND}._fail", "effects.append(CloseChannel(replica.channel))", "pass"),
            (f"{SENDING}._install", "self._channels.pop(old.channel, None)", "pass"),
            (f"{SENDING}._install", "self._replicas[index] = replica", "self._replicas[index] = self._channels[old.channel] = replica")),
-    mutant("a new fragment begins behind what was sent", "2.5", "change",
+    mutant("a new fragment begins behind what was sent", "protocol-rules.md 2.5", "change",
            (f"{APPEND}._change", "StoreEnsemble(self.head + 1,", "StoreEnsemble(self._window.sent_last + 1,")),
     # Reader
-    mutant("entries past the LAC are read", "D8", "tail", (f"{READER}._read", "if not unconfirmed and last > self._end.lac:", "if False:")),
-    mutant("unconfirmed reads go past the end", "D9", "tail", (f"{READER}._read", "if unconfirmed and self.closed:", "if False:")),
+    mutant("entries past the LAC are read", "D8", "tail",
+           (f"{READER}._read", "if not unconfirmed and last > self._end.lac:", "if False:")),
+    mutant("unconfirmed reads go past the end", "D9", "tail",
+           (f"{READER}._read", "if unconfirmed and self.closed:", "if False:")),
     mutant("a hint is taken for the LAC", "D14", "tail",
            (f"{LEDGER_END}.await_news", "failed = answer.code != OK", "self.lac = max(self.lac, answer.lac or 0)\n    failed = answer.code != OK")),
     # Bookie
@@ -156,12 +166,13 @@ MUTANTS = (
     mutant("a fence is not written to the journal", "B1", "power",
            (f"{STORAGE}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
             "journal.append((), 0, token, state.fence_synced)")),
-    mutant("a fenced ledger takes plain adds", "B2, S11", "recovery", (f"{STORAGE}.add", "if state.fenced:", "if False:")),
+    mutant("a fenced ledger takes plain adds", "B2, S11", "recovery",
+           (f"{STORAGE}.add", "if state.fenced:", "if False:")),
     mutant("adds are acknowledged before the sync", "B3", "power",
-           (f"{JOURNAL}._commit", "files.datasync(self._handle)", "seal and files.datasync(self._handle)")),
-    mutant("a checkpoint does not sync what it stored", "architecture 3", "power",
+           (f"{JOURNAL}._commit", "files.datasync(segments.handle)", "seal and files.datasync(segments.handle)")),
+    mutant("a checkpoint does not sync what it stored", "storage-order.md 3", "power",
            (f"{CHECKPOINT}._store", "self._directories.attempt(directory, directory.sync)", "pass")),
-    mutant("a bookie that lost its disk serves", "architecture 3, cookies", "limbo",
+    mutant("a bookie that lost its disk serves", "metadata-rules.md 6.2", "limbo",
            ("quire.bookie.lifecycle.identity:check", "check_expansion(options, expected, known, bare, full)", "pass")),
     mutant("a bookie in limbo says no", "B4, S9", "limbo",
            ("quire.bookie.storage.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY", "Status.ENOENTRY")),
@@ -169,59 +180,67 @@ MUTANTS = (
            (f"{STORAGE}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
     mutant("a bookie that lost its disk is fenced only where it is named", "S9, S10", "surplus",
            ("quire.bookie.lifecycle.restoring:suspects", "(row.fenced or row.limbo)", "row.limbo")),
-    mutant("an end of limbo that a directory's mark covers is replayed into it", "formats, order on disk", "restore",
+    mutant("an end of limbo that a directory's mark covers is replayed into it", "storage-order.md 4", "restore",
            (f"{STORAGE}._open_journal", "if block[2] % count not in old:", "if block[2] % count not in old or block[0] == LIMBO:")),
     mutant("a bookie that lost its disk doubts only where it is named", "S6, S9", "counted on",
            ("quire.bookie.lifecycle.restoring:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection
-    mutant("what a listing lacks is deleted without reading it again", "4.3", "garbage",
+    mutant("what a listing lacks is deleted without reading it again", "storage-order.md 7.1", "garbage",
            (f"{GARBAGE}._delete_confirmed", "if ledger not in absent:", "if False:")),
-    mutant("another cluster's metadata is evidence", "4.3", "garbage", (f"{GUARD}._look", "if cluster != self._cluster:", "if False:")),
-    mutant("compaction does not sync the new log", "compaction", "garbage", (f"{LOGS}.finish_whole", "self._files.sync(handle)", "pass")),
-    mutant("the old log goes before the index is synced", "compaction", "garbage", (f"{COMPACTION}:remove_logs", "    directory.sync()\n", "")),
-    mutant("an old log goes though what lives in it was not moved", "compaction", "garbage",
+    mutant("another cluster's metadata is evidence", "storage-order.md 7.1", "garbage",
+           (f"{GUARD}._look", "if cluster != self._cluster:", "if False:")),
+    mutant("compaction does not sync the new log", "storage-order.md 7.2", "garbage",
+           (f"{LOGS}.finish_whole", "self._files.sync(handle)", "pass")),
+    mutant("the old log goes before the index is synced", "storage-order.md 7.2", "garbage",
+           (f"{COMPACTION}:remove_logs", "    directory.sync()\n", "")),
+    mutant("an old log goes though what lives in it was not moved", "storage-order.md 7.2", "garbage",
            (f"{COMPACTION}:Compaction._finish", "index.move(moves[start : start + MOVES_AT_ONCE])", "pass"),
            (f"{COMPACTION}:Compaction.steps", "self.kept.setdefault(run.log,", "str(")),
     # An index that is made anew
-    mutant("an index in the making does not hear of flushes", "formats, a rebuilt index", "new index",
+    mutant("an index in the making does not hear of flushes", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.index.run_index:RunIndex.put_all", "if self.beside is not None:", "if False:")),
-    mutant("the new index counts before it is durable", "formats, a rebuilt index", "new index",
+    mutant("the new index counts before it is durable", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.directory.ledger_directory:LedgerDirectory.change_index", "made.sync()", "pass")),
-    mutant("the files of the new index are taken for leftovers", "formats, a rebuilt index", "new index",
-           ("quire.bookie.index.slots:other_path", "RUNS if index_path", "SECOND if index_path"),
-           ("quire.bookie.index.slots:other_path", "else SECOND)", "else RUNS)")),
-    mutant("logs go while they are read for a new index", "formats, a rebuilt index", "new index",
+    mutant("the files of the new index are taken for leftovers", "formats.md, a rebuilt index", "new index",
+           ("quire.bookie.index.slots:other_path", "RUNS if index_path", "SECOND_RUNS if index_path"),
+           ("quire.bookie.index.slots:other_path", "else SECOND_RUNS)", "else RUNS)")),
+    mutant("logs go while they are read for a new index", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.upkeep.space:Space.reclaim", "self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
             "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))")),
     # Repair
-    mutant("the metadata names a bookie before its copies are complete", "D1, 4.3", "repair", (f"{COPIER}._stored", "code = await answer", "code = 0")),
-    mutant("a fragment that is still written is repaired without fencing", "8, R1", "repair",
+    mutant("the metadata names a bookie before its copies are complete", "protocol-rules.md 5.1", "repair",
+           (f"{COPIER}._stored", "code = await answer", "code = 0")),
+    mutant("a fragment that is still written is repaired without fencing", "protocol-rules.md 5.1, R1", "repair",
            (f"{RECOVER}:_free_locked", "if writer_depends_on(metadata, run.lost):", "if False:"),
            (f"{RECOVER}:_mend", "    metadata = record.metadata\n",
             "    metadata = record.metadata\n    if fragment.last is None:\n        reader = await run.client.open_ledger(record.ledger, b'', recover=False)\n"
             "        fragment = HeldFragment(fragment.first, reader.last_entry_id, fragment.bookies, fragment.indexes)\n"
             "        await reader.close()\n")),
-    mutant("repairs without a lock change what they did not copy", "2.6, D1", "repair",
+    mutant("repairs without a lock change what they did not copy", "protocol-rules.md 2.6, 5.1", "repair",
            (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for", "each.first == planned.first for"), UNLOCKED),
-    mutant("a repair does not take the ledger's lock", "4.3", "surplus", UNLOCKED),
-    mutant("limbo ends with copies missing", "S9", "limbo", (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
+    mutant("a repair does not take the ledger's lock", "protocol-rules.md 5.1", "surplus", UNLOCKED),
+    mutant("limbo ends with copies missing", "S9", "limbo",
+           (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
     # Who answers
-    mutant("an address is kept, and nobody hears who answers there", "protocol, who answers", "moves", UNNAMED,
+    mutant("an address is kept, and nobody hears who answers there", "protocol.md, who answers", "moves", UNNAMED,
            (f"{LINK}._reach", "await self._resolve()", "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
            (f"{LINK}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),
-    mutant("nobody hears who answers", "protocol, who answers", "moves", UNNAMED),
+    mutant("nobody hears who answers", "protocol.md, who answers", "moves", UNNAMED),
     # Sessions
-    mutant("a bookie that stops unlists its successor", "metadata 5.1", "everything",
+    mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",
            (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),
-    mutant("a repair lock is given back in another session", "4.3", "surplus",
+    mutant("a repair lock is given back in another session", "protocol-rules.md 5.1", "surplus",
            (f"{MEMORY}._release_repair", "if held == session:", "if held is not None:")),
-    mutant("a bookie does not look at its own registration", "metadata 5.1", "everything", (f"{MEMORY}._look", "self._look_at_own()", "pass")),
+    mutant("a bookie does not look at its own registration", "metadata-rules.md 5.1", "everything",
+           (f"{MEMORY}._look", "self._look_at_own()", "pass")),
     # Readers
     mutant("a tail does not rest when a hint came to nothing", "D14", "out of order",
            (f"{LEDGER_END}.await_news", "await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))", "pass")),
     # Superfluous copies
-    mutant("a superfluous copy goes though the others do not answer", "4.3", "surplus", (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),
-    mutant("a superfluous copy of a ledger that is not closed goes", "4.3", "idle writer", (f"{SURPLUS}:is_surplus", "metadata.is_closed and all(", "all(")),
+    mutant("a superfluous copy goes though the others do not answer", "protocol-rules.md 5.2", "surplus",
+           (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),
+    mutant("a superfluous copy of a ledger that is not closed goes", "protocol-rules.md 5.2", "idle writer",
+           (f"{SURPLUS}:is_surplus", "metadata.is_closed and all(", "all(")),
     mutant("a superfluous copy goes with its fence", "S10", "surplus",
            (f"{STORAGE}.drop_copy", "left.fenced = left.key_logged = True", "left.key_logged = True"),
            (f"{STORAGE}.drop_copy", "pack_block(FENCE, 0, ledger, 0),", "")),
@@ -242,7 +261,7 @@ def hunted(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> tuple[int, str]:
 def hunt(names: Sequence[str]) -> int:
     """Takes each guard away in turn and prints the table of docs/simulation.md; 1 when a mutant lives."""
     alive = 0
-    print("| guard taken away | spec | profile | seeds until caught | by |\n|---|---|---|---|---|")
+    print("| guard taken away | rule | profile | seeds until caught | by |\n|---|---|---|---|---|")
     for found in MUTANTS:
         if names and found.name not in names:
             continue

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 
 from quire.bookie.directory import notes
-from quire.bookie.directory.ledger_directory import current
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
+from quire.bookie.layout import current
 from quire.bookie.lifecycle import identity, restoring
 from quire.bookie.lifecycle.registration import Registration
-from quire.bookie.logs.entry_logs import log_name
+from quire.bookie.logs.format import log_name
 from quire.bookie.server.contract import Own
 from quire.bookie.server.copies import Copies
 from quire.bookie.server.listener import Listener
@@ -32,7 +32,8 @@ from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import Cluster, NotRegistered, ServiceInfo, Versioned
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status

@@ -1,7 +1,8 @@
 """
 What really happened, seen from outside, and the promises that are held against it.
 
-The checkers of architecture.md 6 and the invariants I1 to I8 of client-protocol.md 4.5.  They look at four places: what bookies made
+The promises of docs/simulation.md, among them the invariants I1 to I8 (protocol-rules.md 4.5).  They look at four
+places: what bookies made
 durable and said, what the metadata store was told, what writers were told, what readers and recoverers saw.  None of the code
 under test is asked whether it is right.
 
@@ -70,7 +71,7 @@ class LedgerTruth:
         return max(fragment.first - 1, self.carried.get(min(end, self.confirmed), -1))
 
     def write_set(self, entry: int, metadata: LedgerMetadata) -> set[str]:
-        """The schedule of client-protocol.md 1.2, by itself: what is judged must not be the judge."""
+        """The schedule of protocol-rules.md 1.2, by itself: what is judged must not be the judge."""
         ensemble = metadata.ensemble_at(entry)
         return {ensemble[(entry + step) % len(ensemble)] for step in range(self.write)}
 

@@ -1,9 +1,19 @@
-"""The real `quire` command, as a shell would run it."""
+"""
+The real `quire` command, each in a process of its own: `quire` forks it from one that has loaded the modules (`warm`),
+COMMAND is what a shell would run.
+"""
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # SPDX-License-Identifier: Apache-2.0
@@ -43,22 +53,71 @@ def environment(metadata: str | None = None) -> dict[str, str]:
     return kept
 
 
-def quire(*arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = WAIT_S) -> Done:
+class Warm:
+    """The process that forks commands, one after the other; it ends with this one."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.tools.warm", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd=Path(__file__).parents[2],
+            )
+
+    def run(self, arguments: list[str], stdin: bytes, environment: dict[str, str]) -> Done:
+        """One command to its end.  It is killed when it hangs."""
+        pipes = [os.pipe() for _ in range(3)]
+        (theirs, ours), *outputs = pipes
+        given = [theirs, *(end for _, end in outputs)]
+        socket.send_fds(self._socket, [json.dumps([arguments, environment]).encode()], given)
+        for descriptor in given:
+            os.close(descriptor)
+        process = int(self._socket.recv(100))
+        killer = threading.Timer(WAIT_S, os.kill, (process, signal.SIGKILL))
+        killer.start()
+        with ThreadPoolExecutor(3) as pool:
+            pool.submit(fed, ours, stdin)
+            output, errors = pool.map(drained, [end for end, _ in outputs])
+        code = int(self._socket.recv(100))
+        killer.cancel()
+        return Done(code, output, errors.decode())
+
+
+def fed(pipe: int, data: bytes) -> None:
+    """Writes all of it, as far as it is read."""
+    with suppress(BrokenPipeError), open(pipe, "wb") as file:
+        file.write(data)
+
+
+def drained(pipe: int) -> bytes:
+    """What comes until the pipe's end."""
+    with open(pipe, "rb") as file:
+        return file.read()
+
+
+@cache
+def warm() -> Warm:
+    return Warm()
+
+
+def quire(*arguments: object, metadata: str | None = None, stdin: bytes = b"") -> Done:
     """Runs one command to its end."""
-    done = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=timeout, env=environment(metadata), check=False)
-    return Done(done.returncode, done.stdout, done.stderr.decode())
+    return warm().run([*map(str, arguments)], stdin, environment(metadata))
 
 
-def ok(*arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = WAIT_S) -> Done:
+def ok(*arguments: object, metadata: str | None = None, stdin: bytes = b"") -> Done:
     """Runs one command that must succeed."""
-    done = quire(*arguments, metadata=metadata, stdin=stdin, timeout=timeout)
+    done = quire(*arguments, metadata=metadata, stdin=stdin)
     assert done.code == 0, f"quire {' '.join(map(str, arguments))} ended with {done.code}: {done.err}"
     return done
 
 
-def refused(code: int, *arguments: object, metadata: str | None = None, stdin: bytes = b"", timeout: float = WAIT_S) -> str:
+def refused(code: int, *arguments: object, metadata: str | None = None, stdin: bytes = b"") -> str:
     """Runs one command that must fail with this status, with one line and no traceback; the line."""
-    done = quire(*arguments, metadata=metadata, stdin=stdin, timeout=timeout)
+    done = quire(*arguments, metadata=metadata, stdin=stdin)
     assert done.code == code, f"quire {' '.join(map(str, arguments))} ended with {done.code}: {done.err}"
     assert "Traceback" not in done.err
     assert done.raw == b"", "a failure leaves standard output empty"

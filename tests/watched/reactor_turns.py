@@ -4,7 +4,7 @@ Watches the turns of a bookie's reactor: none may take more than `TURN_S` of the
 What took too long is appended to a file, with the place where it was seen.
 
 Wall time is not looked at: on a busy machine a thread waits for the processor.  Excused is the start, until the collector's heap is frozen, right before
-the bookie says that it is ready, and a turn that was seen importing: what few bookies need, as the client for a restore, is loaded at its first use.
+the bookie says that it is ready, and a turn that imports: what few bookies need, as the client for a restore, is loaded at its first use.
 """
 
 import gc
@@ -21,7 +21,6 @@ from typing import Any
 TURN_S = 0.05
 SEEN_S = 0.04  # of a turn that is older the place is noted, once
 LOOK_S = 0.005
-IMPORT = "<frozen importlib._bootstrap>"
 
 
 class Turns:
@@ -31,6 +30,7 @@ class Turns:
         self._report = report
         self._began: float | None = None  # CPU time of the thread; None before the first turn that is watched
         self._place = ""
+        self._modules = 0
         self._clock = 0
 
     def turn(self) -> None:
@@ -41,9 +41,9 @@ class Turns:
                 return
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
             threading.Thread(target=self._look, args=(threading.get_ident(),), name="watch of turns", daemon=True).start()
-        elif now - self._began > TURN_S and IMPORT not in self._place:
+        elif now - self._began > TURN_S and len(sys.modules) == self._modules:
             self._tell(now - self._began)
-        self._began, self._place = now, ""
+        self._began, self._place, self._modules = now, "", len(sys.modules)
 
     def _look(self, thread: int) -> None:
         """In a thread of its own: notes where the reactor is while a turn is long."""

@@ -9,6 +9,7 @@ import pytest
 
 # SPDX-License-Identifier: Apache-2.0
 
+IMPORTING = '(compute(0.06), __import__("colorsys"))'
 PROGRAM = """
 import gc, threading, time
 from twisted.internet import reactor
@@ -42,9 +43,9 @@ reactor.run()
 """
 
 
-@pytest.mark.parametrize(("turn", "told"), [("compute(0.06)", True), ("wait(0.06)", False), ("in_short_turns()", False)])
+@pytest.mark.parametrize(("turn", "told"), [("compute(0.06)", True), ("wait(0.06)", False), ("in_short_turns()", False), (IMPORTING, False)])
 def test_only_a_turn_that_computes_is_too_long(turn: str, told: bool, tmp_path: Path) -> None:
-    """Neither the start nor a wait is told, nor many short turns; of one of 60 ms of CPU time its place is told."""
+    """Neither the start nor a wait is told, nor many short turns, nor one that imports; of one of 60 ms of CPU time its place is told."""
     report = tmp_path / "long"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TURNS_WATCHED": str(report)}
     program = PROGRAM.replace("{}", turn)

@@ -266,12 +266,13 @@ def format_bookie(
       quire bookie format --conf /etc/quire/bookie.conf --yes
     """
     from quire.bookie.files import Files, StorageError
+    from quire.bookie.layout import current
     from quire.bookie.lifecycle import identity
     from quire.conf.addresses import interface_address
 
     options = options_of(conf)
     bookie = identity.derive_id(options, identity.own_host(options, interface_address), options.port)
-    paths = [os.path.join(directory, identity.CURRENT) for directory in identity.directories(options)]
+    paths = [current(directory) for directory in identity.directories(options)]
     if not yes:
         raise Usage(f"this removes {', '.join(paths)} and the cookie of {bookie}; add --yes to do it")
     files = Files()

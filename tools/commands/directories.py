@@ -63,7 +63,7 @@ def export_check(conf: Conf, json_wanted: Json = False) -> None:
     Example:
       quire bookie export-check --conf /etc/quire/bookie.conf
     """
-    from quire.bookie.index.rows import open_read_only
+    from quire.bookie.index.rocks import open_read_only
     from quire.bookie.offline import export
 
     with stopped_bookie(conf) as stopped:
@@ -86,7 +86,7 @@ def export_to_apache(conf: Conf, json_wanted: Json = False) -> None:
     Example:
       quire bookie export --conf /etc/quire/bookie.conf && quire bookie export-check --conf /etc/quire/bookie.conf
     """
-    from quire.bookie.index.rows import open_read_only
+    from quire.bookie.index.rocks import open_read_only
     from quire.bookie.offline import export
 
     with stopped_bookie(conf) as stopped:

@@ -4,7 +4,7 @@
 Knows: what an operator asks of a ledger, and how its entries look on a terminal.
 Does not know: how they are stored or found; that is the client's.
 
-Safety: read, tail, show and check never fence (interface.md): they can be run beside a writer.  Only `recover` takes a ledger
+Safety: read, tail, show and check never fence: they can be run beside a writer.  Only `recover` takes a ledger
 away from its writer, and says so.
 """
 

@@ -1,7 +1,7 @@
 """
 One ledger's writer: which adds go where, when an entry is acknowledged, what a failed bookie leads to.
 
-Knows: spec client-protocol.md section 2 with D1, D10 to D12, D15 to D17, for a writer and for the adds of a recovery.
+Knows: protocol-rules.md 2 with D1, D10 to D12, D15 to D17, for a writer and for the adds of a recovery.
 Does not know: sockets, timers, Deferreds, placement, the metadata store.  `client.writer` performs the effects and
 feeds what came of them back in.  One input and a few effects per batch, never per entry.
 
@@ -231,15 +231,15 @@ class AppendMachine(Sending):
             replica.standing = Standing.FAILED
             if self.state is State.OPEN:
                 self._change(effects)
-        else:  # whether it matters shows at the next append (spec 2.5, last paragraph)
+        else:  # whether it matters shows at the next append (protocol-rules.md 2.5, last paragraph)
             replica.standing = Standing.LAPSED
             replica.missed = missed
         self._unstall(effects)
 
     def _spared(self, replica: Replica, code: int) -> bool:
         """
-        Whether a bookie that failed keeps its place, and the ledger goes on without it until it is back (spec 2.5,
-        modes).
+        Whether a bookie that failed keeps its place, and the ledger goes on without it until it is back
+        (protocol-rules.md 2.5, modes).
         """
         if self.limits.keep_ensemble:  # a recovery doesn't wait for those that it can't do without
             return not self.deferred_sync and (not self.recovery or self._writable_without(self._without((replica,))))
@@ -256,7 +256,7 @@ class AppendMachine(Sending):
         if not self.deferred_sync:  # what it missed could not be made durable later (D15)
             self._follow_bookies(True, effects)
 
-    # The ensemble change (spec 2.5).
+    # The ensemble change (protocol-rules.md 2.5).
 
     def _change(self, effects: list[Effect]) -> None:
         if (
@@ -437,7 +437,7 @@ class AppendMachine(Sending):
         """The failures of the bookies with these standings."""
         return "; ".join(replica.failure for replica in self._replicas if replica.standing in standings)
 
-    # The end (spec 2.7, 2.8).
+    # The end (protocol-rules.md 2.7, 2.8).
 
     def _give_up(self, code: int, reason: str, effects: list[Effect], first: str = "") -> None:
         """

@@ -1,5 +1,5 @@
 """
-How long an entry may wait for its ack quorum (spec client-protocol.md 2.4, addEntryQuorumTimeoutSec).
+How long an entry may wait for its ack quorum (protocol-rules.md 2.4, addEntryQuorumTimeoutSec).
 
 Knows: what waited at each of the last two looks; a look comes every half time-out, so one alarm serves any number of
 entries, and an entry is found late after one to one and a half time-outs.

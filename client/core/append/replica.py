@@ -1,7 +1,7 @@
 """
 What a writer knows of one bookie at one place of the ensemble: what was sent, what came back.
 
-Knows: the watermark and the stragglers of architecture.md section 2, and the bytes sent and not yet answered.
+Knows: the watermark and the stragglers of protocol-rules.md 6.2, and the bytes sent and not yet answered.
 Does not know: other replicas, quorums of an entry, channels' connections.
 
 Safety: an acknowledgement never implies a lower one.  The watermark moves over a gap only when the entries in the gap

@@ -81,6 +81,7 @@ def test_connections_are_bounded() -> None:
 
 def test_a_fault_of_ours_is_500() -> None:
     """An exception of the function that answers becomes status 500."""
+
     def broken(asked: Asked) -> Answer:
         raise RuntimeError("no")
 

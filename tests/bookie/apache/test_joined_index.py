@@ -4,13 +4,15 @@ import pathlib
 
 import pytest
 
-from quire.bookie.apache.joined_index import JoinedIndex, ledgers_in
-from quire.bookie.apache.takeover import open_index
+from quire.bookie.apache.joined_index import JoinedIndex, open_index
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rows import DictRows, RocksRows
-from quire.bookie.index.run_index import RunIndex, encode_run
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import DictRows
+from quire.bookie.index.run import encode_run
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.entry_logs import EntryLogs
+from quire.bookie.logs.walk import ledgers_in
 from tests.bookie.fakes.apache_files import unpack
 
 

@@ -1,4 +1,4 @@
-"""Apache's journals: every version, padding, torn ends, damage; made here as the spec has them, beside those that live bookies left (test_moving.py)."""
+"""Apache's journals: every version, padding, torn ends, damage; made here, beside those that live bookies left (test_moving.py)."""
 
 import pathlib
 import struct
@@ -29,7 +29,7 @@ def header(version: int) -> bytes:
 
 
 def padding(position: int) -> bytes:
-    """What ends a group that ends at `position` (spec bookie-storage.md 1.4)."""
+    """What ends a group that ends at `position` (storage-order.md 9.1)."""
     rest = position % 512
     if not rest:
         return b""

@@ -11,7 +11,7 @@ from quire.bookie.apache.journal import GUARD, MARK, read_last_mark
 from quire.bookie.directory.notes import COPYING, noted_limbo
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rows import RocksRows
+from quire.bookie.index.rocks import RocksRows
 from quire.bookie.storage import storage
 from quire.bookie.storage.write_cache import WriteCache
 from quire.protocol.availability import decode

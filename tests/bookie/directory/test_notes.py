@@ -4,7 +4,7 @@ import pytest
 
 from quire.bookie.directory import notes
 from quire.bookie.files import StorageError
-from tests.bookie.fakes.disk import Disk
+from tests.bookie.fakes.disk import Disk, options_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -35,3 +35,28 @@ def test_a_damaged_note_is_told_whichever_bit_it_is() -> None:
             notes.named_failed(disk, ONE)
         disk.flip(path, bit // 8, 1 << bit % 8)
     assert notes.named_failed(disk, ONE) == {TWO, THREE}
+
+
+def test_limbo_is_noted_in_every_directory_until_it_ends() -> None:
+    """A directory whose note says "copying" outweighs others, for it may have missed nothing."""
+    disk, options = Disk(), options_of(ledgers=2)
+    assert notes.noted_limbo(disk, options) is None
+    notes.note_limbo(disk, options, notes.WAITING)
+    assert notes.noted_limbo(disk, options) == notes.WAITING
+    notes.note_limbo(disk, options.model_copy(update={"ledger_directories": options.ledger_directories[:1]}), notes.COPYING)
+    assert notes.noted_limbo(disk, options) == notes.COPYING
+    notes.note_limbo(disk, options, None)
+    assert notes.noted_limbo(disk, options) is None
+
+
+def test_a_run_without_syncs_is_unclean_only_after_the_machine_started_again() -> None:
+    """Nor is one that synced, nor one that ended cleanly."""
+    disk, options = Disk(), options_of(ledgers=2, journal_sync_data=False)
+    notes.note_running(disk, options, b"boot 1")
+    assert not notes.unclean(disk, options, b"boot 1")
+    assert notes.unclean(disk, options, b"boot 2")
+    assert not notes.unclean(disk, options, b"boot 2", behind=options.ledger_directories)
+    notes.note_running(disk, options, None)
+    assert not notes.unclean(disk, options, b"boot 2")
+    notes.note_running(disk, options_of(ledgers=2), b"boot 1")
+    assert not notes.unclean(disk, options, b"boot 2")

@@ -434,3 +434,13 @@ def left_behind() -> Bookie:
         bookie.commit()
     bookie.close()
     return bookie
+
+
+def records(ledger: int, first: int, count: int, size: int = 20) -> bytes:
+    """Consecutive records of an entry log."""
+    return b"".join(struct.pack(">i", len(body)) + body for body in (body_of(ledger, entry, size) for entry in range(first, first + count)))
+
+
+def reader(data: bytes) -> Callable[[int, int], bytes]:
+    """Reads bytes in memory as (offset, count)."""
+    return lambda offset, count: data[offset : offset + count]

@@ -13,7 +13,7 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.storage.events import NoListener
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.protocol import availability
-from quire.protocol.digest import last_add_confirmed
+from quire.protocol.digest import explicit_lac, last_add_confirmed
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
@@ -182,7 +182,7 @@ class FakeStorage:
         if isinstance(found, Status):
             return found
         found.explicit_lac = body
-        found.lac = max(found.lac, int.from_bytes(body[8:16], "big", signed=True))
+        found.lac = max(found.lac, explicit_lac(body))
         found.wake()
         self._queue(token)
         return Status.EOK

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.bookie.files import StorageError
-from quire.bookie.index.ledger_table import PAGE_ROWS, SHARED_MAX, LedgerRow, LedgerTable, decode, encode, varint
-from quire.bookie.index.rows import DictRows, RocksRows
+from quire.bookie.index.ledger_table import PAGE_ROWS, SHARED_MAX, LedgerRow, LedgerTable, decode, encode
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import DictRows
 from quire.bookie.storage import ledgers as ledgers_module
 from quire.bookie.storage.ledgers import EVICTED_AT_ONCE, KEYS_SHARED_MAX, PAGE_LEDGERS, STATES_MAX, Ledgers, LedgerState, RowMemory, rows_of
 from quire.protocol.digest import Digest, DigestType
@@ -76,11 +77,6 @@ def test_cut_or_foreign_rows_are_errors(row: LedgerRow, data: st.DataObject) -> 
     assert decode(1, whole + b"\x30\x05\x3a\x02hi") == row, "fields from the future are passed over"
     with pytest.raises(StorageError, match="master key"):
         decode(1, b"\x08\x01\x10\x00")
-
-
-def test_varints() -> None:
-    """As protobuf writes them."""
-    assert [varint(number) for number in (0, 127, 128, 300)] == [b"\x00", b"\x7f", b"\x80\x01", b"\xac\x02"]
 
 
 def test_a_table_keeps_rows_in_order_of_id() -> None:

@@ -9,8 +9,8 @@ from crc32c import crc32c
 from hypothesis import given, strategies
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.rocks_check import BLOCK_BYTES, check, first_bad, masked, stops
-from quire.bookie.index.rows import RocksRows
 
 WHOLE, FIRST, MIDDLE, LAST = range(1, 5)
 

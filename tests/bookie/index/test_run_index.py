@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.bookie.files import StorageError
-from quire.bookie.index.rows import DictRows, RocksRows, Rows
-from quire.bookie.index.run_index import EQUAL, LONG, POINT_DELETES_MAX, SHORT, Move, Run, RunIndex, Use, encode_run
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import DictRows, Rows
+from quire.bookie.index.run import Move, Use, encode_run
+from quire.bookie.index.run_index import POINT_DELETES_MAX, RunIndex
 
 Model = dict[tuple[int, int], tuple[int, int, int, int]]  # (ledger, entry) -> (log, offset, size, sum)
 STEPS = st.lists(
@@ -111,46 +112,6 @@ def test_the_index_is_a_dict_on_rocksdb_too(tmp_path: Path) -> None:
         rows = RocksRows(str(tmp_path / str(story)))
         play(rows, steps)
         rows.close()
-
-
-def test_a_row_is_as_drawn() -> None:
-    """Three kinds of sizes; equal ones cost four bytes for the whole run."""
-    sums = [7, 8, 9]
-    equal = encode_run(5, 1024, [100, 100, 100], sums)
-    assert equal == struct.pack(">BIIH", EQUAL, 5, 1024, 3) + struct.pack(">I3I", 100, *sums)
-    short = encode_run(5, 1024, [100, 101, 65535], sums)
-    assert short == struct.pack(">BIIH", SHORT, 5, 1024, 3) + struct.pack(">3H3I", 100, 101, 65535, *sums)
-    long = encode_run(5, 1024, [100, 101, 65536], sums)
-    assert long == struct.pack(">BIIH", LONG, 5, 1024, 3) + struct.pack(">3I3I", 100, 101, 65536, *sums)
-    run = Run(1, 40, long)
-    assert run.at(42) == (1024 + 104 + 105, 65536, 9)
-    assert (run.first, run.last, run.count, run.log, run.offset) == (40, 42, 3, 5, 1024)
-    assert list(run.sizes()) == [100, 101, 65536]
-    full = encode_run(5, 1024, [100] * 256, list(range(256)))
-    assert (len(full) + 16) / 256 <= 4.3, "bytes of index for one entry of fixed size"
-    mixed = encode_run(5, 1024, [100, *[101] * 255], list(range(256)))
-    assert (len(mixed) + 16) / 256 <= 6.5
-
-
-DAMAGED = [
-    b"",
-    b"\x01",
-    struct.pack(">BIIH", 9, 0, 0, 1) + bytes(8),
-    struct.pack(">BIIH", 1, 0, 0, 300) + bytes(8),
-    struct.pack(">BIIH", 1, 0, 0, 1) + bytes(9),
-]
-
-
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_row_is_an_error(damage: bytes) -> None:
-    """Never taken for "no such entry"."""
-    rows = DictRows()
-    rows.write([(struct.pack(">QQ", 1, 0), damage)])
-    index = RunIndex(rows)
-    with pytest.raises(StorageError, match="ledger 1 entry 0"):
-        index.find(1, 0)
-    with pytest.raises(StorageError, match="ledger 1 entry 0"):
-        index.last(1)
 
 
 def test_batches_are_small(rows: Rows) -> None:
@@ -261,35 +222,9 @@ def test_what_is_known_of_the_use_of_logs_is_what_a_walk_finds(steps: list[tuple
         assert {log: walked.get(log, Use(0, 0)) for log in index.known_uses()} == index.known_uses()
 
 
-def test_dict_rows_lose_what_was_not_synced() -> None:
-    """A crash keeps what was synced and a prefix of the writes after it, each whole."""
-    rows = DictRows()
-    rows.write([(b"a", b"1"), (b"b", b"1")])
-    rows.sync()
-    rows.write([(b"a", b"2"), (b"c", b"2")], [b"b"])
-    rows.delete_range(b"a", b"b")
-    assert rows.crash(0).as_dict() == {b"a": b"1", b"b": b"1"}
-    assert rows.crash(1).as_dict() == {b"a": b"2", b"c": b"2"}
-    assert rows.crash(2).as_dict() == {b"c": b"2"}
-    assert rows.unsynced == 2
-    assert rows.crash(0).unsynced == 0
-
-
-def test_rocksdb_that_can_not_be_opened_names_its_path(tmp_path: Path) -> None:
-    """A second opener, and a file that is gone, with the directory in the text."""
-    path = tmp_path / "rows"
-    first = RocksRows(str(path))
-    with pytest.raises(OSError, match=str(path)):
-        RocksRows(str(path))
-    first.close()
-    (path / "CURRENT").write_text("MANIFEST-999999\n")
-    with pytest.raises(StorageError, match=f"{path}/CURRENT at offset 0.*rebuild-index"):
-        RocksRows(str(path))
-
-
 WRITER = """
 import struct, sys
-from quire.bookie.index.rows import RocksRows
+from quire.bookie.index.rocks import RocksRows
 rows = RocksRows(sys.argv[1])
 for number in range(10**9):
     rows.write([(struct.pack(">Q", number), bytes(500))] * 1)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rows import DictRows, RocksRows
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import DictRows
 from quire.bookie.index.sequences import Sequences, forget
 from tests.bookie.fakes.disk import Disk
 

@@ -221,6 +221,7 @@ def test_a_long_poll_over_tcp(tmp_path: Path) -> None:
 
 def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: Path) -> None:
     """While it runs the store lists its bookie and HTTP addresses; its cookie is written at the start."""
+
     async def story() -> None:
         store = await new_store()
         async with running(tmp_path, store) as bookie:
@@ -237,6 +238,7 @@ def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: 
 
 def test_a_lost_session_is_healed(tmp_path: Path) -> None:
     """A bookie whose session expired registers again."""
+
     async def story() -> None:
         store = await new_store()
         assert isinstance(store, MemoryStore)
@@ -443,7 +445,7 @@ def test_a_stop_ends_what_a_round_of_garbage_collection_waits_for(tmp_path: Path
         bookie.garbage.force()
         while not upkeep.space.passes:
             await deferLater(reactor, 0.001, lambda: None)
-        await bookie.stop().addTimeout(2, reactor)
+        await bookie.stop().addTimeout(60, reactor)
         assert storage.closed
         await store.close()
 
@@ -563,7 +565,7 @@ def test_a_journal_fault_ends_the_bookie(tmp_path: Path) -> None:
 
 def test_a_registration_that_fails_ends_the_bookie(tmp_path: Path) -> None:
     """A bookie that can't say that it is read-only does not go on."""
-    from quire.metadata.memory.store import Fault
+    from quire.metadata.memory.cluster import Fault
     from quire.protocol.errors import MetaStore
 
     async def story() -> None:

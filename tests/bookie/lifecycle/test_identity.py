@@ -1,4 +1,4 @@
-"""Ids, cookies, and the table that says whether a bookie may start (metadata layout 5.3, 6; bookie storage 4.8)."""
+"""Ids, cookies, and the table that says whether a bookie may start (metadata-rules.md 5.3, 6)."""
 
 import errno
 import json
@@ -13,7 +13,8 @@ from quire.bookie.files import Files
 from quire.bookie.lifecycle import identity
 from quire.bookie.lifecycle.identity import Cookie, IdentityError, check, check_id, derive_id, own_host
 from quire.conf.bookie import BookieOptions
-from quire.metadata.memory.store import MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import NEW, MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -82,8 +83,8 @@ def test_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the text
 
 
-def test_the_specs_text_both_ways() -> None:
-    """A cookie is encoded to and decoded from exactly the bytes of the specification."""
+def test_a_known_text_both_ways() -> None:
+    """A cookie is encoded to and decoded from exactly the bytes that Apache BookKeeper writes."""
     assert SPEC_COOKIE.encode() == SPEC_TEXT
     assert Cookie.decode(SPEC_TEXT, "f") == SPEC_COOKIE
 
@@ -122,6 +123,17 @@ def test_quoting() -> None:
     octal = Cookie.decode(b'5\nbookieHost: "a\\011b" journalDir: "/\\303\\251" ledgerDirs: "1\\t/l"\n', "f")
     assert (octal.bookie, octal.journals) == ("a\tb", "/é")
     assert b'journalDir: "/\\303\\251"' in octal.encode()
+
+
+def test_a_cookie_is_written_as_java_writes_it_and_read_as_older_versions_wrote_it() -> None:
+    """Java names the apostrophe and bytes 7, 8, 11 and 12; older versions of quire left the one as it is and wrote the others in octal."""
+    odd = Cookie("h:1", "/it's\a\b\v\f", "1\t/l")
+    assert b'journalDir: "/it\\\'s\\a\\b\\v\\f"\n' in odd.encode()
+    assert Cookie.decode(odd.encode(), "f") == odd
+    older = b'5\nbookieHost: "h:1"\njournalDir: "/it\'s\\007\\010\\013\\014"\nledgerDirs: "1\\t/l"\n'
+    assert Cookie.decode(older, "f") == odd
+    with pytest.raises(IdentityError, match="/d/VERSION can't be read"):
+        Cookie.decode(b'5\nbookieHost: "\\q" journalDir: "/j" ledgerDirs: "1\\t/l"\n', "/d/VERSION")
 
 
 # --- the check at start

@@ -1,11 +1,12 @@
-"""Being listed: which list, again after a lost session, and that a bookie which can't be listed says so (metadata layout 5.1)."""
+"""Being listed: which list, again after a lost session; a bookie that can't be listed says so (metadata-rules.md 5.1)."""
 
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.lifecycle.registration import Listed, Registration
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import BookieRegistered, ServiceInfo
 from quire.protocol.errors import MetaStore
 

@@ -21,7 +21,8 @@ from quire.bookie.offline.stopped import Stopped
 from quire.bookie.server.contract import Own
 from quire.bookie.upkeep.store_guard import StoreGuard, bytes_of, note_of
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import MetadataStore
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status

@@ -11,21 +11,19 @@ import pytest
 
 from quire.bookie.files import Files
 from quire.bookie.logs import entry_logs
-from quire.bookie.logs.entry_logs import HEADER_BYTES, EntryLogs, log_id, log_name, newest_id, read_map, scan
+from quire.bookie.logs.entry_logs import EntryLogs
+from quire.bookie.logs.format import HEADER_BYTES, log_id, read_map
+from quire.bookie.logs.walk import LogWalk
 from quire.protocol.digest import Digest, DigestType, last_add_confirmed
-from tests.bookie.fakes.disk import Disk, body_of
+from tests.bookie.fakes.disk import Disk, reader, records
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 DIRECTORY = "/disk/ledgers/current"
 FRAME_MAX = 5 << 20
 
 
-def records(ledger: int, first: int, count: int, size: int = 20) -> bytes:
-    return b"".join(struct.pack(">i", len(body)) + body for body in (body_of(ledger, entry, size) for entry in range(first, first + count)))
-
-
 def parse(data: bytes) -> tuple[int, int, list[tuple[int, int, int]]]:
-    """The format as the specification words it: (map offset, map count, [(ledger, entry, location)]), maps left out."""
+    """The format as Apache BookKeeper has it: (map offset, map count, [(ledger, entry, location)]), maps left out."""
     assert data[:4] == b"BKLO"
     version, map_at, map_count = struct.unpack(">iqi", data[4:20])
     assert version == 1
@@ -39,10 +37,6 @@ def parse(data: bytes) -> tuple[int, int, list[tuple[int, int, int]]]:
         at += 4 + size
     assert at == len(data)
     return map_at, map_count, found
-
-
-def reader(data: bytes):  # type: ignore[no-untyped-def]  # a reader of bytes in memory
-    return lambda offset, count: data[offset : offset + count]
 
 
 def test_a_log_is_as_specified() -> None:
@@ -80,7 +74,8 @@ def test_a_rotated_log_ends_with_its_ledgers_map() -> None:
     assert read_map(reader(data)) == wanted
     size, ledger, entry, rows = struct.unpack_from(">iqqi", data, map_at)
     assert (ledger, entry, rows, size) == (-1, -2, 10_000, 20 + 160_000)
-    assert [(ledger, entry) for ledger, entry, _at, _body in scan(reader(data), FRAME_MAX)] == [(ledger, entry) for ledger, entry, _at in found]
+    walk = LogWalk(reader(data), len(data), "0.log", FRAME_MAX)
+    assert [head[:2] for head in walk.heads()] == [(ledger, entry) for ledger, entry, _at in found]
     assert bytes(disk.inodes[f"{DIRECTORY}/lastId"].data) == b"1\n"
     for doubt in (map_at + 4, map_at + 20, 8, 16):
         broken = bytearray(data)
@@ -146,26 +141,6 @@ def test_old_logs_are_never_appended_to() -> None:
     assert third.append(1, records(1, 2, 1)) == (2, 1024), "lastId remembers"
 
 
-def test_the_next_id_stands_behind_the_largest_gap() -> None:
-    """Ids wrap at 2^31 - 1; after a wrap the newest is the one in front of the largest gap, not the highest."""
-    top = (1 << 31) - 1
-    assert newest_id([], None) == -1
-    assert newest_id([], 9) == 9
-    assert newest_id([0], None) == 0
-    assert newest_id([0, 1, 2], 0) == 2
-    assert newest_id([0, 1, 2], 7) == 7
-    assert newest_id([top - 1, top], None) == top
-    assert newest_id([0, 1, top - 1, top], 1) == 1
-    disk = Disk()
-    disk.close(disk.open(f"{DIRECTORY}/{top:x}.log", create=True))
-    logs = EntryLogs(disk, DIRECTORY, 1 << 20)
-    assert logs.append(1, records(1, 0, 1))[0] == 0
-    assert log_name(0x1F) == "1f.log"
-    assert log_id("1f.log") == 0x1F
-    for name in ("1F.log", ".log", "1f.txn", "lastId", "80000000.log", "-1.log", "1.log.compacted", "x.log"):
-        assert log_id(name) is None
-
-
 def test_a_failed_flush_leaves_a_log_that_is_not_used_again() -> None:
     """After `abandon` the next append begins a new log."""
     disk = Disk()
@@ -186,26 +161,6 @@ def test_a_failed_flush_leaves_a_log_that_is_not_used_again() -> None:
     assert logs.append(1, records(1, 1, 1)) == (1, 1024)
     logs.sync()
     assert parse(bytes(disk.inodes[f"{DIRECTORY}/0.log"].data))[2] == [(1, 0, 1028)]
-
-
-def test_a_scan_gives_the_good_prefix() -> None:
-    """Padding zeros are passed over; a record that is cut off or absurdly large ends the scan."""
-    good = bytes(1024) + records(1, 0, 2) + bytes(7) + records(1, 2, 1)
-    assert [entry for _ledger, entry, _at, _body in scan(reader(good), FRAME_MAX)] == [0, 1, 2]
-    assert [entry for _ledger, entry, _at, _body in scan(reader(good[:-1]), FRAME_MAX)] == [0, 1]
-    huge = bytes(1024) + records(1, 0, 1) + struct.pack(">iqq", 1 << 30, 1, 1) + bytes(100)
-    assert [entry for _ledger, entry, _at, _body in scan(reader(huge), FRAME_MAX)] == [0]
-    assert list(scan(reader(b"BKLO"), FRAME_MAX)) == []
-
-
-def test_a_scan_goes_over_zeros_by_page_and_can_be_ended() -> None:
-    """However many they are, the record behind them is found; whoever is to stop hears of it within a page."""
-    pauses: list[None] = []
-    for zeros in (*range(1, 40), 4092, 4093, 4094, 4095, 4096, 4097, 1 << 20):
-        data = bytes(1024) + records(1, 0, 1) + bytes(zeros) + records(1, 1, 1)
-        pauses.clear()
-        assert [entry for _ledger, entry, _at, _body in scan(reader(data), FRAME_MAX, lambda: pauses.append(None))] == [0, 1]
-        assert zeros // 4096 <= len(pauses) <= zeros // 4000 + 4
 
 
 def test_a_log_whose_end_is_written_has_ended() -> None:
@@ -252,7 +207,7 @@ def test_logs_of_apache_bookkeeper_are_read(kind: str) -> None:
     (name,) = [name for name in found if name.endswith("0.log")]
     assert log_id(Path(name).name) == 0
     entries: dict[int, dict[int, bytes]] = {}
-    for ledger, entry, _at, body in scan(reader(found[name]), FRAME_MAX):
+    for ledger, entry, _at, body in LogWalk(reader(found[name]), len(found[name]), name, FRAME_MAX).records():
         entries.setdefault(ledger, {})[entry] = body
     lines = (VECTORS / "lines.txt").read_bytes().decode("iso8859-1").splitlines()
     rows = [json.loads(line) for line in (VECTORS / f"{kind}_disks.jsonl").read_text().splitlines()]

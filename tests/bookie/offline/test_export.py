@@ -9,7 +9,7 @@ import pytest
 
 from quire.bookie.apache.journal import GUARD, journal_name, read_last_mark
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rows import RocksRows, open_read_only
+from quire.bookie.index.rocks import RocksRows, open_read_only
 from quire.bookie.offline import export
 from quire.bookie.offline.stopped import Stopped
 from quire.protocol.availability import decode

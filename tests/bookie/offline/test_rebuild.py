@@ -8,9 +8,9 @@ import pytest
 from quire.bookie.directory import notes
 from quire.bookie.directory.notes import COPYING, noted_limbo
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rows import open_read_only
+from quire.bookie.index.rocks import open_read_only
 from quire.bookie.index.sequences import Sequences
-from quire.bookie.logs.entry_logs import HEADER, MAGIC, ledgers_map
+from quire.bookie.logs.format import HEADER, MAGIC, ledgers_map
 from quire.bookie.offline.rebuild import Rebuilt, rebuild
 from quire.bookie.offline.stopped import Stopped
 from quire.protocol.errors import Status

@@ -9,7 +9,8 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.server.copies import AGAIN_S, Copies
 from quire.bookie.server.service import Service
 from quire.bookie.upkeep.store_guard import StoreGuard
-from quire.metadata.memory.store import MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.protocol.availability import encode
 from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess
 from quire.protocol.errors import NoSuchLedgerExists as NoLedger

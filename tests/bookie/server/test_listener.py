@@ -1,4 +1,4 @@
-"""Connections (wire spec, checklist 13 "Bookie: connection"): what closes one, what stops reading from it, and that it hurts nobody else."""
+"""Connections (wire.md 1): what closes one, what stops reading from it, and that it hurts nobody else."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

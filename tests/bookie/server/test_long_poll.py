@@ -1,4 +1,4 @@
-"""Long polls (wire spec 6.6): every case of the table, what wakes one, and that none is lost or answered twice."""
+"""Long polls (wire.md 6.6): every case of the table, what wakes one, and that none is lost or answered twice."""
 
 from quire.protocol import v3
 from quire.protocol.errors import Status

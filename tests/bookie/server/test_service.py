@@ -1,4 +1,4 @@
-"""What a bookie answers to each operation, in both generations (wire spec, checklist 13 "Bookie: data"), on a storage in memory."""
+"""What a bookie answers to each operation, in both generations (wire.md 7.3), on a storage in memory."""
 
 import pytest
 
@@ -383,7 +383,7 @@ def test_list_of_entries() -> None:
 
 
 def test_auth_is_answered_in_both_generations() -> None:
-    """Byte for byte as the spec's vectors; again and again."""
+    """Byte for byte as Apache's; again and again."""
     scene = Scene()
     v2_frame = bytes.fromhex("0000001a020300000a124175746844697361626c6564506c7567696e1200")
     client = scene.connect()

@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.read_ahead import REST_S_MAX, RESTS, CatchUp
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,7 +15,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.counters = Counters()
+        self.counters = StorageCounters()
         self.catch_up = CatchUp(self.clock, self.counters)
         self.begun: list[Deferred[str]] = []
         self.ended: list[str] = []

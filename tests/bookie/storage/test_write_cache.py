@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, LEDGER_OVERHEAD, RUN_BYTES_MAX, RUN_ENTRIES_MAX, ReadAhead, Runs, WriteCache, pieces
+from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
+from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, LEDGER_OVERHEAD, ReadAhead, Runs, WriteCache, pieces
 
 PUTS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=30)
 

@@ -4,18 +4,20 @@ import errno
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
-from quire.bookie.directory.ledger_directory import EntryDamaged, LedgerDirectory, SyncFailed
+from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
+from quire.bookie.directory.records import EntryDamaged, read_records
 from quire.bookie.files import StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.logs.entry_logs import read_map
+from quire.bookie.logs.format import read_map
 from quire.bookie.storage.write_cache import WriteCache
-from quire.bookie.upkeep.compaction import Compaction, blockwise, checked_records, log_uses, remove_logs, unneeded
+from quire.bookie.upkeep.compaction import Compaction, log_uses, remove_logs, unneeded
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import Bookie, Disk, body_of, run_of
 
@@ -52,7 +54,7 @@ def store(directory: LedgerDirectory, *runs: tuple[int, int, int]) -> None:
     for ledger, first, count in runs:
         cache.put(ledger, first, [body_of(ledger, entry) for entry in range(first, first + count)], 1)
     half = cache.swap()
-    directory.flush(list(half.ledgers), half)
+    directory.flush(half.runs_of(half.ledgers))
     directory.sync()
 
 
@@ -96,7 +98,7 @@ def test_what_lives_is_moved_and_the_rest_goes() -> None:
     check(directory, 2, 40)
     assert len(disk.find(".log")) < len(before)
     for log in done.made:
-        mapped = read_map(blockwise(directory.logs, log))
+        mapped = read_map(partial(directory.logs.read, log))
         assert mapped is not None
         assert set(mapped) == {2}
     again = opened(disk.crashed(None))
@@ -146,7 +148,7 @@ def test_a_log_being_written_is_no_candidate() -> None:
     cache = WriteCache(64 << 20)
     for ledger in (1, 2, 3):
         cache.put(ledger, 0, [body_of(ledger, entry) for entry in range(40)], 1)
-    directory.flush([1, 2, 3], cache.swap())  # several logs, the earlier ones rotated and synced
+    directory.flush(cache.swap().runs_of([1, 2, 3]))  # several logs, the earlier ones rotated and synced
     assert len(directory.logs.ids()) > 1
     assert directory.logs.finished() == []
     directory.sync()
@@ -197,7 +199,7 @@ def test_damaged_entries_keep_their_log() -> None:
     run = next(iter(directory.index.runs(2, 5)))
     disk.flip(f"{PATH}/{run.log:x}.log", run.offset + 30)
     with pytest.raises(EntryDamaged, match=rf"{run.log:x}\.log at offset {run.offset}"):
-        checked_records(directory, run)
+        read_records(directory.logs.read, directory.path, run)
     done = compact(directory, directory.logs.finished())
     assert list(done.kept) == [run.log]
     assert run.log not in done.emptied()
@@ -235,7 +237,7 @@ def test_a_write_that_comes_between_copy_and_move_wins() -> None:
     again = [body_of(1, entry, 50) for entry in range(5, 8)]
     cache.put(1, 5, again, 1)
     half = cache.swap()
-    directory.flush([1], half)
+    directory.flush(half.runs_of([1]))
     directory.index.delete(2)
     directory.sync()
     for _ in steps:

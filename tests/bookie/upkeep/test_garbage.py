@@ -10,12 +10,13 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from quire.bookie.files import Files, StorageError, Usage
-from quire.bookie.storage.counters import Counters
+from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.upkeep.compaction import LogUse
 from quire.bookie.upkeep.garbage import LISTING_S, PAGE, Garbage
 from quire.bookie.upkeep.space import DirectorySpace
 from quire.bookie.upkeep.store_guard import StoreGuard
-from quire.metadata.memory.store import MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import Cluster, Progress, Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.bookie.fakes.disk import options_of
@@ -77,7 +78,7 @@ class Scene:
         self.store = Store(*ledgers)
         self.storage = FakeStorage()
         self.storage.kept = {ledger: FakeLedger(b"") for ledger in local}
-        self.storage.counters = Counters()  # type: ignore[assignment]  # the real ones
+        self.storage.counters = StorageCounters()  # type: ignore[assignment]  # the real ones
         self.space = FakeSpace()
         self.guard = StoreGuard(self.clock, self.disk, tuple, self.storage, self.store, "here", "ours")
         self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.space, self.store, self.guard)  # type: ignore[arg-type]  # a fake

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.bookie.directory.ledger_directory import records_of
+from quire.bookie.directory.records import records_of
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rows import DictRows, open_read_only
-from quire.bookie.index.run_index import KEY, RunIndex
+from quire.bookie.index.rocks import open_read_only
+from quire.bookie.index.rows import DictRows
+from quire.bookie.index.run import KEY
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
-from quire.bookie.logs.entry_logs import HEADER_BYTES, log_name
-from quire.bookie.logs.walk import BLOCK_BYTES, LogWalk
+from quire.bookie.logs.format import log_name
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.offline.verify import verify
 from quire.bookie.storage.checkpoint import SPARE_BYTES
@@ -684,17 +685,6 @@ def test_a_log_that_a_flush_begins_right_behind_it_is_not_read() -> None:
     assert (found.done, found.logs) == (True, stood)
     assert len(disk.find(".log")) > stood
     assert bookie.read(1, 500) is Status.ENOENTRY
-
-
-@pytest.mark.parametrize("zeros", [*range(9), BLOCK_BYTES - 41, *range(BLOCK_BYTES - 5, BLOCK_BYTES + 5), 5 * BLOCK_BYTES + 3])
-def test_zeros_between_records_are_passed_over(zeros: int) -> None:
-    """However many, and wherever a block that was read ends."""
-    first, second = (records_of([body_of(1, entry)])[0] for entry in (0, 1))
-    data = bytes(HEADER_BYTES) + first + bytes(zeros) + second + bytes(zeros)
-    walk = LogWalk(lambda offset, count: data[offset : offset + count], len(data), "x.log", 1 << 20)
-    at = HEADER_BYTES + len(first) + zeros
-    assert [(ledger, entry, offset) for ledger, entry, offset, _body in walk.records()] == [(1, 0, HEADER_BYTES), (1, 1, at)]
-    assert walk.problem is None
 
 
 def test_several_directories_one_after_the_other() -> None:

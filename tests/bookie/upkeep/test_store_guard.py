@@ -11,9 +11,11 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.layout import STORE
 from quire.bookie.upkeep.garbage import Garbage
-from quire.bookie.upkeep.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, STORE, Seen, StoreGuard, bytes_of, note_of, read_seen
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.bookie.upkeep.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, Seen, StoreGuard, bytes_of, note_of, read_seen
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
 from quire.protocol.errors import MetaStore
 from tests.bookie.fakes.disk import options_of

@@ -103,7 +103,7 @@ def test_shared_transactions_never_repeat_on_a_connection():
 
 @BOTH
 def test_a_thousand_pipelined_adds_may_be_answered_in_any_order(protocol):
-    """Spec 13 "Client": out-of-order and interleaved replies, over two ledgers on one connection."""
+    """wire.md 10.2: out-of-order and interleaved replies, over two ledgers on one connection."""
     net = Net()
     pool = make_pool(net, protocol=protocol)
     sinks = {1: Listener(), 2: Listener()}
@@ -691,7 +691,7 @@ def test_a_batch_read_over_v3_learns_how_large_entries_are():
 
 
 def test_bare_refusals_reach_their_requests():
-    """EUA before authentication carries no ids; the request's own table knows them (spec 10.2.5)."""
+    """EUA before authentication carries no ids; the request's own table knows them (wire.md 10.2)."""
     net = Net()
     pool, channel, sink, peer = channel_of(net, "v3")
     channel.send(batch(1, 0, 1))
@@ -715,7 +715,7 @@ def test_bare_refusals_reach_their_requests():
     ],
 )
 def test_codes_depend_on_the_operation(status, reading, writing):
-    """Spec 4.1, over V3 where every status travels."""
+    """wire.md 4.1, over V3 where every status travels."""
     net = Net()
     pool, channel, sink, peer = channel_of(net, "v3")
     channel.send(batch(1, 0, 1))

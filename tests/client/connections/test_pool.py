@@ -83,7 +83,7 @@ def test_with_v3_chosen_everything_goes_over_v3():
 
 
 def test_a_read_run_asks_one_by_one_whatever_the_protocol():
-    """For a bookie that drops the connection at a batch read (spec 10.1.8)."""
+    """For a bookie that drops the connection at a batch read (wire.md 10.1)."""
     net = Net()
     answer = make_pool(net).read_run(BOOKIE, 1, 0, 3, 1 << 20)
     peer = net.accept()

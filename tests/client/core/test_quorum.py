@@ -1,6 +1,4 @@
-"""
-Quorums against slow twins, for every E, WQ, AQ up to 7, and against the tables of client-protocol.md 1.2 to 1.4 and 10.
-"""
+"""Quorums against slow twins, for every E, WQ, AQ up to 7, and against protocol-rules.md 1.2 to 1.4."""
 
 from itertools import combinations, product
 from random import Random
@@ -24,7 +22,7 @@ def test_wrong_quorums_are_refused():
             Quorums(e, w, a)
 
 
-def test_write_sets_of_the_specification():
+def test_write_sets_of_five_bookies():
     """Write sets are consecutive and wrap around the ensemble; an ensemble set has all of it."""
     q = Quorums(5, 3, 2)
     assert [q.write_set(entry) for entry in (0, 1, 3, 4)] == [[0, 1, 2], [1, 2, 3], [3, 4, 0], [4, 0, 1]]

@@ -194,7 +194,7 @@ def test_a_stripe_that_fails_goes_on_entry_by_entry():
 
 
 def test_when_all_drop_a_batch_read_plain_reads_are_tried():
-    """Spec 3.4: an old bookie closes the connection at a batch read."""
+    """An old bookie closes the connection at a batch read."""
     reading = machine(0, 2)
     effects = reading.handle(Begin())
     for _ in range(3):

@@ -1,6 +1,4 @@
-"""
-Recovery: the machine's table, and the scenarios S1 to S11, S21 to S29 of client-protocol.md 4.6 on a fake cluster.
-"""
+"""Recovery: the machine's table, and the scenarios S1 to S11 and S21 to S29 on a fake cluster."""
 
 from itertools import product
 
@@ -12,7 +10,7 @@ from quire.client.core.quorum import Quorums
 from quire.client.core.recovery import ILLEGAL, INPUTS, TRANSITIONS, RecoveryMachine, RecoveryState
 from quire.client.core.recovery_messages import Begin, EndStored, FenceAnswer, Marked, ReadAnswer, StoreEnd, StoreFailed
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.digest import HEADER, Digest, DigestType
 from quire.protocol.errors import LedgerRecovery, MetaStore, Timeout, UnauthorizedAccess
 from tests.client.fakes.cluster import FENCED, NO_ENTRY, TIMED_OUT, FakeCluster
@@ -503,7 +501,7 @@ def test_d3_the_loser_of_two_recoveries_adopts():
 
 
 def test_the_writers_ensemble_change_before_the_mark_is_fenced_too():
-    """Spec 4.4: R1 conflicts with the writer's change, reads again and fences the new ensemble."""
+    """protocol-rules.md 4.4: R1 conflicts with the writer's change, reads again and fences the new ensemble."""
     cluster = FakeCluster(4)
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append(b"a"))
@@ -527,7 +525,7 @@ def test_the_writers_ensemble_change_before_the_mark_is_fenced_too():
 
 
 def test_a_later_fragment_of_somebody_else_ends_the_attempt():
-    """Spec 4.4: local ensembles that would stand before a stored one are never written."""
+    """protocol-rules.md 4.4: local ensembles that would stand before a stored one are never written."""
     cluster = FakeCluster(5)
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 3)
     cluster.put(ledger, 0, b"x", -1, 1, "b0", "b1", "b2")

@@ -1,5 +1,5 @@
 """
-A cluster on virtual time, behind the pool's contract: bookies that keep obligations B1 to B7 of client-protocol.md 1.5,
+A cluster on virtual time, behind the pool's contract: bookies that keep obligations B1 to B7 of protocol-rules.md 1.5,
 without sockets, frames or disks.
 
 A story decides what happens to each request: `cluster.judge = lambda request: …` answers "pass", "drop" (it never
@@ -20,7 +20,8 @@ from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, La
 from quire.client.placement.policy import RandomPlacement
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.memory.store import MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import ServiceInfo
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import HEADER, Digest, DigestType

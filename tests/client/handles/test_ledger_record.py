@@ -5,7 +5,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.client.fakes.cluster import FakeCluster

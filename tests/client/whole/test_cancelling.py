@@ -14,7 +14,7 @@ from quire.client import aio
 from quire.client import api as core
 from quire.client.background import reactor_thread
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed
 from tests.client.fakes.cluster import FakeCluster
 from tests.real_cluster import RealCluster

@@ -267,7 +267,7 @@ def gone(cluster: LocalCluster, bk: Client) -> None:
 
 def test_a_store_that_is_down_is_named_and_what_happens_to_the_ledger() -> None:
     """A change that can't be stored names the bookie that failed too; a close says how the ledger comes to its end."""
-    from quire.metadata.memory.store import Fault
+    from quire.metadata.memory.cluster import Fault
 
     cluster = FakeCluster(5)
     writer = cluster.succeed(cluster.client().create_ledger())

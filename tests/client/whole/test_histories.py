@@ -2,7 +2,7 @@
 Random histories of a whole client on a fake cluster: a writer, readers that follow it, recoveries at any moment, while
 bookies die and return, requests and answers are lost or late, and the metadata store conflicts and stalls.
 
-Checked from outside (client-protocol.md 4.5): what was acknowledged is readable after the close with the same bytes
+Checked from outside (protocol-rules.md 4.5): what was acknowledged is readable after the close with the same bytes
 (I2, I4); all openers see one end (I1); nothing is acknowledged beyond it; a reader's end never shrinks nor passes the
 final one (I8); every append and open ends exactly once; once faults stop, the ledger can be closed (I7).
 """
@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from quire.metadata.ledger import LedgerState
-from quire.metadata.memory.store import Fault
+from quire.metadata.memory.cluster import Fault
 from tests.client.fakes.cluster import FakeCluster
 
 SHAPES = [(3, 3, 2), (3, 3, 3), (3, 2, 2), (4, 3, 2), (5, 3, 2), (2, 2, 1)]

@@ -1,5 +1,5 @@
 """
-The ways in which a writer may treat a bookie that fails (client-protocol.md 2.4, 2.5): quorum time-out, a bounded
+The ways in which a writer may treat a bookie that fails (protocol-rules.md 2.4, 2.5): quorum time-out, a bounded
 number of changes, delayed changes, none at all; and explicit LAC, opportunistic striping.
 """
 

@@ -1,4 +1,4 @@
-"""Java's escapes in protobuf text format, for every byte (spec metadata-layout.md 4.3)."""
+"""Java's escapes in protobuf text format, for every byte (metadata-rules.md 4.3)."""
 
 import pytest
 from google.protobuf import text_format

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quire.metadata.formats.ledger_codec import HEADER, decode, encode
+from quire.metadata.formats.ledger_codec import HEADER, decode, decode_stored, encode
 from quire.metadata.formats.schema import LedgerMetadataFormat
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
 from quire.protocol.digest import DigestType
@@ -68,8 +68,8 @@ SPEC_CLOSED = bytes.fromhex(
 )
 
 
-def test_the_worked_examples_of_the_spec():
-    """spec metadata-layout.md 4.3: an open ledger with a token, and a closed one after an ensemble change."""
+def test_worked_examples():
+    """metadata-rules.md 4.1, 4.2: an open ledger with a token, and a closed one after an ensemble change."""
     opened = LedgerMetadata.new(3, 3, 2, ["bk1:3181", "bk2:3181", "bk3:3181"], DigestType.CRC32C, b"secret", ctoken=0x0123456789ABCDEF)
     assert encode(opened) == SPEC_OPEN
     closed = decode(SPEC_CLOSED)
@@ -154,7 +154,7 @@ def framed(message) -> bytes:
 
 
 def test_absent_ack_quorum_is_the_write_quorum():
-    """spec metadata-layout.md 4.2, field 9."""
+    """metadata-rules.md 4.2, field 9."""
     assert decode(framed(fields(ackQuorumSize=None))).ack_quorum == 1
 
 
@@ -205,3 +205,10 @@ def test_format_1_has_no_place_for_secrets():
     """A value that format 1 can't carry isn't cut down silently."""
     with pytest.raises(MetadataSerialization, match="format 1"):
         encode(LedgerMetadata(1, 1, 1, LedgerState.OPEN, -1, 0, (Fragment(0, ("a:1",)),), DigestType.MAC, b"", format_version=1))
+
+
+def test_what_a_store_has_keeps_its_version_and_names_its_ledger():
+    """The version comes with the metadata; an error of the bytes says whose they are."""
+    assert decode_stored(7, SPEC_CLOSED, 3) == (decode(SPEC_CLOSED), 3)
+    with pytest.raises(MetadataSerialization, match="ledger 7: "):
+        decode_stored(7, b"junk", 3)

@@ -1,4 +1,4 @@
-"""What a bookie announces, as bytes (spec metadata-layout.md 5.2)."""
+"""What a bookie announces, as bytes (metadata-rules.md 5.2)."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_live_bookie_wrote_it(bookie, data):
     assert encode(ServiceInfo.of(host, int(port))) == data
 
 
-def test_example_of_the_spec():
+def test_an_example():
     """127.0.0.1:3181."""
     assert encode(ServiceInfo.of("127.0.0.1", 3181)).hex() == "32220a06626f6f6b696510ed181a093132372e302e302e31220a626f6f6b69652d727063"
 

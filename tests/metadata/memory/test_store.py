@@ -4,7 +4,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.metadata.memory.store import Fault, MemoryCluster, MemoryStore
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import BookieRegistered, ServiceInfo
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from tests.metadata.made import ledger

@@ -1,4 +1,4 @@
-"""Ledger ids and znode paths, and the LAYOUT text (spec metadata-layout.md 2.3, 3.3)."""
+"""Ledger ids and znode paths, and the LAYOUT text (metadata-rules.md 2.2, 3.3)."""
 
 import re
 
@@ -29,8 +29,8 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("layout", "ledger", "path"), TABLE)
-def test_table_of_the_spec(layout, ledger, path):
-    """Both directions, each row of spec 3.3."""
+def test_table_of_paths(layout, ledger, path):
+    """Both directions (metadata-rules.md 3.3)."""
     paths = LedgerPaths("/r", layout)
     assert paths.path_of(ledger) == path
     assert paths.id_of(path) == ledger
@@ -80,7 +80,7 @@ def test_layout_text(layout):
 
 
 def test_layout_of_format_1_has_short_names():
-    """spec metadata-layout.md 1.2.4."""
+    """metadata-rules.md 1.2."""
     assert parse_layout(b"1\nflat:1") is Layout.FLAT
     assert parse_layout(b"1\nhierarchical:1") is Layout.HIERARCHICAL
     with pytest.raises(MetaStore):

@@ -119,7 +119,7 @@ def test_transactions_of_a_run_need_not_be_consecutive() -> None:
 
 
 def test_the_stored_ids_are_the_bodys_and_the_answered_ones_the_requests() -> None:
-    """Spec wire-protocol.md 3.5: storage goes by the body, the reply echoes the fields."""
+    """wire.md 3.5: storage goes by the body, the reply echoes the fields."""
     (run,) = runs(naive.v3_add(7, 1, 12, KEY, body(9, 3)))
     assert (run.ledger, run.first, run.answered_as) == (9, 3, (1, 12))
     assert v3.add_acks(run, Status.EOK) == naive.v3_ack(7, Status.EOK, 1, 12)

@@ -1,4 +1,4 @@
-"""The protobuf protocol (spec wire-protocol.md 3): Apache's bytes in both directions, rules of answers, faults."""
+"""The protobuf protocol (wire.md 3): Apache's bytes in both directions, rules of answers, faults."""
 
 import struct
 
@@ -149,8 +149,8 @@ def test_the_whole_capture_as_one_stream() -> None:
         assert fed(make, [stream[at : at + 1460] for at in range(0, len(stream), 1460)]) == alone
 
 
-def test_the_values_of_the_spec() -> None:
-    """The specification's frames are read as these requests and replies."""
+def test_known_values() -> None:
+    """Known frames are read as these requests and replies."""
     assert one_request(samples.v3("fence READ")) == Read(1, -1, True, KEY, txn=5, version=3)
     assert one_request(samples.v3("recovery READ")) == Read(1, 0, True, KEY, 100, 6, 3)
     assert one_request(samples.v3("long poll")) == Read(1, -1, txn=7, version=3, previous_lac=0, timeout_ms=1000, piggyback=True)
@@ -233,7 +233,7 @@ def test_a_normal_answer_says_version_3_and_no_priority() -> None:
 
 
 def test_four_answers_copy_the_header_with_its_priority() -> None:
-    """Unserved operations, EUA before authentication, AUTH, and EIO after TLS failed (spec wire-protocol.md 3.4)."""
+    """Unserved operations, EUA before authentication, AUTH, and EIO after TLS failed (wire.md 3.4)."""
     for operation, frame in (
         (12, v3.bare(Unserved(12, 7, 100, 2), Status.EBADREQ)),
         (10, v3.bare(Force(1, 7, 100, 2), Status.EUA)),
@@ -253,7 +253,7 @@ def test_a_bare_answer_to_a_run_has_one_frame_an_entry() -> None:
 
 
 def test_the_outer_status_counts_first() -> None:
-    """EOK outside lets the inner one speak; anything else does not (spec wire-protocol.md 3.4)."""
+    """EOK outside lets the inner one speak; anything else does not (wire.md 3.4)."""
     message = schema.Response()
     message.header.version, message.header.operation, message.header.txnId = 3, 1, 4
     message.status = 0
@@ -275,7 +275,7 @@ def test_a_bare_answer_is_understood_for_every_operation(operation: int) -> None
 
 
 def test_an_answer_keeps_its_parts_with_an_error() -> None:
-    """A real bookie answers EIO with a usable explicit LAC (spec wire-protocol.md 6.4)."""
+    """A real bookie answers EIO with a usable explicit LAC (wire.md 6.4)."""
     frame = v3.reply(ReadLac(1, 9), LacReply(Status.EIO, 1, 9, LAC_BODY))
     assert one_reply(frame) == LacReply(Status.EIO, 1, 9, LAC_BODY)
 
@@ -316,7 +316,7 @@ def test_reserved_operations_are_unserved_whatever_they_carry(operation: int) ->
 
 @pytest.mark.parametrize("operation", [13, 14, 100, 127, 128, 70_000, (1 << 31) - 1])
 def test_operations_of_the_future_are_refused_not_closed(operation: int) -> None:
-    """Friendlier than a real bookie, which closes (spec wire-protocol.md 3.4)."""
+    """Friendlier than a real bookie, which closes (wire.md 3.4)."""
     frame = v3.pack_request(Unserved(operation, 300, 100))
     request = one_request(frame)
     assert request == Unserved(operation, 300, 100)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.bookie.fakes.wires import KEY, adds, read
+from tests.tools.command import warm
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -44,16 +45,9 @@ class Cluster:
 
     def quire(self, *arguments: str, status: int = 0, **environment: str) -> str:
         """Runs a command to its end; standard output, or standard error when it is to fail."""
-        done = subprocess.run(
-            [sys.executable, "-m", "quire.tools", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-            env={**os.environ, "QUIRE_METADATA": self.uri, **environment},
-        )
-        assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
-        return done.stderr if status else done.stdout
+        done = warm().run(list(arguments), b"", {**os.environ, "QUIRE_METADATA": self.uri, **environment})
+        assert done.code == status, (arguments, done)
+        return done.err if status else done.out
 
     def start(self, *more: str, module: tuple[str, ...] = ("quire.tools", "bookie", "start"), **environment: str) -> "Process":
         command = [sys.executable, "-m", *module, "--conf", str(self.conf), *more]
@@ -154,9 +148,9 @@ def test_more_connections_than_descriptors(cluster: Cluster) -> None:
     try:
         for entry in range(5):
             idle += [socket.create_connection(("127.0.0.1", bookie.port), WAIT_S) for _ in range(60)]
+            before = checkpoints()  # the add's own may be over at its answer, and then none follows
             (ok,) = bookie.ask(adds(bytes(500_000), first=entry))
             assert ok[4:8] == bytes(4)
-            before = checkpoints()
             while checkpoints() == before:
                 bookie.ask(read(entry))
         with urllib.request.urlopen(bookie.metrics.replace("/metrics", "/api/v1/bookie/state/readonly"), timeout=WAIT_S) as answer:

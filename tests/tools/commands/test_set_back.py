@@ -141,7 +141,7 @@ def counts(found: dict[str, Any]) -> list[int | None]:
 
 def until(look: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
     """Looks until it is as wanted: each look is a process, so this needs no pause."""
-    deadline = time.monotonic() + 4 * LOOK_S
+    deadline = time.monotonic() + 12 * LOOK_S
     while not wanted(found := look()):
         assert time.monotonic() < deadline, found
     return found

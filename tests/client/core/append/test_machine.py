@@ -1,5 +1,5 @@
 """
-The writer's machine: its table, each rule of client-protocol.md 2.3 to 2.8 alone, and random histories against a naive
+The writer's machine: its table, each rule of protocol-rules.md 2.3 to 2.8 alone, and random histories against a naive
 twin.
 """
 
@@ -575,7 +575,7 @@ def test_an_idle_writer_does_not_replace_a_bookie_that_went_away():
 
 
 def test_a_bookie_that_owes_settled_entries_is_replaced_at_the_next_append():
-    """Spec 2.5: a failure noticed after the quorum is handled by the next append."""
+    """protocol-rules.md 2.5: a failure noticed after the quorum is handled by the next append."""
     story = Story()
     story.append(1)
     story.ack(0, 0)

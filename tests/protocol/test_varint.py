@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.protocol import schema
-from quire.protocol.v3 import varint
+from quire.protocol import schema, varint
 from tests.protocol.samples import i64, txns
 
 # SPDX-License-Identifier: Apache-2.0
@@ -74,3 +73,17 @@ def test_kept_sizes_are_bounded() -> None:
     for value in range(varint.SIZES_KEPT * 2 + 5):
         assert sizes[value] == varint.encode(value)
         assert len(sizes) <= varint.SIZES_KEPT
+
+
+@given(st.integers(0, (1 << 64) - 1), st.binary(max_size=5), st.binary(max_size=5))
+def test_a_number_is_read_where_it_is(value: int, before: bytes, after: bytes) -> None:
+    """Decoding gives the number and the offset after it, whatever is around it."""
+    data = before + varint.encode(value)
+    assert varint.decode(data + after, len(before)) == (value, len(data))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 9, b"\x80" * 10 + b"\x00"])
+def test_a_number_that_is_cut_off_or_too_long_is_refused(data: bytes) -> None:
+    """No number has more than 10 bytes."""
+    with pytest.raises(ValueError, match="cut off or longer"):
+        varint.decode(data)

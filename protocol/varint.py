@@ -1,8 +1,7 @@
 """
 Protobuf's variable-length integers, by hand: 7 bits a byte, low bits first, the top bit set on all but the last.
 
-Knows: encoding of signed and unsigned 64-bit numbers, and of many ascending ones.  Does not know: fields, decoding (which is
-protobuf's).
+Knows: encoding of signed and unsigned 64-bit numbers, and of many ascending ones, and decoding of one.  Does not know: fields.
 """
 
 from typing import Final
@@ -11,6 +10,7 @@ from typing import Final
 
 MASK: Final = (1 << 64) - 1
 SIZES_KEPT: Final = 4096
+BYTES_MAX: Final = 10  # of one number
 LOW: list[bytes] = [bytes([value | 128]) for value in range(128)]  # the first byte of a longer number
 ONE: list[bytes] = [bytes([value]) for value in range(128)]
 LOW_BYTES = bytes(range(128, 256))
@@ -32,6 +32,16 @@ def encode(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def decode(data: bytes, offset: int = 0) -> tuple[int, int]:
+    """The number at an offset and the offset after it; `ValueError` when it is cut off or has more than 10 bytes."""
+    value = 0
+    for index, byte in enumerate(data[offset : offset + BYTES_MAX]):
+        value |= (byte & 127) << 7 * index
+        if byte < 128:
+            return value, offset + index + 1
+    raise ValueError(f"the number at byte {offset} of {len(data)} is cut off or longer than {BYTES_MAX} bytes")
 
 
 class Sizes(dict[int, bytes]):

@@ -1,0 +1,273 @@
+"""
+Ordered rows in RocksDB, through rocksdict: the only module that imports it.
+
+RocksDB holds the interpreter lock in put, get, seek and open and gives it up in `flush_wal` and compaction.  So a write is kept to `BATCH_BYTES_MAX`,
+never written with sync=True, and made durable by `flush_wal(True)`.  Tables have format version 5, which Java's RocksDB of BookKeeper opens too.
+
+Knows: how RocksDB says that a disk is full or dead, and how it is opened again afterwards.  Does not know: what keys and values mean.
+Safety: a sync that failed is never tried again, unless nothing had begun.
+"""
+
+import errno
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from threading import Lock
+from typing import cast
+from weakref import WeakSet
+
+from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, RdictIter, WriteBatch
+
+from quire.bookie.files import DESCRIPTORS, FULL, SHORT, Files, NotBegun, is_dead
+from quire.bookie.index import rocks_check
+from quire.bookie.index.rows import Row, Rows
+
+# SPDX-License-Identifier: Apache-2.0
+
+REOPEN_BYTES = 16 << 20  # what RocksDB may write when it opens: both write buffers as tables
+FULL_WORDS = {os.strerror(number): number for number in FULL}  # how its errors tell them
+SHORT_WORDS = {os.strerror(number): number for number in SHORT}
+OPEN_WORDS = {os.strerror(number): number for number in DESCRIPTORS}
+FILES_MAX = 256  # that it keeps open, unless told otherwise
+
+
+def open_read_only(path: str) -> Rows:
+    """RocksDB in a directory, for looking only."""
+    return RocksRows(path, read_only=True)
+
+
+def told(text: str, words: Mapping[str, int]) -> OSError:
+    """RocksDB's error, with the number that one of the words stands for."""
+    number = next((number for word, number in words.items() if word in text), None)
+    return OSError(text) if number is None else NotBegun(number, text) if number in SHORT else OSError(number, text)
+
+
+def again(stuck: OSError, text: str) -> OSError:
+    """An error of the same kind."""
+    return NotBegun(stuck.errno, text) if isinstance(stuck, NotBegun) else OSError(stuck.errno, text)
+
+
+class Scan(Iterator[Row]):
+    """Rows of RocksDB that are being read.  It keeps the store open until its last row was taken, or `end`."""
+
+    def __init__(self, at: RdictIter, high: bytes, path: str) -> None:
+        self._at: RdictIter | None = at
+        self._high = high
+        self._path = path
+        self._over = False
+
+    def __next__(self) -> Row:
+        # No local name for the iterator: the frame of a call that failed may be kept for long.
+        if self._at is None:
+            if self._over:
+                raise StopIteration
+            raise NotBegun(errno.EAGAIN, f"RocksDB {self._path} was closed in the midst of a scan")
+        try:
+            if self._at.valid():
+                key = self._at.key()
+                if key < self._high:
+                    row = key, self._at.value()
+                    self._at.next()
+                    return row
+            self._at.status()
+        except Exception as error:
+            self._at = None
+            raise told(f"RocksDB {self._path}: {error}", SHORT_WORDS) from error
+        self._at, self._over = None, True
+        raise StopIteration
+
+    def end(self) -> None:
+        self._at = None
+
+
+class RocksRows(Rows):
+    """
+    RocksDB in a directory, made if it is missing.
+
+    A write for which the disk had no room is `OSError` with ENOSPC, one for which a file could not be opened `NotBegun`; they may be tried again.  RocksDB
+    itself may refuse every write from then on, so the store is opened anew before the next one, as soon as that can be done; what was written
+    before is in its log.  `sync` knows these two only in that state, when nothing was begun.
+    """
+
+    def __init__(
+        self, path: str, write_buffer_bytes: int = 8 << 20, cache_bytes: int = 8 << 20, *, files_max: int = FILES_MAX, read_only: bool = False
+    ) -> None:
+        """`read_only`: it must be there, and nothing of it is changed.  Raises `StorageError` that names a damaged file, `OSError`."""
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_write_buffer_size(write_buffer_bytes)
+        options.set_max_write_buffer_number(2)
+        options.set_max_background_jobs(2)
+        options.set_max_open_files(files_max)
+        options.set_keep_log_file_num(2)
+        options.set_stats_dump_period_sec(0)
+        options.set_compression_type(DBCompressionType.lz4())
+        table = BlockBasedOptions()
+        table.set_format_version(5)
+        table.set_block_cache(Cache(cache_bytes))
+        table.set_cache_index_and_filter_blocks(True)
+        options.set_block_based_table_factory(table)
+        self.path = path
+        self._options = options
+        self._read_only = read_only
+        self._scans: WeakSet[Scan] = WeakSet()
+        self._scans_change = Lock()
+        self._reopening = Lock()
+        self._stuck: OSError | None = None  # a write found no room, or no descriptor: RocksDB may refuse all others
+        self._db = self._opened()
+
+    def _opened(self) -> Rdict:
+        rocks_check.check(self.path)
+        try:
+            return Rdict(self.path, self._options, access_type=AccessType.read_only(False)) if self._read_only else Rdict(self.path, self._options)
+        except Exception as error:  # rocksdict raises bare Exception
+            raise told(f"RocksDB {self.path} can't be opened: {error}", SHORT_WORDS) from error
+
+    def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
+        if self._stuck is not None:
+            self._open_again()
+        batch = WriteBatch(raw_mode=True)
+        for key in deletes:
+            batch.delete(key)
+        put = batch.put
+        for key, value in puts:
+            put(key, value)
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            raise self._not_written(error) from error
+
+    def delete_range(self, low: bytes, high: bytes) -> None:
+        if self._stuck is not None:
+            self._open_again()
+        try:
+            self._db.delete_range(low, high)
+        except Exception as error:
+            raise self._not_written(error) from error
+
+    def _not_written(self, error: Exception) -> OSError:
+        text = f"RocksDB {self.path}: {error}"
+        found = told(text, OPEN_WORDS | FULL_WORDS)
+        if found.errno is None and self._stuck is not None:
+            found = again(self._stuck, text)  # other writers get other texts from then on
+        if found.errno is not None:
+            self._stuck = self._stuck or found
+        return found
+
+    def _open_again(self) -> None:
+        """After a write that was refused.  Raises as that did while it can't be done: too little room, or a reader that still holds the store."""
+        with self._reopening:
+            stuck = self._stuck
+            if stuck is None:
+                return  # another thread did it
+            if (free := Files().usage(self.path).free) < REOPEN_BYTES:
+                raise OSError(errno.ENOSPC, f"RocksDB {self.path}: {free} bytes are free, {REOPEN_BYTES} are wanted after a write that failed")
+            with suppress(OSError):  # a store that is stuck says so once more
+                self.close()
+            try:
+                self._db = self._opened()
+            except OSError as error:
+                if isinstance(error, NotBegun) or is_dead(error):
+                    raise
+                raise again(stuck, f"after a write that was refused ({os.strerror(stuck.errno or 0)}): {error}") from error
+            self._stuck = None
+
+    def _not_read(self, error: Exception) -> OSError:
+        found = told(f"RocksDB {self.path}: {error}", SHORT_WORDS)
+        return found if self._stuck is None or is_dead(found) else again(self._stuck, str(found))  # it may just be closed, to be opened again
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            found = self._db.get(key)
+        except Exception as error:
+            raise self._not_read(error) from error
+        return found if found is None else bytes(found)
+
+    def floor(self, key: bytes) -> Row | None:
+        at = self._iterator()
+        try:
+            at.seek_for_prev(key)
+            if at.valid():
+                return at.key(), at.value()
+            at.status()
+        except Exception as error:
+            raise self._not_read(error) from error
+        finally:
+            del at  # whoever keeps the error must not keep the store open
+        return None
+
+    def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
+        at = self._iterator()
+        try:
+            at.seek(low)
+            found = Scan(at, high, self.path)
+        except Exception as error:
+            raise self._not_read(error) from error
+        finally:
+            del at
+        with self._scans_change:
+            self._scans.add(found)
+        return found
+
+    def _iterator(self) -> RdictIter:
+        try:
+            return self._db.iter()
+        except Exception as error:
+            raise self._not_read(error) from error
+
+    def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
+        found: list[Row | None] = []
+        at = self._iterator()  # to make one takes as long as to move it
+        try:
+            for key in keys:
+                at.seek_for_prev(key)
+                if at.valid():
+                    found.append((at.key(), at.value()))
+                else:
+                    at.status()
+                    found.append(None)
+        except Exception as error:
+            raise self._not_read(error) from error
+        finally:
+            del at
+        return found
+
+    def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
+        try:
+            found: list[Row] = list(islice(cast(Iterator[Row], self._db.items(from_key=low)), most))  # all are bytes in raw mode
+        except Exception as error:
+            raise self._not_read(error) from error
+        if len(found) < most:  # the end, or an error, which these iterators don't tell
+            found += islice(self.scan(found[-1][0] + b"\0" if found else low, high), most - len(found))
+        while found and found[-1][0] >= high:
+            found.pop()
+        return found
+
+    def sync(self) -> None:
+        if self._stuck is not None:
+            self._open_again()
+        try:
+            self._db.flush_wal(True)
+        except Exception as error:
+            raise OSError(f"RocksDB {self.path}: sync failed: {error}") from error
+
+    @property
+    def sequence(self) -> int:
+        if self._stuck is not None:
+            self._open_again()  # it may be closed
+        return int(self._db.latest_sequence_number())
+
+    @property
+    def is_stuck(self) -> bool:
+        return self._stuck is not None
+
+    def close(self) -> None:
+        """At once, though scans be left: they fail from now on.  Raises `OSError` when something could not be written; it is closed all the same."""
+        with self._scans_change:
+            for scan in self._scans:
+                scan.end()
+        try:
+            self._db.close()
+        except Exception as error:
+            raise OSError(f"RocksDB {self.path}: closed with an error: {error}") from error

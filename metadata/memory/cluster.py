@@ -1,0 +1,259 @@
+"""
+A cluster's metadata in memory: what the handles share, and the effect of each operation on it.
+
+Knows: versions, ids, registrations by session, and which errors an operation raises.  An operation takes effect at once.
+Does not know: handles, when an operation is applied, watches (`store`).
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import (
+    ANY,
+    CTOKEN_MAX,
+    LEDGER_ID_MAX,
+    NEW,
+    BookieList,
+    Cluster,
+    ClusterExists,
+    CookieChanged,
+    CookieExists,
+    CookieNotFound,
+    Progress,
+    ServiceInfo,
+    Versioned,
+    WrongCluster,
+    check_page,
+    no_cluster,
+)
+from quire.protocol.digest import check_ledger_id
+from quire.protocol.errors import (
+    IncorrectParameter,
+    LedgerError,
+    LedgerExist,
+    LedgerIdOverflow,
+    MetadataVersion,
+    NoSuchLedgerExistsOnMetadataServer,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+LAYOUT = "2\nquire.MemoryLedgers:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """
+    What goes wrong with one operation.  `before`: seconds until it takes effect; `after`: seconds from then until its answer;
+    `error`: what it fails with, without an effect unless `applied`.
+    """
+
+    before: float = 0.0
+    after: float = 0.0
+    error: LedgerError | None = None
+    applied: bool = False
+
+
+Faults = Callable[[str, tuple[object, ...]], Fault | None]
+
+
+@dataclass(slots=True)
+class Registration:
+    session: int
+    info: ServiceInfo
+
+
+@dataclass(slots=True)
+class MemoryCluster:
+    """The state that handles share.  `seed` decides instance ids and creation tokens."""
+
+    name: str
+    seed: int = 0
+    instance_id: str | None = None
+    ledgers: dict[int, Versioned[LedgerMetadata]] = field(default_factory=dict)
+    cookie_of: dict[str, Versioned[bytes]] = field(default_factory=dict)
+    writable: dict[str, Registration] = field(default_factory=dict)
+    read_only: dict[str, Registration] = field(default_factory=dict)
+    next_ledger: int = 0
+    deletions: int = 0
+    changes: int = 0
+    set_back: bytes = b""  # what is noted about that
+    repairs: dict[int, int] = field(default_factory=dict)  # ledger -> session that repairs it
+    next_session: int = 0
+    listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
+    # Told of each registration and lock that is removed by a call: what, of which bookie or ledger, whose session made it, and in whose it was removed.
+    went: Callable[[str, object, int, int], None] = field(default=lambda *_: None)
+    random: Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.random = Random(f"{self.name}/{self.seed}")
+
+    @property
+    def uri(self) -> str:
+        """The address, for errors."""
+        return f"memory://{self.name}"
+
+    def lists(self, read_only: bool) -> dict[str, Registration]:
+        """The registrations of one kind, by bookie; not a copy."""
+        return self.read_only if read_only else self.writable
+
+    def bookie_list(self) -> BookieList:
+        """Who is registered now."""
+        return BookieList(
+            {bookie: held.info for bookie, held in sorted(self.writable.items())},
+            {bookie: held.info for bookie, held in sorted(self.read_only.items())},
+        )
+
+    def end_session(self, session: int) -> None:
+        """Removes the registrations and repair locks of a session, and calls the listeners."""
+        self.repairs = {ledger: owner for ledger, owner in self.repairs.items() if owner != session}
+        for held in (self.writable, self.read_only):
+            for bookie in [bookie for bookie, registration in held.items() if registration.session == session]:
+                del held[bookie]
+        self.changed()
+
+    def changed(self) -> None:
+        """Counts a change and calls the listeners."""
+        self.changes += 1
+        for listener in list(self.listeners):
+            listener()
+
+    def init(self) -> str:
+        """Makes the cluster and returns its instance id; `ClusterExists`."""
+        if self.instance_id is not None:
+            raise ClusterExists(f"{self.uri} holds the cluster {self.instance_id} already")
+        self.instance_id = str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+        return self.instance_id
+
+    def describe(self) -> Cluster:
+        """The instance id and the layout; `NoCluster` before `init`."""
+        if self.instance_id is None:
+            raise no_cluster(self.uri)
+        return Cluster(self.instance_id, LAYOUT)
+
+    def destroy(self, instance_id: str) -> None:
+        """Removes all metadata; `NoCluster`, or `WrongCluster` when the id is another's or bookies are registered."""
+        found = self.describe().instance_id
+        if found != instance_id:
+            raise WrongCluster(f"{self.uri} holds the cluster {found}, not {instance_id}")
+        alive = sorted(self.writable | self.read_only)
+        if alive:
+            raise WrongCluster(f"{self.uri}: stop its bookies first: {', '.join(alive)}")
+        self.instance_id = None
+        self.ledgers.clear()
+        self.cookie_of.clear()
+        self.set_back = b""
+        self.changed()
+
+    def new_ledger_id(self) -> int:
+        """An id that no ledger has and none was given before; `NoCluster`, `LedgerIdOverflow`."""
+        self.describe()
+        ledger = self.next_ledger
+        while ledger in self.ledgers:
+            ledger += 1
+        if ledger > LEDGER_ID_MAX:
+            raise LedgerIdOverflow(f"{self.uri} has no ledger ids left")
+        self.next_ledger = ledger + 1
+        return ledger
+
+    def progress(self) -> Progress:
+        """How far the metadata has come; `NoCluster`."""
+        self.describe()
+        return Progress(self.changes, self.next_ledger)
+
+    def raise_ledger_ids(self, first: int) -> None:
+        """No id below `first` is given from now on; `NoCluster`."""
+        self.describe()
+        self.next_ledger = max(self.next_ledger, first)
+
+    def swap_set_back(self, old: bytes, new: bytes) -> bool:
+        """Replaces the note when it is `old`; whether it was."""
+        if self.set_back != old:
+            return False
+        self.set_back = new
+        return True
+
+    def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
+        """Stores a new ledger, with a creation token, and returns it; `LedgerExist`, `NoCluster`."""
+        check_ledger_id(ledger)
+        self.describe()
+        if ledger in self.ledgers:
+            raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen")
+        if metadata.ctoken == 0 and metadata.format_version >= 3:
+            metadata = replace(metadata, ctoken=self.random.randrange(1, CTOKEN_MAX))
+        made = self.ledgers[ledger] = Versioned(metadata, 0)
+        self.changed()
+        return made
+
+    def read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
+        """The metadata and its version; `NoSuchLedgerExistsOnMetadataServer`."""
+        check_ledger_id(ledger)
+        found = self.ledgers.get(ledger)
+        if found is None:
+            raise NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")
+        return found
+
+    def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
+        """Replaces the metadata of that version and returns the new one; `MetadataVersion` when it has another, and `read_ledger`'s error."""
+        if version < 0:
+            raise IncorrectParameter(f"ledger {ledger}: metadata is written with the version that was read, not {version}")
+        found = self.read_ledger(ledger)
+        if found.version != version:
+            raise MetadataVersion(f"ledger {ledger} is at version {found.version}, not {version}")
+        written = self.ledgers[ledger] = Versioned(metadata, version + 1)
+        self.changed()
+        return written
+
+    def delete_ledger(self, ledger: int) -> None:
+        """Removes a ledger, if there is one."""
+        check_ledger_id(ledger)
+        if self.ledgers.pop(ledger, None) is not None:
+            self.deletions += 1
+            self.changed()
+
+    def ledger_ids(self, after: int, limit: int) -> list[int]:
+        """At most `limit` ids above `after`, ascending; `IncorrectParameter`, `NoCluster`."""
+        check_page(after, limit)
+        self.describe()
+        return sorted(ledger for ledger in self.ledgers if ledger > after)[:limit]
+
+    def read_cookie(self, bookie: str) -> Versioned[bytes]:
+        """The cookie and its version; `CookieNotFound`."""
+        found = self.cookie_of.get(bookie)
+        if found is None:
+            raise CookieNotFound(f"{self.uri}: {bookie} has no cookie")
+        return found
+
+    def _check_cookie(self, bookie: str, version: int) -> Versioned[bytes]:
+        found = self.read_cookie(bookie)
+        if version not in {ANY, found.version}:
+            raise CookieChanged(f"{self.uri}: the cookie of {bookie} is at version {found.version}, not {version}")
+        return found
+
+    def write_cookie(self, bookie: str, data: bytes, version: int) -> int:
+        """Stores a cookie and returns its version; `CookieExists`, `CookieChanged`, `CookieNotFound`, `NoCluster`."""
+        self.describe()
+        if version == NEW:
+            if bookie in self.cookie_of:
+                raise CookieExists(f"{self.uri}: {bookie} has a cookie already")
+            written = Versioned(data, 0)
+        else:
+            written = Versioned(data, self._check_cookie(bookie, version).version + 1)
+        self.cookie_of[bookie] = written
+        return written.version
+
+    def remove_cookie(self, bookie: str, version: int) -> None:
+        """Removes the cookie of that version; `CookieChanged`, `CookieNotFound`."""
+        self._check_cookie(bookie, version)
+        del self.cookie_of[bookie]
+
+    def cookies(self) -> list[str]:
+        """The bookies that have a cookie, sorted; `NoCluster`."""
+        self.describe()
+        return sorted(self.cookie_of)
+
+
+CLUSTERS: dict[str, MemoryCluster] = {}  # by the name in memory://name

@@ -1,0 +1,149 @@
+"""
+The SQLite file as the store's thread uses it: one connection, and transactions that neighbouring jobs share.
+
+Knows: sqlite3, how the file is opened and made, that it has a write-ahead log and syncs every commit, and which job an error belongs to.
+Does not know: what a job does, threads, sessions.
+
+Safety: a job has its result only after its transaction is committed; a commit that fails fails every job in it.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from twisted.internet.defer import Deferred
+
+from quire.metadata.sqlite import tables
+from quire.metadata.sqlite.tables import Connection
+from quire.metadata.sqlite.watches import EVERYTHING
+from quire.metadata.store import no_cluster
+from quire.protocol.errors import LedgerError, MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+DatabaseError = sqlite3.Error  # what a statement of a job raises
+
+
+@dataclass(slots=True)
+class Job:
+    """One call on the store's thread.  Jobs that write share a transaction with their neighbours, and say what they may change."""
+
+    work: Callable[[Connection], Any]
+    answer: Deferred[Any]
+    writes: bool = False
+    creates: bool = False  # may make the file
+    changes: tuple[int, ...] = ()  # the watched things that it may change: ledgers, BOOKIES, EVERYTHING
+    result: Any = None
+    error: Exception | None = None
+
+    def fail(self, error: Exception) -> None:
+        """Makes `error` the outcome."""
+        self.error = error
+
+
+class SQLiteFile:
+    """The thread's side: one connection, and the transactions on it."""
+
+    def __init__(self, path: str, uri: str, busy_s: float) -> None:
+        self._path = path
+        self._uri = uri
+        self._busy_s = busy_s
+        self._connection: sqlite3.Connection | None = None
+
+    def perform(self, jobs: Sequence[Job]) -> None:
+        """Does the jobs in order, and leaves in each its result or its error."""
+        start = 0
+        while start < len(jobs):
+            end = start + 1
+            while jobs[start].writes and end < len(jobs) and jobs[end].writes:
+                end += 1
+            group = jobs[start:end]
+            try:
+                connection = self._open(any(job.creates for job in group))
+                if group[0].writes:
+                    self._transaction(connection, group)
+                else:
+                    self._attempt(connection, group[0])
+            except (DatabaseError, OSError, LedgerError) as error:
+                broken = error if isinstance(error, LedgerError) else MetaStore(f"{self._uri}: {error}")
+                for job in group:
+                    job.fail(broken)
+                    job.changes = (EVERYTHING,) if job.writes else ()
+            start = end
+
+    def _attempt(self, connection: sqlite3.Connection, job: Job) -> None:
+        """What goes wrong in one job is that job's; only what the database itself says concerns its whole group."""
+        try:
+            job.result = job.work(connection)
+        except DatabaseError:
+            raise
+        except OSError as error:
+            job.fail(MetaStore(f"{self._uri}: {error}"))
+        except Exception as error:
+            job.fail(error)
+
+    def _transaction(self, connection: sqlite3.Connection, group: Sequence[Job]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        before = connection.total_changes
+        try:
+            for job in group:
+                connection.execute("SAVEPOINT job")
+                self._attempt(connection, job)
+                if job.error is not None:
+                    connection.execute("ROLLBACK TO job")
+                connection.execute("RELEASE job")
+            if connection.total_changes != before:
+                tables.count_change(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _open(self, create: bool) -> sqlite3.Connection:
+        if self._connection is not None:
+            return self._connection
+        if create:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        elif not os.path.exists(self._path):
+            raise no_cluster(self._uri)
+        mode = "rwc" if create else "rw"
+        connection = sqlite3.connect(f"file:{quote(self._path)}?mode={mode}", uri=True, timeout=self._busy_s, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous=FULL")
+            if create and tables.is_empty(connection):
+                self._keep_log(connection)
+                connection.execute("BEGIN IMMEDIATE")
+                tables.make_tables(connection)
+                connection.execute("COMMIT")
+            tables.check_tables(connection, self._uri)
+            self._keep_log(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def _keep_log(self, connection: sqlite3.Connection) -> None:
+        """
+        WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose removal nobody syncs (synchronous=FULL does
+        not), so that a power loss could bring it back and undo what was told.
+        """
+        if tables.scalar(connection, "PRAGMA journal_mode") == "wal":
+            return
+        try:
+            mode = tables.scalar(connection, "PRAGMA journal_mode=WAL")
+        except DatabaseError as error:
+            mode = str(error)
+        if mode != "wal":
+            next_step = "put the file where this process may write, on a local file system, see that no other program holds it, and try again"
+            raise MetaStore(f"{self._uri} has no write-ahead log and can't be given one ({mode}), without which a power loss may undo a change: {next_step}")
+
+    def close(self) -> None:
+        """Closes the connection; the next job opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

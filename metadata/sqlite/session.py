@@ -1,0 +1,181 @@
+"""
+A store's session: made when it is first needed, kept by heartbeats, made again when others ended it.
+
+Knows: the session's row and its locked file (`session_file`), which bookies are registered in it, and who is called when one of them is gone.
+Does not know: how a registration is made (`store`), the thread.
+
+Safety: others end a session only when its file says that its owner is dead or hangs.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.metadata.clock import Clock, Timer
+from quire.metadata.sqlite import tables
+from quire.metadata.sqlite.file import DatabaseError
+from quire.metadata.sqlite.session_file import Boottime, SessionFile, forget, is_alive
+from quire.metadata.sqlite.tables import Connection
+from quire.metadata.store import CLOSED_MESSAGE, tell
+from quire.protocol.errors import LedgerError, MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+log = Logger()
+
+HEARTBEATS_PER_TIMEOUT = 3
+
+
+class Runner(Protocol):
+    """Runs work on the store's thread."""
+
+    def __call__(self, work: Callable[[Connection], T], /, *, writes: bool = ...) -> Deferred[T]: ...
+
+
+class Session:
+    """The session of one store, which has none until `name` is first asked for.  `directory` holds the files of all sessions."""
+
+    def __init__(self, clock: Clock, uri: str, directory: str, timeout_ms: int, boottime: Boottime, run: Runner) -> None:
+        self.registered: dict[str, tuple[str, bool]] = {}  # bookies that are registered here: the session, and whether read-only
+        self._clock = clock
+        self._uri = uri
+        self._directory = directory
+        self._timeout_ms = timeout_ms
+        self._boottime = boottime
+        self._run = run
+        self._file: SessionFile | None = None
+        self._opening: list[Deferred[str]] = []  # who waits for the session that is being made
+        self._heartbeat: Timer | None = None
+        self._closed = False
+        self._lost: list[Callable[[], None]] = []
+
+    @property
+    def current(self) -> str:
+        """The session's name; empty when there is none."""
+        return self._file.name if self._file is not None else ""
+
+    def on_lost(self, fn: Callable[[], None]) -> None:
+        """Calls `fn` when the session has ended, or one of its registrations, and not by this process."""
+        self._lost.append(fn)
+
+    async def name(self) -> str:
+        """The name of the session, which is made when there is none; the store's error when that fails."""
+        if self._file is not None:
+            return self._file.name
+        waiting: Deferred[str] = Deferred()
+        self._opening.append(waiting)
+        if len(self._opening) == 1:
+            Deferred.fromCoroutine(self._open())
+        return await waiting
+
+    async def _open(self) -> None:
+        def make(connection: Connection) -> SessionFile:
+            tables.cluster(connection, self._uri)
+            made = SessionFile(self._directory, self._boottime)
+            try:
+                tables.add_session(connection, made.name, self._timeout_ms)
+            except DatabaseError:
+                made.close()
+                raise
+            return made
+
+        try:
+            session = await self._run(make, writes=True)
+            if self._closed:
+                session.close()  # its row is a dead session's, which the next who looks removes
+                raise MetaStore(CLOSED_MESSAGE)
+        except LedgerError as error:
+            opening, self._opening = self._opening, []
+            for waiting in opening:
+                waiting.errback(error)
+            return
+        self._file = session
+        self._beat_later()
+        opening, self._opening = self._opening, []
+        for waiting in opening:
+            waiting.callback(session.name)
+
+    def close(self) -> SessionFile | None:
+        """Ends the heartbeats and hands over the session's file, for the caller to close after its row was removed; None when there is none."""
+        self._closed = True
+        if self._heartbeat is not None and self._heartbeat.active():
+            self._heartbeat.cancel()
+        session, self._file = self._file, None
+        return session
+
+    def _beat_later(self) -> None:
+        seconds = self._timeout_ms / 1000 / HEARTBEATS_PER_TIMEOUT
+        self._heartbeat = self._clock.callLater(seconds, lambda: Deferred.fromCoroutine(self._beat()))
+
+    async def _beat(self) -> None:
+        session = self._file
+        if session is None or self._closed:
+            return
+
+        def beat(connection: Connection) -> tuple[bool, set[tuple[str, bool]]]:
+            session.beat()
+            return tables.has_session(connection, session.name), tables.registered(connection, session.name)
+
+        expected = dict(self.registered)
+        try:
+            alive, registered = await self._run(beat)
+        except LedgerError as error:
+            log.warn("{uri}: heartbeat failed: {error}", uri=self._uri, error=str(error))
+            alive, registered = True, None  # nobody said otherwise
+        if not alive:
+            await self._lose(session)
+        elif not self._closed and self._file is session:
+            self._beat_later()
+            if registered is not None:
+                self._compare(expected, session.name, registered)
+
+    def _compare(self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]) -> None:
+        """Tells of registrations that somebody else has removed; one that was made or given up since the look began is left to the next look."""
+        own = self.registered
+        gone = [bookie for bookie, was in expected.items() if was[0] == session and own.get(bookie) == was and (bookie, was[1]) not in registered]
+        for bookie in gone:
+            log.warn("{uri}: the registration of {bookie} is gone, and not by this process", uri=self._uri, bookie=bookie)
+            del own[bookie]
+        if gone:
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        for fn in list(self._lost):
+            tell(fn)
+
+    async def lost(self, name: str) -> None:
+        """Others ended the session of that name: makes a new one, then calls the listeners.  Does nothing when it is not the current one."""
+        if self._file is not None and self._file.name == name:
+            await self._lose(self._file)
+
+    async def _lose(self, session: SessionFile) -> None:
+        if self._file is not session or self._closed:
+            return
+        log.warn("{uri}: the session expired, its registrations are gone", uri=self._uri)
+        self._file = None
+        self.registered.clear()
+        session.close()
+        try:
+            await self.name()
+        except LedgerError as error:
+            log.error("{uri}: no new session: {error}", uri=self._uri, error=str(error))
+        if not self._closed:
+            self._tell_lost()
+
+    def is_alive(self, name: str, timeout_ms: int) -> bool:
+        """On the thread: whether the owner of a session lives."""
+        return is_alive(os.path.join(self._directory, name), self._boottime(), timeout_ms / 1000)
+
+    def dead(self, connection: Connection) -> list[str]:
+        """On the thread: the sessions whose owners are dead or hang."""
+        return [name for name, timeout_ms in tables.sessions(connection) if not self.is_alive(name, timeout_ms)]
+
+    def bury(self, names: Sequence[str], connection: Connection) -> None:
+        """On the thread: removes sessions, their registrations and their files."""
+        tables.end_sessions(connection, names)
+        for name in names:
+            forget(os.path.join(self._directory, name))

@@ -1,0 +1,129 @@
+"""
+The cluster in ZooKeeper: made, found and destroyed as a whole.
+
+Knows: the znodes that every cluster has, and its layout, which is read once.
+Does not know: ledgers, cookies, registrations beyond who is listed.
+
+Safety: what makes it a cluster is made in one transaction and removed last.
+"""
+
+from random import Random
+from uuid import UUID
+
+from quire.metadata.store import Cluster, ClusterExists, WrongCluster, no_cluster
+from quire.metadata.zk.ids import LedgerIds
+from quire.metadata.zk.layout import HEALTH_CHECK_SWITCH, Layout, LedgerPaths, is_special, parse_layout
+from quire.metadata.zk.registry import BookieRegistry
+from quire.metadata.zk.scan import remove_tree
+from quire.metadata.zk.session import NodeExists, NoNode, ZooKeeperSession
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class ZooKeeperCluster:
+    """The cluster below `root`.  `wanted` is the layout that the URI names, if it names one."""
+
+    def __init__(self, session: ZooKeeperSession, uri: str, root: str, wanted: Layout | None, registry: BookieRegistry, random: Random) -> None:
+        self._session = session
+        self._uri = uri
+        self._root = root
+        self._wanted = wanted
+        self._registry = registry
+        self._random = random
+        self._known: tuple[LedgerPaths, LedgerIds] | None = None  # once LAYOUT was read
+
+    def forget(self) -> None:
+        """Reads LAYOUT again before the next call that needs it."""
+        self._known = None
+
+    async def init(self) -> str:
+        """Makes the znodes of a cluster and returns its instance id; `ClusterExists`."""
+        instance = str(UUID(int=self._random.getrandbits(128), version=4))
+        root, layout = self._root, self._wanted or Layout.HIERARCHICAL
+        nodes = [
+            (root, b""),
+            (f"{root}/available", b""),
+            (f"{root}/available/readonly", b""),
+            (f"{root}/INSTANCEID", instance.encode()),
+            (f"{root}/LAYOUT", layout.text),
+        ]
+        try:
+            await self._make_parents(root)
+            await self._session.create_all(nodes)
+        except NodeExists:
+            found = await self.instance_id()
+            if found != instance:  # else it was our own, by a try whose answer was lost
+                raise ClusterExists(f"{self._uri} holds the cluster {found or '(without an id)'} already") from None
+        self._known = None
+        return instance
+
+    async def _make_parents(self, path: str) -> None:
+        """The znodes above `path`, the highest first."""
+        parts = path.split("/")[1:-1]
+        for depth in range(len(parts)):
+            try:
+                await self._session.create("/" + "/".join(parts[: depth + 1]))
+            except NodeExists:
+                continue
+
+    async def instance_id(self) -> str:
+        """Empty when the cluster has none; `NoCluster`."""
+        try:
+            return (await self._session.get(f"{self._root}/INSTANCEID"))[0].decode("utf-8", "replace")
+        except NoNode:
+            if await self._session.exists(self._root) is None:
+                raise no_cluster(self._uri) from None
+            return ""
+
+    async def describe(self) -> Cluster:
+        """The instance id and the layout; `NoCluster`, and the errors of `layout`."""
+        instance = await self.instance_id()
+        paths, _ = await self.layout()
+        return Cluster(instance, paths.layout.text.decode())
+
+    async def layout(self) -> tuple[LedgerPaths, LedgerIds]:
+        """
+        What LAYOUT says, which the first who opens a cluster without one decides (metadata-rules.md 1.2); read once.
+        `NoCluster`; `MetaStore` when it isn't the one that the URI insists on.
+        """
+        if self._known is None:
+            path = f"{self._root}/LAYOUT"
+            try:
+                data, _ = await self._session.get(path)
+            except NoNode:
+                data = (self._wanted or Layout.HIERARCHICAL).text
+                try:
+                    await self._session.create(path, data)
+                except NodeExists:
+                    data, _ = await self._session.get(path)
+                except NoNode:
+                    raise no_cluster(self._uri) from None
+            layout = parse_layout(data, self._wanted)
+            await self._registry.make_read_only_list()
+            self._known = LedgerPaths(self._root, layout), LedgerIds(self._session, self._root, layout)
+        return self._known
+
+    async def path_of(self, ledger: int) -> str:
+        """The znode of a ledger; the errors of `layout`."""
+        paths, _ = await self.layout()
+        return paths.path_of(ledger)
+
+    async def destroy(self, instance_id: str) -> None:
+        """Removes every znode of the cluster; `WrongCluster` when the id is another's, bookies are registered, or there are znodes of other programs."""
+        found = await self.instance_id()
+        if found != instance_id:
+            raise WrongCluster(f"{self._uri} holds the cluster {found or '(without an id)'}, not {instance_id}")
+        paths, _ = await self.layout()
+        listed = await self._registry.bookies()
+        alive = sorted({*listed.writable, *listed.read_only})
+        if alive:
+            raise WrongCluster(f"{self._uri}: stop its bookies first: {', '.join(alive)}")
+        names = await self._session.children(self._root)
+        foreign = [name for name in names if not (is_special(name) or paths.is_ledger_top(name) or name == HEALTH_CHECK_SWITCH)]
+        if foreign:
+            raise WrongCluster(f"{self._uri} has children that are no ledgers: {', '.join(sorted(foreign))}")
+        # What makes it a cluster goes last, so that a destruction that was cut short can be begun again.
+        for name in sorted(names, key=lambda name: (name in {"INSTANCEID", "LAYOUT"}, name)):
+            await remove_tree(self._session, f"{self._root}/{name}")
+        await remove_tree(self._session, self._root)
+        self._known = None
