@@ -10,7 +10,8 @@ The asyncio face: the same names as the blocking one with `async with`, `await` 
 Knows: how to carry results from the reactor's thread to an asyncio loop, once per batch.
 Does not know: the protocol; every decision is the core's (`api`).
 
-Cancelling a task cancels the operation it waits for, and what came of it all the same is ended; an append that was sent stays sent.
+Cancelling a task cancels the operation it waits for, and what came of it all the same is ended; an append that was sent
+stays sent.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ from typing import Self, TypeVar
 from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
 
+from quire.client.api import LEDGER_IDS_PER_PAGE, Entry
 from quire.client.api import Client as LedgerClient
-from quire.client.api import Entry
 from quire.client.api import Reader as LedgerReader
 from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
 from quire.client.background import ReactorThread, reactor_thread
-from quire.client.blocking import LEDGER_IDS_PER_PAGE, Batches, gathering, payload_of
-from quire.client.gathering import append_when_ready
+from quire.client.gathering import Batches, append_when_ready, gathering
+from quire.client.handles.writer import payload_of
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch
@@ -52,7 +53,7 @@ def _settle(future: "asyncio.Future[T]", value: T | Failure) -> None:
 
 
 def _soon(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: object) -> None:
-    """From the reactor's thread to the loop's; a loop that was closed meanwhile has nobody left to tell."""
+    """From the reactor's thread to the loop's; a loop that was closed meanwhile is left alone."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(fn, *args)
 
@@ -62,14 +63,16 @@ def _hand(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", value: T
 
 
 def _nothing(_result: object) -> None:
-    """For results that nobody has to put away."""
+    """For results that need no clean-up."""
 
 
-async def _wait(thread: ReactorThread, story: Callable[[], Awaitable[T]], unwanted: Callable[[T], object] = _nothing) -> T:
-    """`unwanted` ends on the reactor's thread what came of the story though this task was cancelled."""
+async def _wait(
+    thread: ReactorThread, work: Callable[[], Awaitable[T]], unwanted: Callable[[T], object] = _nothing
+) -> T:
+    """`unwanted` ends on the reactor's thread what came of the work though this task was cancelled."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
-    running = thread.begin(story, lambda value: _hand(loop, future, value), unwanted)
+    running = thread.begin(work, lambda value: _hand(loop, future, value), unwanted)
     try:
         return await future
     except asyncio.CancelledError:
@@ -105,7 +108,9 @@ class Connecting:
         self._client = await self._connect()
         return self._client
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._client is not None:
             await self._client.__aexit__(kind, error, trace)
 
@@ -116,7 +121,10 @@ class Connecting:
 
 
 def connect(uri: str, options: ClientOptions | None = None) -> Connecting:
-    """Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be used."""
+    """
+    Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be
+    used.
+    """
     return Connecting(uri, options)
 
 
@@ -129,7 +137,9 @@ class Handle:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             await self.close()
         except (LedgerError, RuntimeError):
@@ -144,7 +154,9 @@ class Client(Handle):
         self._thread = thread
         self._client = client
         self._options = options
-        self._watches: set[asyncio.Queue[tuple[LedgerMetadata | None] | None]] = set()  # what their loops wait at; None: the client was closed
+        self._watches: set[asyncio.Queue[tuple[LedgerMetadata | None] | None]] = (
+            set()
+        )  # what their loops wait at; None: the client was closed
 
     async def create_ledger(
         self,
@@ -177,7 +189,12 @@ class Client(Handle):
         return Writer(self._thread, writer, self._options)
 
     async def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> "Reader":
-        return Reader(self._thread, await _wait(self._thread, lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close))
+        return Reader(
+            self._thread,
+            await _wait(
+                self._thread, lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close
+            ),
+        )
 
     async def delete_ledger(self, ledger_id: int) -> None:
         await _wait(self._thread, lambda: self._client.delete_ledger(ledger_id))
@@ -201,8 +218,8 @@ class Client(Handle):
 
     async def watch_ledger(self, ledger_id: int) -> AsyncIterator[LedgerMetadata | None]:
         """
-        The metadata now and after changes (not every one in between), None once the ledger is deleted or missing.  Leaving the loop ends
-        the watch; the client's close ends the loop with `ClientClosed`.
+        The metadata now and after changes (not every one in between), None once the ledger is deleted or missing.
+        Leaving the loop ends the watch; the client's close ends the loop with `ClientClosed`.
         """
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[tuple[LedgerMetadata | None] | None] = asyncio.Queue()

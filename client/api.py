@@ -1,13 +1,14 @@
 """
 The Twisted face of a cluster: create, open, delete and list ledgers.  The blocking and asyncio faces stand on it.
 
-Knows: how a ledger comes into being, how it is opened with and without recovery, and who has to be told when the client closes.
+Knows: how a ledger comes into being, how it is opened with and without recovery, and who has to be told when the client
+closes.
 Does not know: appending, reading, recovering; the handles do.
 
 Every method returns a Deferred.  Errors are `quire.protocol.errors.LedgerError` and, for wrong arguments, `ValueError`.
 
-Safety: who cancels a Deferred ends the operation: no reader, watch or recovery stays behind.  What was sent to a bookie or to the store may
-still be done there.
+Safety: who cancels a Deferred ends the operation: no reader, watch or recovery stays behind.  What was sent to a bookie
+or to the store may still be done there.
 """
 
 import operator
@@ -25,7 +26,7 @@ from quire.client.handles.range_reader import read_body
 from quire.client.handles.reader import Entry, Reader
 from quire.client.handles.recovery import Recovery
 from quire.client.handles.writer import Writer, limits_of
-from quire.client.placement.choice import Spares
+from quire.client.placement.choice import BookieChoice
 from quire.client.placement.from_options import domains, policy, source
 from quire.client.placement.health import Health, HealthLimits
 from quire.client.placement.policy import Placement, Wish
@@ -56,14 +57,15 @@ __all__ = ["Client", "Entry", "Reader", "Writer", "connect"]
 DEFERRED_SYNC = "DEFERRED_SYNC"
 ID_TRIES_MAX = 100
 CTOKEN_BITS = 62
+LEDGER_IDS_PER_PAGE = 1000
 
 T = TypeVar("T")
 
 
 def connect(reactor: TcpReactor, uri: str, options: ClientOptions | None = None) -> Deferred["Client"]:
     """
-    Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached in
-    the session timeout or holds no cluster.
+    Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be
+    reached in the session timeout or holds no cluster.
     """
     return Deferred.fromCoroutine(_connect(reactor, uri, options or ClientOptions()))
 
@@ -78,11 +80,21 @@ async def _connect(reactor: TcpReactor, uri: str, options: ClientOptions) -> "Cl
     return Client(reactor, store, options)
 
 
+def flags_of(named: str | Iterable[str]) -> set[str]:
+    """The write flags of a new ledger; `ValueError` for one that does not exist."""
+    flags = {named} if isinstance(named, str) else set(named)
+    flags.discard("")
+    if unknown := flags - {DEFERRED_SYNC}:
+        raise ValueError(f"no write flag is named {', '.join(sorted(unknown))}: there is {DEFERRED_SYNC}")
+    return flags
+
+
 class Client:
     """
     A cluster's ledgers.  `random` draws ensembles and creation tokens; a test or a simulator seeds it.
 
-    `handles` are the writers and readers that have not ended, `recoveries` those under way, `spares` the choice of bookies.
+    `handles` are the writers and readers that have not ended, `recoveries` those under way, `choice` the choice of
+    bookies.
     """
 
     def __init__(
@@ -104,13 +116,24 @@ class Client:
         self.random = random or SystemRandom()
         chosen = self.options
         limits = HealthLimits(
-            chosen.failure_memory_ms, chosen.quarantine, chosen.quarantine_interval_ms, chosen.quarantine_errors, chosen.quarantine_ms, chosen.quarantine_ratio
+            chosen.failure_memory_ms,
+            chosen.quarantine,
+            chosen.quarantine_interval_ms,
+            chosen.quarantine_errors,
+            chosen.quarantine_ms,
+            chosen.quarantine_ratio,
         )
         self.health = Health(reactor.seconds, limits, self.random)
         self.topology = Topology(reactor.seconds, source(reactor, store, chosen))
-        weights = Weights(reactor.seconds, self.pool.info, chosen.weight_multiple_max, chosen.disk_info_interval_ms) if chosen.weigh_disks else None
-        policy_now = placement or policy(self.random, chosen, self.topology.place_of, weights.weigh if weights else lambda _bookies: None)
-        self.spares = Spares(reactor, store, policy_now, self.health, self.topology, weights)
+        weights = (
+            Weights(reactor.seconds, self.pool.info, chosen.weight_multiple_max, chosen.disk_info_interval_ms)
+            if chosen.weigh_disks
+            else None
+        )
+        policy_now = placement or policy(
+            self.random, chosen, self.topology.place_of, weights.weigh if weights else lambda _bookies: None
+        )
+        self.choice = BookieChoice(reactor, store, policy_now, self.health, self.topology, weights)
         self._bookies_watch: Watch | None = None
         self.handles: set[Writer | Reader] = set()
         self.recoveries: set[Recovery] = set()
@@ -130,19 +153,30 @@ class Client:
         advanced: bool = False,
     ) -> Deferred[Writer]:
         """
-        A new ledger and its writer.  No bookie is contacted yet.  `NotEnoughBookies` with the numbers; `LedgerExist` when `ledger_id` is
-        taken; `ValueError` for quorums, digests or flags that make no sense.  Cancelled, it may leave an empty ledger, as a failure may whose
-        answer was lost: whoever opens that closes it.
+        A new ledger and its writer.  No bookie is contacted yet.  `NotEnoughBookies` with the numbers; `LedgerExist`
+        when `ledger_id` is taken; `ValueError` for quorums, digests or flags that make no sense.  Cancelled, it may
+        leave an empty ledger, as a failure may whose answer was lost: whoever opens that closes it.
         """
         return Deferred.fromCoroutine(
-            self._create(ensemble_size, write_quorum, ack_quorum, password, digest, custom_metadata, ledger_id, write_flags, advanced)
+            self._create(
+                ensemble_size,
+                write_quorum,
+                ack_quorum,
+                password,
+                digest,
+                custom_metadata,
+                ledger_id,
+                write_flags,
+                advanced,
+            )
         )
 
     def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> Deferred[Reader]:
         """
-        A reader.  With `recover`, a ledger that is not closed is fenced, brought to an end and closed first: its writer loses it.
-        Without, nothing is disturbed; `Reader.tail` follows the writer.  `NoSuchLedger`; `UnauthorizedAccess`, before anything is
-        touched; `LedgerRecovery` or `Timeout` when too few bookies answer, and trying again is always allowed.
+        A reader.  With `recover`, a ledger that is not closed is fenced, brought to an end and closed first: its writer
+        loses it.  Without, nothing is disturbed; `Reader.tail` follows the writer.  `NoSuchLedger`;
+        `UnauthorizedAccess`, before anything is touched; `LedgerRecovery` or `Timeout` when too few bookies answer, and
+        trying again is always allowed.
         """
         return Deferred.fromCoroutine(self._open(ledger_id, password, recover))
 
@@ -154,7 +188,7 @@ class Client:
         """Removes the metadata; bookies free the space later.  A ledger that does not exist is success."""
         return Deferred.fromCoroutine(self._delete(ledger_id))
 
-    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+    def ledger_ids(self, after: int = -1, limit: int = LEDGER_IDS_PER_PAGE) -> Deferred[list[int]]:
         """The next ids above `after`, ascending; [] at the end."""
         return Deferred.fromCoroutine(self._ids(after, limit))
 
@@ -168,8 +202,8 @@ class Client:
 
     def watch_ledger(self, ledger_id: int, fn: Callable[[LedgerMetadata | None], object]) -> Watch:
         """
-        Calls `fn` with the metadata now and after changes (not with every one in between), with None once it is deleted or missing;
-        `cancel()` of what comes back, or the client's close, ends it.
+        Calls `fn` with the metadata now and after changes (not with every one in between), with None once it is deleted
+        or missing; `cancel()` of what comes back, or the client's close, ends it.
         """
         self._check_open()
         check_ledger_id(ledger_id)
@@ -181,8 +215,8 @@ class Client:
 
     def disable_ensemble_change(self, on: bool = True) -> None:
         """
-        The option of that name at run time, for this client's writers and those to come: while bookies are restarted one after another,
-        say, none is replaced; appends wait where the ack quorum is out of reach.
+        The option of that name at run time, for this client's writers and those to come: while bookies are restarted
+        one after another, say, none is replaced; appends wait where the ack quorum is out of reach.
         """
         self.options = self.options.model_copy(update={"disable_ensemble_change": on})
         for handle in list(self.handles):
@@ -191,8 +225,8 @@ class Client:
 
     def close(self) -> Deferred[None]:
         """
-        Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger is closed.  It goes on to
-        its end, also when nobody waits for that any more.
+        Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger
+        is closed.  It goes on to its end, also when nobody waits for that any more.
         """
         told: Deferred[None] = Deferred()
         if self._closing is not None:
@@ -222,41 +256,46 @@ class Client:
         advanced: bool,
     ) -> Writer:
         self._check_open()
-        flags = {write_flags} if isinstance(write_flags, str) else set(write_flags)
-        flags.discard("")
-        if flags - {DEFERRED_SYNC}:
-            raise ValueError(f"no write flag is named {', '.join(sorted(flags - {DEFERRED_SYNC}))}: there is {DEFERRED_SYNC}")
+        flags = flags_of(write_flags)
         if not isinstance(password, bytes):
             raise TypeError(f"a password must be bytes, not {type(password).__name__}")
         ensemble_size, write_quorum, ack_quorum = map(operator.index, (ensemble_size, write_quorum, ack_quorum))
         if not 1 <= ack_quorum <= write_quorum <= ensemble_size:
-            raise ValueError(f"quorums must be 1 <= ack_quorum ({ack_quorum}) <= write_quorum ({write_quorum}) <= ensemble_size ({ensemble_size})")
+            raise ValueError(
+                f"quorums must be 1 <= ack_quorum ({ack_quorum}) <= write_quorum ({write_quorum}) <= "
+                f"ensemble_size ({ensemble_size})"
+            )
         if ledger_id is not None:
             check_ledger_id(ledger_id)
         kind = DigestType.named(digest)
         wanted = ensemble_size
         while True:
             try:
-                bookies = await self.spares.ensemble(ensemble_size, Wish(write_quorum, ack_quorum, dict(custom or {})))
+                bookies = await self.choice.ensemble(ensemble_size, Wish(write_quorum, ack_quorum, dict(custom or {})))
                 break
             except NotEnoughBookies:
                 if not self.options.opportunistic_striping or ensemble_size == write_quorum:
                     raise
-            except ValueError:  # the placement takes no such size: the caller's mistake only where it is the caller's size
+            except ValueError:  # the placement takes no such size: the caller's mistake only where it is the caller's
                 if ensemble_size in (wanted, write_quorum):
                     raise
             ensemble_size -= 1
         apart = domains(self.options, self.topology.place_of)
         if apart is not None and not apart.serve(Quorums(ensemble_size, write_quorum, ack_quorum), bookies):
-            raise NotEnoughBookies(f"{apart.lack(bookies)}; tell their places (see docs/placement.md), or start bookies elsewhere")
+            raise NotEnoughBookies(
+                f"{apart.lack(bookies)}; tell their places (see docs/placement.md), or start bookies elsewhere"
+            )
         token = 1 + self.random.getrandbits(CTOKEN_BITS)
-        metadata = LedgerMetadata.new(ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, int(self._time_of_day() * 1000))
+        now_ms = int(self._time_of_day() * 1000)
+        metadata = LedgerMetadata.new(
+            ensemble_size, write_quorum, ack_quorum, bookies, kind, password, custom, token, now_ms
+        )
         ledger, stored = await self._store(ledger_id, metadata)
         self._check_open()
         writer = Writer(
             self.reactor,
             self.pool,
-            self.spares,
+            self.choice,
             LedgerRecord(self.store, ledger, stored),
             Digest(kind, password),
             self.options,
@@ -293,7 +332,9 @@ class Client:
         found = await self.store.read_ledger(ledger)
         stored = found.value.password
         if stored is not None and stored != password:
-            raise UnauthorizedAccess(f"ledger {ledger}: this is not the password that it was created with; nothing was touched")
+            raise UnauthorizedAccess(
+                f"ledger {ledger}: this is not the password that it was created with; nothing was touched"
+            )
         digest = Digest(found.value.digest or DigestType.CRC32, password)
         record = LedgerRecord(self.store, ledger, found)
         if recover and not found.value.is_closed:
@@ -301,7 +342,9 @@ class Client:
         self._check_open()
         if self.options.reorder_reads and self._bookies_watch is None:
             self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
-        reader = Reader(self.reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks)
+        reader = Reader(
+            self.reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks
+        )
         self.handles.add(reader)
         if not record.metadata.is_closed:
             reader.watch()
@@ -321,7 +364,11 @@ class Client:
 
     def _ranks(self, bookies: set[str]) -> Mapping[str, tuple[float, ...]]:
         """Near and healthy ones first; empty while all are the same."""
-        ranks = self.health.ranks(bookies, self.pool.pending, self.options.crowded_reads) if self.options.reorder_reads else {}
+        ranks = (
+            self.health.ranks(bookies, self.pool.pending, self.options.crowded_reads)
+            if self.options.reorder_reads
+            else {}
+        )
         local = self.options.local_place
         if not local or not self.options.reorder_reads:
             return ranks
@@ -339,7 +386,7 @@ class Client:
             write_set = [ensemble[(entry + step) % now.ensemble_size] for step in range(metadata.write_quorum)]
             return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, write_set, entry))
 
-        recovery = Recovery(self.reactor, self.pool, self.spares, record, digest, limits_of(self.options), body)
+        recovery = Recovery(self.reactor, self.pool, self.choice, record, digest, limits_of(self.options), body)
         self.recoveries.add(recovery)
         try:
             return await recovery.run()
@@ -354,8 +401,13 @@ class Client:
         if found.value.is_closed:
             return found.value
         if found.value.password is None or found.value.digest is None:
-            raise LedgerRecovery(f"ledger {ledger}: its metadata (format {found.value.format_version}) names no password; open it with one instead")
-        return await self._recover(LedgerRecord(self.store, ledger, found), Digest(found.value.digest, found.value.password))
+            raise LedgerRecovery(
+                f"ledger {ledger}: its metadata (format {found.value.format_version}) names no password; open "
+                "it with one instead"
+            )
+        return await self._recover(
+            LedgerRecord(self.store, ledger, found), Digest(found.value.digest, found.value.password)
+        )
 
     async def _delete(self, ledger: int) -> None:
         self._check_open()

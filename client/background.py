@@ -1,12 +1,15 @@
 """
-The reactor for programs that run none: one daemon thread runs Twisted's global reactor while the program does its own work.
+The reactor for programs that run none: one daemon thread runs Twisted's global reactor while the program does its own
+work.
 
-Knows: how to start it, once per process, how to wait for its results from other threads, and that it does not survive a fork.
+Knows: how to start it, once per process, how to wait for its results from other threads, and that it does not survive a
+fork.
 Does not know: ledgers.
 
-A reactor that runs already, in whichever thread, is used as it is.  The reactor's own thread must never wait for itself, so a
-blocking call from it raises `RuntimeError` at once.  Signal handlers stay the program's.  Twisted's reactor module is imported
-only here and only when it is needed, so that a process may fork workers before (Spark's do) and each gets its own.
+A reactor that runs already, in whichever thread, is used as it is.  The reactor's own thread must never wait for
+itself, so a blocking call from it raises `RuntimeError` at once.  Signal handlers stay the program's.  Twisted's
+reactor module is imported only here and only when it is needed, so that a process may fork workers before (Spark's do)
+and each gets its own.
 """
 
 import os
@@ -26,7 +29,7 @@ from quire.metadata.clock import StartableReactor, steady
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
-Story = Callable[[], Awaitable[T]]
+Work = Callable[[], Awaitable[T]]
 Done = Callable[[T | Failure], None]
 
 THREAD_NAME = "quire-reactor"
@@ -43,7 +46,10 @@ FORKED = (
 
 
 class Forked:
-    """Stands in a forked child where the parent's reactor, or a lock that its threads may hold for ever, was: who uses it is told so."""
+    """
+    Stands in a forked child where the parent's reactor, or a lock that its threads may hold for ever, was: who uses it
+    is told so.
+    """
 
     def __enter__(self) -> NoReturn:
         raise RuntimeError(FORKED)
@@ -75,15 +81,15 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def _forget(_result: Any) -> None:
-    """For results that nobody has to put away."""
+    """For results that need no clean-up."""
 
 
 class Running(Generic[T]):
-    """A story on its way on the reactor's thread."""
+    """Work on its way on the reactor's thread."""
 
-    def __init__(self, reactor: TcpReactor, story: Story[T], done: Done[T], unwanted: Callable[[T], object]) -> None:
+    def __init__(self, reactor: TcpReactor, work: Work[T], done: Done[T], unwanted: Callable[[T], object]) -> None:
         self._reactor = reactor
-        self._story = story
+        self._work = work
         self._done = done
         self._unwanted = unwanted
         self._deferred: Deferred[Any] | None = None
@@ -93,13 +99,13 @@ class Running(Generic[T]):
 
     def cancel(self) -> None:
         """
-        Ends it early, from any thread, for nobody takes its result: `done` gets a failure, or, if the result was on its way, `unwanted`
-        gets that too.
+        Ends it early, from any thread, for nobody takes its result: `done` gets a failure, or, if the result was on its
+        way, `unwanted` gets that too.
         """
         self._reactor.callFromThread(self._cancel)
 
     def _start(self) -> None:
-        self._deferred = maybeDeferred(cast(Any, self._story))
+        self._deferred = maybeDeferred(cast(Any, self._work))
         if self._cancelled:
             self._deferred.cancel()
         self._deferred.addBoth(self._end)
@@ -129,7 +135,10 @@ class OwnReactor(StartableReactor, TcpReactor, Protocol):
 
 
 class ReactorThread:
-    """The running reactor as other threads see it.  In a forked child everything that needs it raises `RuntimeError` at once."""
+    """
+    The running reactor as other threads see it.  In a forked child everything that needs it raises `RuntimeError` at
+    once.
+    """
 
     def __init__(self, reactor: TcpReactor) -> None:
         self.reactor = reactor
@@ -146,35 +155,35 @@ class ReactorThread:
         """Runs `fn` on the reactor's thread, soon, in the order of the calls."""
         self.reactor.callFromThread(fn, *args)
 
-    def begin(self, story: Story[T], done: Done[T], unwanted: Callable[[T], object] = _forget) -> Running[T]:
+    def begin(self, work: Work[T], done: Done[T], unwanted: Callable[[T], object] = _forget) -> Running[T]:
         """
-        Runs an async function (or one that returns a Deferred) on the reactor's thread and hands its result, or its failure, to
-        `done` there.  `unwanted` gets there what came of it though it was cancelled, and must be ended.
+        Runs an async function (or one that returns a Deferred) on the reactor's thread and hands its result, or its
+        failure, to `done` there.  `unwanted` gets there what came of it though it was cancelled, and must be ended.
         """
-        return Running(self.reactor, story, done, unwanted)
+        return Running(self.reactor, work, done, unwanted)
 
-    def future(self, story: Story[T]) -> "Future[T]":
+    def future(self, work: Work[T]) -> "Future[T]":
         """The same, with the result in a future."""
         result: Future[T] = Future()
-        self.begin(story, lambda value: settle(result, value))
+        self.begin(work, lambda value: settle(result, value))
         return result
 
-    def let_go(self, story: Story[T]) -> None:
-        """The same for what only ends something: nobody waits for it, and in a forked child there is nothing to end."""
+    def let_go(self, work: Work[T]) -> None:
+        """The same for what only ends something: no caller waits for it, and a forked child has nothing to end."""
         if not isinstance(self.reactor, Forked):
-            self.begin(story, _forget)
+            self.begin(work, _forget)
 
-    def wait(self, story: Story[T], unwanted: Callable[[T], object] = _forget) -> T:
+    def wait(self, work: Work[T], unwanted: Callable[[T], object] = _forget) -> T:
         """
-        The same, but this thread waits for the result.  `RuntimeError` on the reactor's own thread.  An interrupt (whatever a signal's
-        handler raises) cancels the story.
+        The same, but this thread waits for the result.  `RuntimeError` on the reactor's own thread.  An interrupt
+        (whatever a signal's handler raises) cancels the work.
         """
         self.check_may_wait()
         result: Future[T] = Future()
-        running = self.begin(story, lambda value: settle(result, value), unwanted)
+        running = self.begin(work, lambda value: settle(result, value), unwanted)
         try:
             return result.result()
-        except BaseException:  # or the story failed: then there is nothing left to cancel
+        except BaseException:  # or the work failed: then there is nothing left to cancel
             running.cancel()
             raise
 
@@ -183,7 +192,10 @@ class ReactorThread:
         if isinstance(self.reactor, Forked):
             raise RuntimeError(FORKED)
         if threadable.ioThread == threading.get_ident():
-            raise RuntimeError("a blocking call of quire.client on the reactor's own thread would wait for itself: use quire.client.api there")
+            raise RuntimeError(
+                "a blocking call of quire.client on the reactor's own thread would wait for itself: use "
+                "quire.client.api there"
+            )
 
 
 def settle(future: "Future[T]", value: T | Failure) -> None:
@@ -209,7 +221,9 @@ def reactor_thread() -> ReactorThread:
             steady(reactor)
             up = threading.Event()
             reactor.callWhenRunning(up.set)
-            _thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name=THREAD_NAME, daemon=True)
+            _thread = threading.Thread(
+                target=reactor.run, kwargs={"installSignalHandlers": False}, name=THREAD_NAME, daemon=True
+            )
             _thread.start()
             if not up.wait(START_SECONDS_MAX):
                 raise RuntimeError(f"the background reactor did not start within {START_SECONDS_MAX:.0f} s")

@@ -4,9 +4,9 @@ The blocking face: ledgers for scripts, notebooks and Spark, with ordinary calls
 Knows: how to wait for the Twisted core (`api`) that runs on the background reactor.
 Does not know: the protocol; every decision is the core's.
 
-A batch hops between threads once: `append_many` and `read` as a whole, a streaming reader once per batch of entries, and single
-appends that arrive together as one.  Handles may be used from several threads at a time.  A call from the reactor's own
-thread raises `RuntimeError` instead of waiting for itself.
+A batch hops between threads once: `append_many` and `read` as a whole, a streaming reader once per batch of entries,
+and single appends that arrive together as one.  Handles may be used from several threads at a time.  A call from the
+reactor's own thread raises `RuntimeError` instead of waiting for itself.
 """
 
 import threading
@@ -16,16 +16,14 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock
-
+from quire.client.api import LEDGER_IDS_PER_PAGE, Entry
 from quire.client.api import Client as LedgerClient
-from quire.client.api import Entry
 from quire.client.api import Reader as LedgerReader
 from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
 from quire.client.background import ReactorThread, reactor_thread, settle
-from quire.client.gathering import Gathering, append_when_ready
-from quire.client.handles.writer import FRAME_OVERHEAD
+from quire.client.gathering import Batches, append_when_ready, gathering
+from quire.client.handles.writer import payload_of
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch
@@ -36,31 +34,16 @@ from quire.protocol.errors import LedgerError
 
 T = TypeVar("T")
 
-LEDGER_IDS_PER_PAGE = 1000
-
 
 def connect(uri: str, options: ClientOptions | None = None) -> "Client":
     """
-    Opens a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/metadata.db").  Best used in a `with` statement.
-    `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached or holds no cluster.
+    Opens a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/metadata.db").  Best
+    used in a `with` statement.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached or
+    holds no cluster.
     """
     thread = reactor_thread()
     chosen = options or ClientOptions()
     return Client(thread, thread.wait(lambda: open_cluster(thread.reactor, uri, chosen), LedgerClient.close), chosen)
-
-
-def payload_of(data: bytes | bytearray | memoryview) -> bytes:
-    """`TypeError` for anything that isn't bytes."""
-    if isinstance(data, bytes):
-        return data
-    if isinstance(data, bytearray | memoryview):
-        return bytes(data)
-    raise TypeError(f"an entry is bytes, not {type(data).__name__}")
-
-
-def gathering(thread: ReactorThread, writer: LedgerWriter, options: ClientOptions) -> Gathering:
-    """A writer's single appends, bounded like its window."""
-    return Gathering(thread, writer, options.window_entries_max, options.window_bytes_max, options.frame_bytes_max - FRAME_OVERHEAD)
 
 
 class Handle:
@@ -72,7 +55,9 @@ class Handle:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.close()
         except (LedgerError, RuntimeError):
@@ -102,8 +87,9 @@ class Client(Handle):
         advanced: bool = False,
     ) -> "Writer":
         """
-        A new ledger, open for appending.  `ledger_id`: an id of your own (`LedgerExist` if taken).  `write_flags`: "DEFERRED_SYNC"
-        acknowledges before the disk; `advanced`: entry ids are yours (`append_at`).  `NotEnoughBookies`, `ValueError`.
+        A new ledger, open for appending.  `ledger_id`: an id of your own (`LedgerExist` if taken).  `write_flags`:
+        "DEFERRED_SYNC" acknowledges before the disk; `advanced`: entry ids are yours (`append_at`).
+        `NotEnoughBookies`, `ValueError`.
         """
         writer = self._thread.wait(
             lambda: self._client.create_ledger(
@@ -123,10 +109,14 @@ class Client(Handle):
 
     def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> "Reader":
         """
-        A ledger, open for reading.  With `recover` (the default) an unclosed one is fenced, recovered and closed first: its writer
-        loses it.  Without, it is only looked at and may be followed with `tail`.  `NoSuchLedger`, `UnauthorizedAccess`.
+        A ledger, open for reading.  With `recover` (the default) an unclosed one is fenced, recovered and closed first:
+        its writer loses it.  Without, it is only looked at and may be followed with `tail`.  `NoSuchLedger`,
+        `UnauthorizedAccess`.
         """
-        return Reader(self._thread, self._thread.wait(lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close))
+        return Reader(
+            self._thread,
+            self._thread.wait(lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close),
+        )
 
     def delete_ledger(self, ledger_id: int) -> None:
         """Removes a ledger; bookies free its space later.  A missing one is success."""
@@ -152,8 +142,9 @@ class Client(Handle):
 
     def watch_ledger(self, ledger_id: int, fn: Callable[[LedgerMetadata | None], object]) -> "LedgerWatch":
         """
-        Calls `fn` with the metadata now and after changes (not with every one in between), with None once the ledger is deleted or
-        missing.  It is called on the reactor's thread, so it must not block or ask this client: hand on to a queue what takes longer.
+        Calls `fn` with the metadata now and after changes (not with every one in between), with None once the ledger is
+        deleted or missing.  It is called on the reactor's thread, so it must not block or ask this client: hand on to a
+        queue what takes longer.
         """
 
         async def begin() -> Watch:
@@ -163,8 +154,8 @@ class Client(Handle):
 
     def disable_ensemble_change(self, on: bool = True) -> None:
         """
-        The option of that name at run time, for this client's writers and those to come: while bookies are restarted one after another,
-        say, none is replaced; appends wait where the ack quorum is out of reach.
+        The option of that name at run time, for this client's writers and those to come: while bookies are restarted
+        one after another, say, none is replaced; appends wait where the ack quorum is out of reach.
         """
 
         async def switch() -> None:
@@ -185,7 +176,7 @@ class LedgerWatch(Handle):
         self._watch = watch
 
     def close(self) -> None:
-        """Once this returned nothing more is told."""
+        """After it has returned there are no more calls."""
         self._thread.wait(self._end)
 
     async def _end(self) -> None:
@@ -235,8 +226,8 @@ class Writer(Handle):
 
     def append_async(self, data: bytes) -> "Future[int]":
         """
-        The id later.  Calls that come close together travel as one batch.  Waits for room while more than the options' window
-        is under way.
+        The id later.  Calls that come close together travel as one batch.  Waits for room while more than the options'
+        window is under way.
         """
         payload = payload_of(data)
         if not self._gathering.has_room():
@@ -249,7 +240,10 @@ class Writer(Handle):
         return future
 
     def append_at(self, entry_id: int, data: bytes) -> int:
-        """Advanced ledgers: appends under an id of your own; acknowledged once it and all below it are durable.  `DuplicateEntryId`."""
+        """
+        Advanced ledgers: appends under an id of your own; acknowledged once it and all below it are durable.
+        `DuplicateEntryId`.
+        """
         payload = payload_of(data)
         return self._thread.wait(lambda: self._writer.append_at(entry_id, payload))
 
@@ -262,7 +256,10 @@ class Writer(Handle):
         self._thread.wait(self._writer.write_lac)
 
     def close(self) -> None:
-        """Waits for what is under way, then closes the ledger: its end is final.  A writer that lost its ledger writes nothing."""
+        """
+        Waits for what is under way, then closes the ledger: its end is final.  A writer that lost its ledger writes
+        nothing.
+        """
         self._thread.check_may_wait()
         idle = threading.Event()
         self._gathering.when_idle(idle.set)
@@ -283,7 +280,10 @@ class Reader(Handle):
 
     @property
     def last_entry_id(self) -> int:
-        """The last entry that may be read: the end of a closed ledger, else the last add confirmed that is known here.  -1: none."""
+        """
+        The last entry that may be read: the end of a closed ledger, else the last add confirmed that is known here.
+        -1: none.
+        """
         return self._reader.last_entry_id
 
     @property
@@ -301,7 +301,10 @@ class Reader(Handle):
         return self._thread.wait(lambda: self._reader.read(first, last))
 
     def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
-        """The same, also past the last add confirmed: such entries may yet come to nothing.  Stops at the end of a closed ledger."""
+        """
+        The same, also past the last add confirmed: such entries may yet come to nothing.  Stops at the end of a closed
+        ledger.
+        """
         return self._thread.wait(lambda: self._reader.read_unconfirmed(first, last))
 
     def read_last_confirmed(self) -> int:
@@ -310,13 +313,15 @@ class Reader(Handle):
 
     def try_read_last_confirmed(self) -> int:
         """
-        The same from whoever answers first with news, so also while too few bookies are up for certainty; without news, what is known
-        here.  `LedgerRecovery` when no bookie answers.
+        The same from whoever answers first with news, so also while too few bookies are up for certainty; without news,
+        what is known here.  `LedgerRecovery` when no bookie answers.
         """
         return self._thread.wait(self._reader.try_read_last_confirmed)
 
     def read_last_entry(self) -> Entry:
-        """The last entry that is confirmed, asked for anew while the ledger is open.  `NoSuchEntry` when there is none."""
+        """
+        The last entry that is confirmed, asked for again while the ledger is open.  `NoSuchEntry` when there is none.
+        """
         return self._thread.wait(self._reader.read_last_entry)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -324,7 +329,10 @@ class Reader(Handle):
         return self._pull(self._reader.stream)
 
     def tail(self, timeout: float) -> Iterator[Entry]:
-        """Every entry from the first on, and those that come; ends after `timeout` seconds of silence, or at the ledger's close."""
+        """
+        Every entry from the first on, and those that come; ends after `timeout` seconds of silence, or at the ledger's
+        close.
+        """
         return self._pull(lambda: self._reader.tail(timeout))
 
     def close(self) -> None:
@@ -342,44 +350,3 @@ class Reader(Handle):
                 thread.check_may_wait()
         finally:
             thread.let_go(batches.end)
-
-
-class Batches:
-    """An async generator that is made, asked and ended on the reactor's thread, one question at a time."""
-
-    def __init__(self, begin: Callable[[], AsyncIterator[list[Entry]]]) -> None:
-        self._begin = begin
-        self._batches: AsyncIterator[list[Entry]] | None = None
-        self._asked = DeferredLock()
-        self._question: Deferred[list[Entry] | None] | None = None
-        self._ended = False
-
-    async def following(self) -> list[Entry] | None:
-        """The next batch; None at the end."""
-        await self._asked.acquire()
-        try:
-            if self._ended:
-                return None
-            if self._batches is None:
-                self._batches = self._begin()
-            self._question = Deferred.fromCoroutine(self._next(self._batches))
-            return await self._question
-        finally:
-            self._asked.release()
-
-    async def _next(self, batches: AsyncIterator[list[Entry]]) -> list[Entry] | None:
-        try:
-            return await anext(batches)
-        except StopAsyncIteration:
-            return None
-
-    async def end(self) -> None:
-        """Asks no more.  A question under way is cancelled: a tail may wait long for its answer."""
-        self._ended = True
-        if self._question is not None:
-            self._question.cancel()
-        await self._asked.acquire()
-        close = getattr(self._batches, "aclose", None)  # generators have one, other iterators need not
-        if close is not None:
-            await close()
-        self._asked.release()

@@ -1,25 +1,28 @@
 """
-Many single appends become few batches: what several callers append between two turns of the reactor goes out together.
+Batches between threads: many single appends become few batches, and a stream of entries is read a batch at a time.
 
-Knows: payloads in the order they came, who waits for each, and how many may be under way before a caller has to wait.
-Does not know: ledgers, threads' event loops; `done` is called on the reactor's thread.
+Knows: payloads in the order they came, who waits for each, how many may be under way before a caller has to wait, and
+the one batch of a stream that is being read.
+Does not know: the protocol, threads' event loops; `done` is called on the reactor's thread.
 
-Safety: ids are handed out in the order of the calls, since a turn takes everything that has come and keeps its order, and the
-next one does not overtake it.
+Safety: ids are handed out in the order of the calls, since a turn takes everything that has come and keeps its order,
+and the next one does not overtake it.
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.python.failure import Failure
 
 from quire.client.background import Forked, ReactorThread
+from quire.conf.client import ClientOptions
 from quire.protocol.errors import TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
 
+T = TypeVar("T")
 Done = Callable[[int | Failure], None]
 
 
@@ -31,6 +34,14 @@ class Appends(Protocol):
     def append_many(self, payloads: Sequence[bytes], /) -> Deferred[range]: ...
 
     def ready(self) -> Deferred[None]: ...
+
+
+class BoundedAppends(Appends, Protocol):
+    """The same, with a limit."""
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """What one entry may hold."""
 
 
 async def append_when_ready(writer: Appends, payloads: list[bytes]) -> range:
@@ -49,7 +60,9 @@ class Gathering:
     `payload_bytes_max`: what may travel with others (a larger one is refused by itself, so that it fails nobody else).
     """
 
-    def __init__(self, thread: ReactorThread, writer: Appends, entries_max: int, bytes_max: int, payload_bytes_max: int) -> None:
+    def __init__(
+        self, thread: ReactorThread, writer: Appends, entries_max: int, bytes_max: int, payload_bytes_max: int
+    ) -> None:
         self._thread = thread
         self._writer = writer
         self._entries_max = entries_max
@@ -70,7 +83,9 @@ class Gathering:
         self._lock = Forked()
 
     def put(self, payload: bytes, done: Done) -> None:
-        """Appends soon; `done` gets the entry's id or the failure.  Never waits: whoever can wait uses `when_room` first."""
+        """
+        Appends soon; `done` gets the entry's id or the failure.  Never waits: whoever can wait uses `when_room` first.
+        """
         if len(payload) > self._payload_bytes_max:
             self._thread.begin(lambda: self._writer.append(payload), done)
             return
@@ -118,7 +133,9 @@ class Gathering:
                 if not payloads:
                     self._flushing = False
                     return
-            ensureDeferred(append_when_ready(self._writer, payloads)).addBoth(self._answered, waiters, sum(map(len, payloads)))
+            ensureDeferred(append_when_ready(self._writer, payloads)).addBoth(
+                self._answered, waiters, sum(map(len, payloads))
+            )
 
     def _answered(self, result: range | Failure, waiters: list[Done], size: int) -> None:
         woken: list[Callable[[], object]] = []
@@ -138,3 +155,49 @@ class Gathering:
                 done(entry)
         for fn in woken:
             fn()
+
+
+def gathering(thread: ReactorThread, writer: BoundedAppends, options: ClientOptions) -> Gathering:
+    """A writer's single appends, bounded like its window."""
+    return Gathering(thread, writer, options.window_entries_max, options.window_bytes_max, writer.payload_bytes_max)
+
+
+class Batches(Generic[T]):
+    """An async generator that is made, asked and ended on the reactor's thread, one question at a time."""
+
+    def __init__(self, begin: Callable[[], AsyncIterator[T]]) -> None:
+        self._begin = begin
+        self._batches: AsyncIterator[T] | None = None
+        self._asked = DeferredLock()
+        self._question: Deferred[T | None] | None = None
+        self._ended = False
+
+    async def following(self) -> T | None:
+        """The next batch; None at the end."""
+        await self._asked.acquire()
+        try:
+            if self._ended:
+                return None
+            if self._batches is None:
+                self._batches = self._begin()
+            self._question = Deferred.fromCoroutine(self._next(self._batches))
+            return await self._question
+        finally:
+            self._asked.release()
+
+    async def _next(self, batches: AsyncIterator[T]) -> T | None:
+        try:
+            return await anext(batches)
+        except StopAsyncIteration:
+            return None
+
+    async def end(self) -> None:
+        """Asks no more.  A question under way is cancelled: a tail may wait long for its answer."""
+        self._ended = True
+        if self._question is not None:
+            self._question.cancel()
+        await self._asked.acquire()
+        close = getattr(self._batches, "aclose", None)  # generators have one, other iterators need not
+        if close is not None:
+            await close()
+        self._asked.release()

@@ -246,7 +246,7 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions
     for index in fragment.indexes:
         failed: list[str] = []
         while True:
-            spares = run.client.spares
+            spares = run.client.choice
             ensemble = [replacements.get(at, each) for at, each in enumerate(fragment.bookies)]
             bookie = spares.placement.replacement(await spares.available(), ensemble, sorted({*run.lost, *failed}), index=index, wish=wish_of(metadata))
             try:

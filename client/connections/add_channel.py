@@ -1,12 +1,13 @@
 """
 An add channel: the adds of one ledger to one bookie, in batches, and what became of them.
 
-Knows: which adds are queued until the connection stands, which are sent and not answered, how many bytes that is, and whether
-answers still make progress.
-Does not know: frames and transactions (`link_v2`, `link_v3`), quorums, which bookie should come next (the writer's core).
+Knows: which adds are queued until the connection stands, which are sent and not answered, how many bytes that is, and
+whether answers still make progress.
+Does not know: frames and transactions (`link_v2`, `link_v3`), quorums, which bookie should come next (the writer's
+core).
 
-Safety: an id is reported as acknowledged only when this bookie answered for it on this channel's own connections; a channel
-that failed reports nothing more, so a writer never mixes answers from before and after a reconnect.
+Safety: an id is reported as acknowledged only when this bookie answered for it on this channel's own connections; a
+channel that failed reports nothing more, so a writer never mixes answers from before and after a reconnect.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,9 @@ class AddSink(Protocol):
         """The bookie answered for `count` ids from `first` on: 0, or a BookKeeper code for exactly those."""
 
     def failed(self, channel: "AddChannel", code: int, reason: str, /) -> None:
-        """Everything unanswered failed, once: -8 connection refused or lost, -23 no progress in time, -19 client closed."""
+        """
+        Everything unanswered failed, once: -8 connection refused or lost, -23 no progress in time, -19 client closed.
+        """
 
 
 class Carrier(Protocol):
@@ -49,7 +52,9 @@ class Carrier(Protocol):
 
 
 class AddChannel:
-    """Adds of one ledger to one bookie.  Made by `BookiePool.add_channel`; after `failed` or `close` it is of no more use."""
+    """
+    Adds of one ledger to one bookie.  Made by `BookiePool.add_channel`; after `failed` or `close` it is of no more use.
+    """
 
     def __init__(self, clock: Clock, bookie: str, ledger: int, sink: AddSink) -> None:
         self.bookie = bookie
@@ -81,12 +86,12 @@ class AddChannel:
 
     @property
     def writable(self) -> bool:
-        """Whether the connection stands and its socket takes bytes without piling them up here."""
+        """Whether the connection is up and its socket takes bytes without piling them up here."""
         return self._link is not None and self._link.writable
 
     def send(self, batch: AddBatch, entries: Sequence[int] | None = None) -> None:
         """
-        Sends every entry of the batch, or those ids (ascending) only; before the connection stands they wait here.
+        Sends every entry of the batch, or those ids (ascending) only; before the connection is up they wait here.
         After `failed` or `close` nothing happens.
         """
         if self._sink is None:
@@ -115,7 +120,7 @@ class AddChannel:
         self._queued_bytes = 0
         links = (self._link, self._beside)
         self._link = self._beside = None
-        if self._large:  # an answer to the others comes to nobody, and `_beside` must not wait for it
+        if self._large:  # answers to the others are ignored, and `_beside` must not wait for it
             self.unanswered = self.unanswered.only(self._large)
         for link in links:
             if link is not None:
@@ -124,7 +129,7 @@ class AddChannel:
     # from here on: called by the pool and the link
 
     def attach(self, link: Carrier) -> None:
-        """The connection stands: everything queued goes out."""
+        """The connection is up: sends everything queued."""
         if self._sink is None:
             return
         self._link = link
@@ -162,7 +167,9 @@ class AddChannel:
                 self._sink.acked(self, first, count, code)
 
     def stuck(self, now: float, seconds: float) -> str | None:
-        """Why this channel has failed for want of answers, or None.  A busy channel may take long: only silence counts."""
+        """
+        Why this channel has failed for want of answers, or None.  A busy channel may take long: only silence counts.
+        """
         if self._sink is None or not self.unanswered:
             return None
         if now - self._progress_at > seconds:
@@ -187,8 +194,9 @@ class AddChannel:
 
 class Parting:
     """
-    The sink of channels whose writer has closed its ledger: what they have queued is still sent, and each is closed when its last add
-    is answered or it fails.  So a copy above the ack quorum is not left out because its bookie was slower than the close.
+    The sink of channels whose writer has closed its ledger: what they have queued is still sent, and each is closed
+    when its last add is answered or it fails.  So a copy above the ack quorum is not left out because its bookie was
+    slower than the close.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -3,8 +3,8 @@ What a bookie's answer becomes for the rest of the client: a BookKeeper code and
 
 Knows: the fields per kind of request.  Does not know: frames, connections, digests; bodies are as the bookie sent them.
 
-`code` is 0 or a code of `quire.protocol.errors`; a lost connection is -8, no answer in time -23, a closed client -19.  An
-answer is a value: nothing here is ever raised.
+`code` is 0 or a code of `quire.protocol.errors`; a lost connection is -8, no answer in time -23, a closed client -19.
+An answer is a value: nothing here is ever raised.
 """
 
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 class Answer(NamedTuple):
     """
-    Of a read or a long poll.  `entry` is what the bookie echoed (-1 for "your last entry", or a poll without one); the true id is
-    in `body`.  `lac` is the bookie's, V3 only, and no digest covers it: a hint (D14).
+    Of a read or a long poll.  `entry` is what the bookie echoed (-1 for "your last entry", or a poll without one); the
+    true id is in `body`.  `lac` is the bookie's, V3 only, and no digest covers it: a hint (D14).
     """
 
     code: int
@@ -32,7 +32,9 @@ class BatchAnswer(NamedTuple):
 
 
 class LacAnswer(NamedTuple):
-    """The explicit LAC as it was written and the highest stored entry, each None when there is none (or `code` is not 0)."""
+    """
+    The explicit LAC as it was written and the highest stored entry, each None when there is none (or `code` is not 0).
+    """
 
     code: int
     lac_body: bytes | None = None

@@ -1,15 +1,15 @@
 """
 One TCP connection to a bookie: bytes in and out, time-outs, and the end of everything that waits when it ends.
 
-Knows: how a connection of either generation lives and dies, and how it begins: the other side is asked who it is, over V3 also
-where V2 follows (wire.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
+Knows: how a connection of either generation lives and dies, and how it begins: the other side is asked who it is, over
+V3 also where V2 follows (wire.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
 Does not know: which bookies exist, who was meant and when to connect again (`on_demand_link`), what an answer means.
 
-Safety: nobody is given a connection, so nothing is asked of it, before that first answer.
+Safety: a connection is given to no caller, so nothing is asked of it, before that first answer.
 
-Rules (wire.md 10.2): an answer that does not decode closes the connection; a connection that
-ends fails everything outstanding with -8; an answer to nothing that waits is ignored; every request has a time-out.  One sweep
-per connection finds what is overdue, and it runs only while something waits.
+Rules (wire.md 10.2): an answer that does not decode closes the connection; a connection
+that ends fails everything outstanding with -8; an answer to nothing that waits is ignored; every request has a
+time-out.  One sweep per connection finds what is overdue, and it runs only while something waits.
 """
 
 import socket
@@ -37,8 +37,12 @@ LOST = BookieHandleNotAvailable.code
 TIMED_OUT = Timeout.code
 CLOSED = ClientClosed.code
 SWEEPS_PER_TIMEOUT = 8
-SILENCE_FACTOR = 3  # a connection that brought no byte for this many time-outs, while requests expired on it, is given up
-ANSWER_BYTES_MORE = 1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
+SILENCE_FACTOR = (
+    3  # a connection that brought no byte for this many time-outs, while requests expired on it, is given up
+)
+ANSWER_BYTES_MORE = (
+    1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
+)
 WHO_TXN = 0  # transactions of requests begin at 1
 WHO = v3.pack_request(BookieInfo(BOOKIE_ID, WHO_TXN))
 
@@ -48,7 +52,7 @@ Down = Callable[["Link", int, str], None]
 A = TypeVar("A")
 
 
-class Waiting(Generic[A]):
+class PendingRequest(Generic[A]):
     """One request that is not an add: who waits, until when, and how to make its answer from a code alone."""
 
     __slots__ = ("blank", "deadline", "deferred")
@@ -64,8 +68,8 @@ class Waiting(Generic[A]):
 
 class Link(Protocol, ABC):
     """
-    A connection of one generation.  `up` is called once, when the other side has said who it is; `down(link, code, reason)` once
-    when the connection ended, before that or after.  `name` is for the log: bookie, address, generation.
+    A connection of one generation.  `up` is called once, when the other side has said who it is; `down(link, code,
+    reason)` once when the connection ended, before that or after.  `name` is for the log: bookie, address, generation.
     """
 
     generation = 0
@@ -74,7 +78,7 @@ class Link(Protocol, ABC):
         self.clock = clock
         self.name = name
         self.serial = serial  # no two connections of a process share one
-        self.bookie: str | None = None  # who answers; None: it did not tell, as Apache's bookies do not
+        self.bookie: str | None = None  # the id that the other side gave; None: it gave none, as Apache's bookies do
         self.heard = 0  # bytes received since it is up
         self.writable = False  # False while the socket's buffer is full
         self._options = options
@@ -84,7 +88,9 @@ class Link(Protocol, ABC):
         self._asking: v3.Replies | None = v3.Replies(self._answer_bytes_max)  # until the other side has said who it is
         self._ended = False
         self._end: tuple[int, str] | None = None
-        self._quiet_since = clock.seconds()  # no byte came since then, though something was, or should have been, answered
+        self._quiet_since = (
+            clock.seconds()
+        )  # no byte came since then, though something was, or should have been, answered
         self._doubted = False  # a request expired since the last byte came
         self._sweep_call: Timer | None = None
         self._sweep_seconds = min(options.add_timeout_ms, options.read_timeout_ms) / 1000 / SWEEPS_PER_TIMEOUT
@@ -98,7 +104,7 @@ class Link(Protocol, ABC):
 
     @abstractmethod
     def take(self, reply: Reply) -> None:
-        """Hands one answer to whoever waits for it; ignores it when nobody does."""
+        """Hands one answer to the request that waits for it; ignores it when none does."""
 
     @abstractmethod
     def join(self, channel: AddChannel) -> None:
@@ -125,7 +131,7 @@ class Link(Protocol, ABC):
         """Whether anything waits for an answer."""
 
     @abstractmethod
-    def drain(self) -> list[Waiting[Any]]:
+    def drain(self) -> list[PendingRequest[Any]]:
         """Forgets and gives back every request that waits."""
 
     # the connection
@@ -154,7 +160,10 @@ class Link(Protocol, ABC):
             self._end_as_malformed(failure)
 
     def _told(self, asking: v3.Replies, data: bytes) -> None:
-        """The first answer, with any status.  Nothing else was asked, so nothing else is listened to, and nothing can be half there."""
+        """
+        The first answer, with any status.  Nothing else was asked, so nothing else is listened to, and nothing can be
+        half there.
+        """
         answers = [reply for reply in asking.feed(data) if isinstance(reply, InfoReply) and reply.txn == WHO_TXN]
         if asking.failure is not None or (answers and asking.held):
             self._end_as_malformed(asking.failure or MalformedFrame("more than was asked for"))
@@ -166,7 +175,9 @@ class Link(Protocol, ABC):
             self._up(self)
 
     def _end_as_malformed(self, failure: WireError) -> None:
-        self._log.warn("closing the connection to {name}: its answer does not decode: {failure}", name=self.name, failure=failure)
+        self._log.warn(
+            "closing the connection to {name}: its answer does not decode: {failure}", name=self.name, failure=failure
+        )
         self.end(LOST, f"{self.name} sent what does not decode: {failure}")
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -221,7 +232,9 @@ class Link(Protocol, ABC):
         self._doubted = self._doubted or overdue > 0
         if self._ended:  # one of those called back and closed the client
             return
-        if overdue and (now - self._quiet_since) * 1000 > SILENCE_FACTOR * max(self._options.add_timeout_ms, self._options.read_timeout_ms):
+        if overdue and (now - self._quiet_since) * 1000 > SILENCE_FACTOR * max(
+            self._options.add_timeout_ms, self._options.read_timeout_ms
+        ):
             self.end(TIMED_OUT, f"{self.name} has sent nothing for {now - self._quiet_since:.1f} s")
         elif self.waiting():
             self._sweep_call = self.clock.callLater(self._sweep_seconds, self._sweep)

@@ -1,13 +1,14 @@
 """
 A V2 connection: adds, reads and batch reads at the least cost per entry.
 
-Knows: that a V2 answer carries only (ledger, entry, operation), or a request id for batch reads (wire.md 2.6).  So
-on one connection at most one handle has a given key outstanding: `admits_adds` and `admits_read` say whether a key is free,
-and who finds it taken goes over V3, where every request has a number of its own.
-Does not know: fencing reads, which never come here, and recovery adds, of which only those come that fit no V3 frame (`pool`).
+Knows: that a V2 answer carries only (ledger, entry, operation), or a request id for batch reads (wire.md
+2.6).  So on one connection at most one handle has a given key outstanding: `admits_adds` and `admits_read` say whether
+a key is free, and who finds it taken goes over V3, where every request has a number of its own.
+Does not know: fencing reads, which never come here, and recovery adds, of which only those come that fit no V3 frame
+(`pool`).
 
-Safety: a key stays taken after its request expired, until the late answer came or the connection ended; so a late answer is
-never given to somebody else.
+Safety: a key stays taken after its request expired, until the late answer came or the connection ended; so a late
+answer is never given to another request.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.connections.add_channel import AddChannel
 from quire.client.connections.answers import Answer, BatchAnswer
-from quire.client.connections.link import TIMED_OUT, Link, Waiting
+from quire.client.connections.link import TIMED_OUT, Link, PendingRequest
 from quire.client.connections.unanswered import Unanswered
 from quire.protocol import v2
 from quire.protocol.batch import AddBatch
@@ -42,9 +43,9 @@ class LinkV2(Link):
         self._decoder = v2.Replies(self._answer_bytes_max)
         self._channels: dict[int, AddChannel] = {}  # by ledger
         self._left: dict[int, Unanswered] = {}  # ledgers whose channel left before everything was answered
-        self._reads: dict[tuple[int, int], Waiting[Answer]] = {}
+        self._reads: dict[tuple[int, int], PendingRequest[Answer]] = {}
         self._late: set[tuple[int, int]] = set()
-        self._batches: dict[int, Waiting[BatchAnswer]] = {}
+        self._batches: dict[int, PendingRequest[BatchAnswer]] = {}
         self._request_id = 0
 
     def admits_adds(self, ledger: int, channel: AddChannel | None = None) -> bool:
@@ -56,12 +57,14 @@ class LinkV2(Link):
 
     def read(self, request: Read, deferred: Deferred[Answer]) -> None:
         """A plain read whose key `admits_read`."""
-        self._reads[request.ledger, request.entry] = Waiting(deferred, self.deadline(), Answer)
+        self._reads[request.ledger, request.entry] = PendingRequest(deferred, self.deadline(), Answer)
         self.write(v2.pack_read(request))
 
-    def batch_read(self, ledger: int, first: int, count_max: int, bytes_max: int, deferred: Deferred[BatchAnswer]) -> None:
+    def batch_read(
+        self, ledger: int, first: int, count_max: int, bytes_max: int, deferred: Deferred[BatchAnswer]
+    ) -> None:
         self._request_id += 1
-        self._batches[self._request_id] = Waiting(deferred, self.deadline(), _empty_batch)
+        self._batches[self._request_id] = PendingRequest(deferred, self.deadline(), _empty_batch)
         self.write(v2.pack_batch_read(BatchRead(ledger, first, self._request_id, count_max, bytes_max)))
 
     def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:
@@ -86,7 +89,7 @@ class LinkV2(Link):
                 if not code and not reply.bodies:
                     code = ReadFailed.code
                 batch.deferred.callback(BatchAnswer(code, reply.bodies))
-        # an AUTH answer that nobody asked for is ignored (wire.md 10.2)
+        # an unrequested AUTH answer is ignored (wire.md 10.2)
 
     def _take_adds(self, reply: AddAcks) -> None:
         ledger = reply.ledger
@@ -117,7 +120,7 @@ class LinkV2(Link):
 
     def expire(self, now: float) -> int:
         late = [key for key, read in self._reads.items() if read.deadline <= now]
-        over: list[Waiting[Any]] = [self._reads.pop(key) for key in late]
+        over: list[PendingRequest[Any]] = [self._reads.pop(key) for key in late]
         self._late.update(late)
         over += [self._batches.pop(number) for number, batch in list(self._batches.items()) if batch.deadline <= now]
         for waiting in over:
@@ -129,8 +132,8 @@ class LinkV2(Link):
     def waiting(self) -> bool:
         return bool(self._reads or self._batches) or any(channel.unanswered for channel in self._channels.values())
 
-    def drain(self) -> list[Waiting[Any]]:
-        everything: list[Waiting[Any]] = [*self._reads.values(), *self._batches.values()]
+    def drain(self) -> list[PendingRequest[Any]]:
+        everything: list[PendingRequest[Any]] = [*self._reads.values(), *self._batches.values()]
         self._reads.clear()
         self._batches.clear()
         self._late.clear()

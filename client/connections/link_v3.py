@@ -2,7 +2,8 @@
 A V3 connection: every operation, matched by transaction id.
 
 Knows: which run of transactions an answer belongs to, by bisection; a batch of adds, or of reads, is one run, never one
-object per entry.  The key is (transaction, operation): an answer of another operation is dropped (wire.md 3.4).
+object per entry.  The key is (transaction, operation): an answer of another operation is dropped (wire.md
+3.4).
 Does not know: which operations V2 could have carried (`pool`).
 
 V3 has no batch read; `read_run` sends single reads as one piece and answers like a batch read.
@@ -15,7 +16,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.connections.add_channel import AddChannel
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
-from quire.client.connections.link import TIMED_OUT, Link, Waiting
+from quire.client.connections.link import TIMED_OUT, Link, PendingRequest
 from quire.client.connections.unanswered import RunTable, Sent
 from quire.protocol import availability, v3
 from quire.protocol.batch import AddBatch
@@ -73,14 +74,18 @@ def _list_of(reply: ListReply) -> ListAnswer:
 class Kind(Generic[A]):
     """One kind of request: what answers it, the answer made from that, and the answer made from a code alone."""
 
-    def __init__(self, reply: type, of: Callable[[Any], A], blank: Callable[[int], A], operation: int | None = None) -> None:
+    def __init__(
+        self, reply: type, of: Callable[[Any], A], blank: Callable[[int], A], operation: int | None = None
+    ) -> None:
         self.reply = reply
         self.of = of
         self.blank = blank
         self.operation = operation
 
     def fits(self, reply: Reply) -> bool:
-        return type(reply) is self.reply and (self.operation is None or (isinstance(reply, StatusReply) and reply.operation == self.operation))
+        return type(reply) is self.reply and (
+            self.operation is None or (isinstance(reply, StatusReply) and reply.operation == self.operation)
+        )
 
 
 def _code(code: int) -> int:
@@ -93,14 +98,20 @@ def _no_bodies(code: int) -> BatchAnswer:
 
 READ: Kind[Answer] = Kind(ReadReply, _run_of, Answer)
 POLL: Kind[Answer] = Kind(ReadReply, _poll_of, Answer)
-LAC: Kind[LacAnswer] = Kind(LacReply, lambda reply: LacAnswer(code_of(reply.status, writing=False), reply.lac_body, reply.last_body), LacAnswer)
+LAC: Kind[LacAnswer] = Kind(
+    LacReply, lambda reply: LacAnswer(code_of(reply.status, writing=False), reply.lac_body, reply.last_body), LacAnswer
+)
 SET_LAC: Kind[int] = Kind(StatusReply, lambda reply: code_of(reply.status, writing=True), _code, WRITE_LAC)
 SYNC: Kind[int] = Kind(StatusReply, lambda reply: code_of(reply.status, writing=True), _code, FORCE)
 LIST: Kind[ListAnswer] = Kind(ListReply, _list_of, lambda code: ListAnswer(code, []))
-INFO: Kind[InfoAnswer] = Kind(InfoReply, lambda reply: InfoAnswer(code_of(reply.status, writing=False), reply.total_bytes, reply.free_bytes), InfoAnswer)
+INFO: Kind[InfoAnswer] = Kind(
+    InfoReply,
+    lambda reply: InfoAnswer(code_of(reply.status, writing=False), reply.total_bytes, reply.free_bytes),
+    InfoAnswer,
+)
 
 
-class One(Waiting[Any]):
+class One(PendingRequest[Any]):
     """One request; its run has one transaction."""
 
     __slots__ = ("answer", "kind", "left")
@@ -117,7 +128,7 @@ class One(Waiting[Any]):
             self.answer = self.kind.of(reply)
 
 
-class ReadRun(Waiting[BatchAnswer]):
+class ReadRun(PendingRequest[BatchAnswer]):
     """Reads of consecutive entries that answer as one: up to the first that failed, within a number of bytes."""
 
     __slots__ = ("_bodies", "_bytes_max", "_code", "_stop", "left")
@@ -157,8 +168,8 @@ class ReadRun(Waiting[BatchAnswer]):
 
 class Packing:
     """
-    What the V3 connections of one pool share: the counter of transactions, and the frames of the batch that was packed last, so
-    that a batch that goes to several bookies is packed once and they get the same bytes.
+    What the V3 connections of one pool share: the counter of transactions, and the frames of the batch that was packed
+    last, so that a batch that goes to several bookies is packed once and they get the same bytes.
     """
 
     def __init__(self) -> None:
@@ -168,13 +179,16 @@ class Packing:
         self._frames = b""
 
     def take(self, count: int) -> int:
-        """The first of `count` transactions that nobody had."""
+        """The first of `count` unused transactions."""
         txn = self._next
         self._next += count
         return txn
 
     def whole(self, batch: AddBatch, above: int) -> tuple[int, bytes]:
-        """(first transaction, frames) of a batch; the transactions are higher than `above`, the last that the connection used."""
+        """
+        (first transaction, frames) of a batch; the transactions are higher than `above`, the last that the connection
+        used.
+        """
         if self._batch is not batch or self._txn <= above:
             self._txn = self.take(batch.count)
             self._frames = v3.pack_adds(batch, self._txn)
@@ -217,10 +231,12 @@ class LinkV3(Link):
         request.txn = self._number(1, One(deferred, self.deadline(more_ms), kind))
         self.write(v3.pack_request(request))
 
-    def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int, deferred: Deferred[BatchAnswer]) -> None:
+    def read_run(
+        self, ledger: int, first: int, count_max: int, bytes_max: int, deferred: Deferred[BatchAnswer]
+    ) -> None:
         """
-        Single reads of entries from `first` on, in one write: as many as probably fit into `bytes_max`, at most `count_max`
-        (<= 0: no limit).  Like a batch read it answers with at least one entry or an error.
+        Single reads of entries from `first` on, in one write: as many as probably fit into `bytes_max`, at most
+        `count_max` (<= 0: no limit).  Like a batch read it answers with at least one entry or an error.
         """
         count = max(1, min(bytes_max // self._entry_bytes, RUN_ENTRIES_MAX))
         if count_max > 0:
@@ -299,7 +315,9 @@ class LinkV3(Link):
         else:
             self.write(v3.pack_adds(batch, self._number(len(ids), run), ids))
 
-    def _without_large(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> tuple[Sequence[int], bool, int]:
+    def _without_large(
+        self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int
+    ) -> tuple[Sequence[int], bool, int]:
         """What is left of such a call when the adds that fit no frame have been given away."""
         payload_bytes_max = self._body_bytes_max - batch.digest.overhead
         sizes = {entry: len(batch.payloads[entry - batch.first]) for entry in ids}
@@ -326,7 +344,7 @@ class LinkV3(Link):
     def waiting(self) -> bool:
         return any(run.left for run in self._table.open())
 
-    def drain(self) -> list[Waiting[Any]]:
-        everything: list[Waiting[Any]] = [run for run in self._table.open() if not isinstance(run, AddsRun)]
+    def drain(self) -> list[PendingRequest[Any]]:
+        everything: list[PendingRequest[Any]] = [run for run in self._table.open() if not isinstance(run, AddsRun)]
         self._table.clear()
         return everything

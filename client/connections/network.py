@@ -1,5 +1,6 @@
 """
-What the client needs of a reactor and of a connection's transport, as types: besides time and calls from other threads, TCP.
+What the client needs of a reactor and of a connection's transport, as types: besides time and calls from other
+threads, TCP.
 
 Twisted's reactors and `twisted.internet.testing.MemoryReactorClock` fit, and so does the simulator's; nothing below
 `background` names the global reactor.

@@ -1,17 +1,17 @@
 """
-The way to one bookie in one generation: at most one connection, made when somebody needs it.
+The way to one bookie in one generation: at most one connection, made when a request needs it.
 
-Knows: where the metadata store says that the bookie is, asked anew for each connection, whether the connection stands or is
-being made, and how long to leave a bookie alone that refused.
+Knows: where the metadata store says that the bookie is, asked again for each connection, whether the connection is up
+or is being made, and how long to leave a bookie alone that refused.
 Does not know: what travels over it.
 
-Safety: addresses are used again by other bookies, and the protocol names none: an add, a fence or a read at the wrong one looks
-like one at the right one, and is worth nothing.  So no address is kept, and a connection at whose other end a bookie says that it
-is another one is not used.
+Safety: addresses are used again by other bookies, and the protocol names none: an add, a fence or a read at the wrong
+one looks like one at the right one, and is worth nothing.  So no address is kept, and a connection at whose other end a
+bookie says that it is another one is not used.
 
-A lost connection is not made again until the next request (wire.md 10.1).  After a refusal the next attempt
-waits, doubling up to a second; meanwhile an impatient request (a plain read, which has other replicas to ask) fails at once
-and a patient one waits for the attempt.
+A lost connection is not made again until the next request (wire.md 10.1).  After a refusal the next
+attempt waits, doubling up to a second; meanwhile an impatient request (a plain read, which has other replicas to ask)
+fails at once and a patient one waits for the attempt.
 """
 
 from collections.abc import Callable
@@ -52,12 +52,13 @@ class LinkFactory(ClientFactory):
         self._failed(reason.getErrorMessage())
 
     def clientConnectionLost(self, connector: IConnector, reason: Failure) -> None:
-        """The link tells it itself."""
+        """The link reports it itself."""
 
 
-class Lane:
+class OnDemandLink:
     """
-    `make_link(name, up, down)` makes an unconnected link.  `use` runs a function with the connection, now or when it stands.
+    `make_link(name, up, down)` makes an unconnected link.  `use` runs a function with the connection, now or when it
+    stands.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class Lane:
 
     def use(self, use: Use, refuse: Refuse, patient: bool) -> None:
         """
-        Calls one of the two: `use(link)`, at once when the connection stands, or `refuse(code, reason)`, never before this
-        call returned.
+        Calls one of the two: `use(link)`, at once when the connection is up, or `refuse(code, reason)`, never before
+        this call returned.
         """
         if self._closed:
             self._reactor.callLater(0, refuse, CLOSED, "this client was closed")
@@ -100,7 +101,10 @@ class Lane:
             self._connect_when_due()
 
     def close(self) -> Deferred[None]:
-        """Ends the connection, or the attempt to make one; everything on it and everything that waits for it fails with -19."""
+        """
+        Ends the connection, or the attempt to make one; everything on it and everything that waits for it fails with
+        -19.
+        """
         if not self._closed:
             self._closed = True
             if self._retry is not None:
@@ -140,12 +144,14 @@ class Lane:
         return Failure(late)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
 
     async def _reach(self) -> Link:
-        """Resolves, connects, hears who is there."""
-        self._step = "its address is unknown: the metadata store did not tell it"
+        """Resolves, connects, and learns which bookie answers."""
+        self._step = "its address is unknown: the metadata store did not answer"
         host, port = await self._resolve()
         place = f"{host}:{port}"
         self._step = f"{place} took no connection, or did not say who it is,"
-        answered: Deferred[Link] = Deferred(lambda _answered: connector.disconnect() if link.transport is None else link.end(CLOSED, "given up"))
+        answered: Deferred[Link] = Deferred(
+            lambda _answered: connector.disconnect() if link.transport is None else link.end(CLOSED, "given up")
+        )
 
         def failed(reason: str) -> None:
             if not answered.called:
@@ -155,8 +161,14 @@ class Lane:
             failed(reason)
             self._down(link)
 
-        link = self._make_link(f"bookie {self.bookie}" if self.bookie == place else f"bookie {self.bookie} ({place})", answered.callback, down)
-        connector = self._reactor.connectTCP(host, port, LinkFactory(link, failed), timeout=self._options.connect_timeout_ms / 1000)
+        link = self._make_link(
+            f"bookie {self.bookie}" if self.bookie == place else f"bookie {self.bookie} ({place})",
+            answered.callback,
+            down,
+        )
+        connector = self._reactor.connectTCP(
+            host, port, LinkFactory(link, failed), timeout=self._options.connect_timeout_ms / 1000
+        )
         await answered
         if link.bookie is not None and link.bookie != self.bookie:
             reason = f"it is registered at {place}, and there bookie {link.bookie} answers"
@@ -168,7 +180,7 @@ class Lane:
     async def _resolve(self) -> tuple[str, int]:
         """
         Where the bookie is registered.  One that is not may still answer at the address in its id (protocol.md, who
-        answers), unless that is somebody else's by now.  `BookieHandleNotAvailable`, and what the store says.
+        answers), unless that is another bookie's by now.  `BookieHandleNotAvailable`, and what the store says.
         """
         info = await self._store.service_info(self.bookie)
         if info is not None:
@@ -176,7 +188,9 @@ class Lane:
         address = address_in(self.bookie)
         if address is None:
             raise BookieHandleNotAvailable("it is not registered, so its address is unknown")
-        listed = await self._store.known_bookies()  # one that is down is tried again and again, which must not read all the others each time
+        listed = (
+            await self._store.known_bookies()
+        )  # one that is down is tried again and again, which must not read all the others each time
         for bookie, other in (*listed.writable.items(), *listed.read_only.items()):
             if bookie != self.bookie and serves_at(other, address):  # else it has just come
                 raise BookieHandleNotAvailable(f"it is not registered, and its address is that of bookie {bookie} now")
@@ -223,7 +237,10 @@ class Lane:
 
 
 def address_in(bookie: str) -> tuple[str, int] | None:
-    """The address inside an id of the form host:port, which an unregistered bookie may still answer at; None for other ids."""
+    """
+    The address inside an id of the form host:port, which an unregistered bookie may still answer at; None for other
+    ids.
+    """
     host, colon, port = bookie.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         return None

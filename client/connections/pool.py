@@ -2,13 +2,15 @@
 The bookies as a client talks to them: every request of the protocol, by bookie id, with a code for an answer.
 
 Knows: which generation carries which request (protocol-rules.md 6.3): adds, plain reads and batch reads go over V2,
-everything else over V3, and with `options.protocol` "v3" all of it; a request whose key is taken on the V2 connection goes over V3 too.
+everything else over V3, and with `options.protocol` "v3" all of it; a request whose key is taken on the V2 connection
+goes over V3 too.
 Does not know: ledgers' metadata, quorums, digests.
 
 Nothing here fails a Deferred: an answer carries a code (`answers`).
 
-Safety: a fencing read and a recovery add never travel over V2, whose answers can't tell them from plain ones; but for a recovery
-add of an entry that filled a V2 frame and fits no V3 one, and then only while nobody else sends adds of its ledger there.
+Safety: a fencing read and a recovery add never travel over V2, whose answers can't tell them from plain ones; but for a
+recovery add of an entry that filled a V2 frame and fits no V3 one, and then only while nobody else sends adds of its
+ledger there.
 """
 
 from collections import Counter
@@ -24,7 +26,7 @@ from quire.client.connections.link import LOST, Down, Link, Up
 from quire.client.connections.link_v2 import LinkV2
 from quire.client.connections.link_v3 import INFO, LAC, LIST, POLL, READ, SET_LAC, SYNC, Kind, LinkV3, Numbered, Packing
 from quire.client.connections.network import TcpReactor
-from quire.client.connections.on_demand_link import Lane
+from quire.client.connections.on_demand_link import OnDemandLink
 from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
 from quire.protocol.batch import AddBatch
@@ -47,7 +49,7 @@ class BookiePool:
         self._reactor = reactor
         self._store = store
         self._options = options
-        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._links: dict[tuple[str, int], OnDemandLink] = {}
         self._serials = count(1)
         self._packing = Packing()
         self._closed = False
@@ -56,21 +58,21 @@ class BookiePool:
 
     def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel:
         """
-        A way to send adds of one ledger to one bookie; the connection is opened if need be.  `secure`: over V3, which recovery
-        adds and deferred sync need.
+        A way to send adds of one ledger to one bookie; the connection is opened if need be.  `secure`: over V3, which
+        recovery adds and deferred sync need.
         """
         channel = AddChannel(self._reactor, bookie, ledger, sink)
         if secure or self._options.protocol == "v3":
-            self._lane(bookie, 3).use(channel.attach, channel.fail, patient=True)
+            self._link_to(bookie, 3).use(channel.attach, channel.fail, patient=True)
             return channel
 
         def attach(link: Link) -> None:
             if isinstance(link, LinkV2) and not link.admits_adds(ledger):
-                self._lane(bookie, 3).use(channel.attach, channel.fail, patient=True)
+                self._link_to(bookie, 3).use(channel.attach, channel.fail, patient=True)
             else:
                 channel.attach(link)
 
-        self._lane(bookie, 2).use(attach, channel.fail, patient=True)
+        self._link_to(bookie, 2).use(attach, channel.fail, patient=True)
         return channel
 
     def part(self, channel: AddChannel) -> None:
@@ -78,7 +80,10 @@ class BookiePool:
         self._parting.take(channel)
 
     def _send_large(self, channel: AddChannel, batch: AddBatch, entry: int) -> None:
-        """One add of a V3 connection whose frame would be too large there: V2's is as large as the one that the entry came by."""
+        """
+        One add of a V3 connection whose frame would be too large there: V2's is as large as the one that the entry came
+        by.
+        """
 
         def send(link: Link) -> None:
             if not channel.is_open:
@@ -86,15 +91,20 @@ class BookiePool:
             if isinstance(link, LinkV2) and link.admits_adds(channel.ledger, channel):
                 channel.send_beside(link, batch, entry)
             else:
-                reason = f"entry {entry} is too large for V3, and other adds of ledger {channel.ledger} are under way over V2"
+                reason = (
+                    f"entry {entry} is too large for V3, and other adds of ledger {channel.ledger} are under way "
+                    "over V2"
+                )
                 self._reactor.callLater(0, channel.fail, LOST, reason)
 
-        self._lane(channel.bookie, 2).use(send, channel.fail, patient=True)
+        self._link_to(channel.bookie, 2).use(send, channel.fail, patient=True)
 
-    def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]:
+    def read(
+        self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
+    ) -> Deferred[Answer]:
         """
-        One entry body, not verified; `entry` -1 is the highest one stored there.  With `fence_key` (the master key) the ledger is
-        fenced first, and only V3 carries it.
+        One entry body, not verified; `entry` -1 is the highest one stored there.  With `fence_key` (the master key) the
+        ledger is fenced first, and only V3 carries it.
         """
         fence = fence_key is not None
         answer: Deferred[Answer] = Deferred() if fence else self._counted(bookie)
@@ -112,8 +122,8 @@ class BookiePool:
 
     def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
         """
-        Bodies of consecutive entries from `first` on, not verified: at most `count_max` (<= 0: no limit) and about `bytes_max`
-        bytes, at least one.  Over V2, or as pipelined single reads when all goes over V3.
+        Bodies of consecutive entries from `first` on, not verified: at most `count_max` (<= 0: no limit) and about
+        `bytes_max` bytes, at least one.  Over V2, or as pipelined single reads when all goes over V3.
         """
         answer: Deferred[BatchAnswer] = self._counted(bookie)
 
@@ -123,7 +133,14 @@ class BookiePool:
             elif isinstance(link, LinkV3):
                 link.read_run(ledger, first, count_max, bytes_max, answer)
 
-        return self._use(bookie, 3 if self._options.protocol == "v3" else 2, over, answer, lambda code: BatchAnswer(code, []), patient=False)
+        return self._use(
+            bookie,
+            3 if self._options.protocol == "v3" else 2,
+            over,
+            answer,
+            lambda code: BatchAnswer(code, []),
+            patient=False,
+        )
 
     def read_run(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
         """The same answer, always by pipelined single reads over V3: for a bookie that knows no batch read."""
@@ -137,8 +154,8 @@ class BookiePool:
 
     def long_poll(self, bookie: str, ledger: int, previous_lac: int, timeout_ms: int) -> Deferred[Answer]:
         """
-        Waits at the bookie, at most `timeout_ms`, until its LAC is above `previous_lac`; the answer holds its LAC and, when it
-        stores that entry, entry `previous_lac` + 1 (`entry` is -1 without one).
+        Waits at the bookie, at most `timeout_ms`, until its LAC is above `previous_lac`; the answer holds its LAC and,
+        when it stores that entry, entry `previous_lac` + 1 (`entry` is -1 without one).
         """
         request = Read(ledger, LAST_ENTRY, version=3, previous_lac=previous_lac, timeout_ms=timeout_ms, piggyback=True)
         return self._ask(bookie, POLL, request, Deferred(), patient=False, more_ms=timeout_ms)
@@ -155,7 +172,9 @@ class BookiePool:
         return self._ask(bookie, SYNC, Force(ledger), Deferred(), patient=False)
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
-        """Which entries of the ledger the bookie stores.  Some Apache bookies never answer (wire.md 8)."""
+        """
+        Which entries of the ledger the bookie stores.  Some Apache bookies never answer (wire.md 8).
+        """
         return self._ask(bookie, LIST, ListEntries(ledger), Deferred(), patient=False)
 
     def info(self, bookie: str) -> Deferred[InfoAnswer]:
@@ -177,41 +196,55 @@ class BookiePool:
 
     def connection_of(self, bookie: str) -> int | None:
         """
-        A token of the V3 connection that stands now (None: there is none).  Adds that it carried before and a force that it
-        carries later are in order if the token is the same (D15).
+        A token of the V3 connection that is up now (None: there is none).  Adds that it carried before and a force
+        that it carries later are in order if the token is the same (D15).
         """
-        lane = self._lanes.get((bookie, 3))
-        return lane.link.serial if lane is not None and lane.link is not None else None
+        on_demand = self._links.get((bookie, 3))
+        return on_demand.link.serial if on_demand is not None and on_demand.link is not None else None
 
     def close(self) -> Deferred[None]:
         """
-        Ends every connection, once what writers have left behind is with its bookies (or a second is over); what waits fails with -19,
-        and so does every later request.
+        Ends every connection, once what writers have left behind is with its bookies (or a second is over); what waits
+        fails with -19, and so does every later request.
         """
         return self._parting.wait(CLOSE_WAIT_SECONDS).addCallback(lambda _over: self._end())
 
     def _end(self) -> Deferred[None]:
         self._closed = True
-        return DeferredList([lane.close() for lane in list(self._lanes.values())]).addCallback(lambda _ended: None)
+        return DeferredList([on_demand.close() for on_demand in list(self._links.values())]).addCallback(
+            lambda _ended: None
+        )
 
-    def _lane(self, bookie: str, generation: int) -> Lane:
-        lane = self._lanes.get((bookie, generation))
-        if lane is None:
+    def _link_to(self, bookie: str, generation: int) -> OnDemandLink:
+        on_demand = self._links.get((bookie, generation))
+        if on_demand is None:
 
             def make(name: str, up: Up, down: Down) -> Link:
                 arguments = (self._reactor, self._options, f"{name}, V{generation}", next(self._serials), up, down)
                 return LinkV2(*arguments) if generation == 2 else LinkV3(self._packing, self._send_large, *arguments)
 
-            lane = self._lanes[bookie, generation] = Lane(self._reactor, self._store, self._options, bookie, make)
+            on_demand = self._links[bookie, generation] = OnDemandLink(
+                self._reactor, self._store, self._options, bookie, make
+            )
             if self._closed:
-                lane.close()
-        return lane
+                on_demand.close()
+        return on_demand
 
-    def _use(self, bookie: str, generation: int, over: Callable[[Link], None], answer: Deferred[A], blank: Callable[[int], A], patient: bool) -> Deferred[A]:
-        self._lane(bookie, generation).use(over, lambda code, _reason: answer.callback(blank(code)), patient)
+    def _use(
+        self,
+        bookie: str,
+        generation: int,
+        over: Callable[[Link], None],
+        answer: Deferred[A],
+        blank: Callable[[int], A],
+        patient: bool,
+    ) -> Deferred[A]:
+        self._link_to(bookie, generation).use(over, lambda code, _reason: answer.callback(blank(code)), patient)
         return answer
 
-    def _ask(self, bookie: str, kind: Kind[A], request: Numbered, answer: Deferred[A], patient: bool, more_ms: int = 0) -> Deferred[A]:
+    def _ask(
+        self, bookie: str, kind: Kind[A], request: Numbered, answer: Deferred[A], patient: bool, more_ms: int = 0
+    ) -> Deferred[A]:
         def over(link: Link) -> None:
             if isinstance(link, LinkV3):
                 link.request(kind, request, answer, more_ms)

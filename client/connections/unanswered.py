@@ -1,8 +1,8 @@
 """
 What was sent and not answered, kept as runs: one object per batch, never one per entry.
 
-Knows: which ids of a batch are still open, in whatever order the answers come (wire.md 10.2: they come out of
-order in every generation), and how many bytes wait with them.
+Knows: which ids of a batch are still open, in whatever order the answers come (wire.md 10.2: they come
+out of order in every generation), and how many bytes wait with them.
 Does not know: sockets, codes, time.
 
 An answer counts once: a second one for the same id, and one for an id that was never sent, yields nothing.
@@ -31,7 +31,9 @@ R = TypeVar("R", bound=Run)
 
 
 class RunTable(Generic[R]):
-    """Runs by their first number.  Answered runs go when nothing older is open, or when they outnumber the open ones."""
+    """
+    Runs by their first number.  Answered runs go when nothing older is open, or when they outnumber the open ones.
+    """
 
     def __init__(self) -> None:
         self.firsts: list[int] = []
@@ -76,7 +78,11 @@ class RunTable(Generic[R]):
 
     def compact(self) -> None:
         """Drops every answered run."""
-        kept = [(first, run) for first, run in zip(self.firsts[self.head :], self.runs[self.head :], strict=True) if run.left]
+        kept = [
+            (first, run)
+            for first, run in zip(self.firsts[self.head :], self.runs[self.head :], strict=True)
+            if run.left
+        ]
         self.clear()
         self.firsts.extend(first for first, _run in kept)
         self.runs.extend(run for _first, run in kept)
@@ -93,7 +99,10 @@ class RunTable(Generic[R]):
 
 
 class Sent:
-    """One batch as one connection carries it: `ids` ascending, `left` of them open, `size` bytes until the last is answered."""
+    """
+    One batch as one connection carries it: `ids` ascending, `left` of them open, `size` bytes until the last is
+    answered.
+    """
 
     __slots__ = ("_flags", "_front", "count", "ids", "left", "size")
 
@@ -193,7 +202,9 @@ class Unanswered:
         return out
 
     def answer(self, first: int, count: int) -> list[tuple[int, int]]:
-        """Entries first to first + count - 1 were answered: the runs (first id, count) of those that were open, ascending."""
+        """
+        Entries first to first + count - 1 were answered: the runs (first id, count) of those that were open, ascending.
+        """
         out: list[tuple[int, int]] = []
         table = self.table
         stop = first + count
@@ -206,7 +217,11 @@ class Unanswered:
                     break
                 position = position - 1 if self._tangled else -1
             if position < table.head:  # late, or never sent: go on where the next run begins
-                first = max(first + 1, min(stop, table.firsts[at + 1])) if at + 1 < len(table.firsts) and at < table.head else first + 1
+                first = (
+                    max(first + 1, min(stop, table.firsts[at + 1]))
+                    if at + 1 < len(table.firsts) and at < table.head
+                    else first + 1
+                )
                 continue
             sent = table.runs[position]
             covered = sent.stretch(index, stop - first)

@@ -1,11 +1,13 @@
 """
-Asking a whole ensemble how far a ledger is confirmed, with or without fencing it (protocol-rules.md 1.4, 3.5, 4.1 R3, R4).
+Asking a whole ensemble how far a ledger is confirmed, with or without fencing it (protocol-rules.md 1.4, 3.5, 4.1
+R3, R4).
 
 Knows: which indexes were heard, the highest LAC that a digest vouches for, and when the answers suffice.
 Does not know: who asks, fences or waits.
 
-Safety: an answer counts as heard when the bookie holds the ledger fenced, whatever it could read; but only bytes whose digest is right
-bring a LAC (never a header's hint, D14), and a bad digest alone completes nothing.  Silence and errors are not heard.
+Safety: an answer counts as heard when the bookie holds the ledger fenced, whatever it could read; but only bytes whose
+digest is right bring a LAC (never a header's hint, D14), and a bad digest alone completes nothing.  Silence and errors
+are not heard.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,7 +79,9 @@ class Coverage:
 
     def lac_and_entry(self, index: int, code: int, lac_body: bytes | None, last_body: bytes | None) -> None:
         """An answer to a LAC request: the explicit LAC and the highest stored entry, each perhaps missing."""
-        bodies = [(body, read) for body, read in ((lac_body, self._of_lac), (last_body, self._of_entry)) if body is not None]
+        bodies = [
+            (body, read) for body, read in ((lac_body, self._of_lac), (last_body, self._of_entry)) if body is not None
+        ]
         self._take(index, code, bodies)
 
     def _of_entry(self, body: bytes) -> int:
@@ -108,9 +112,19 @@ class Coverage:
 
     def failure(self, bookies: tuple[str, ...]) -> str:
         """Who failed how, which quorum is missing, and what to do."""
-        failed = [describe(bookies[index], code) for index, code in sorted(self.answered.items()) if code != OK and code not in NEGATIVE]
+        failed = [
+            describe(bookies[index], code)
+            for index, code in sorted(self.answered.items())
+            if code != OK and code not in NEGATIVE
+        ]
         heard = f"{len(self.heard)} of {len(bookies)} bookies answered for ledger {self.ledger}"
         if self.quorums.covered(self.heard):
-            return f"{heard}, none with whole bytes: {'; '.join(failed)}; `quire ledger check {self.ledger}` tells which copies are left"
+            return (
+                f"{heard}, none with whole bytes: {'; '.join(failed)}; `quire ledger check {self.ledger}` tells "
+                "which copies are left"
+            )
         missing = f"the others could still make up an ack quorum of {self.quorums.ack}"
-        return f"{heard}, and {missing}: {'; '.join(failed)}; bring some of these back (`quire bookie list` shows who is up), then try again"
+        return (
+            f"{heard}, and {missing}: {'; '.join(failed)}; bring some of these back (`quire bookie list` shows who "
+            "is up), then try again"
+        )

@@ -24,8 +24,8 @@ HEARD = NEGATIVE | {OK}  # a fenced bookie, whatever it holds
 @dataclass(frozen=True, slots=True)
 class Domains:
     """
-    Fault domains: `of` returns a bookie's, `least` is how many the acknowledged copies of an entry must span
-    (protocol-rules.md 2.4, docs/placement.md).
+    Fault domains: `of` tells a bookie's, `least` how many the acknowledged copies of an entry must lie in
+    (protocol-rules.md 2.4, 6).
     """
 
     of: Callable[[str], str]
@@ -38,12 +38,16 @@ class Domains:
     def serve(self, quorums: "Quorums", bookies: Sequence[str], lost: Container[int] = ()) -> bool:
         """Whether each write set of an ensemble, without the indexes of `lost`, lies in enough of them."""
         return all(
-            self.suffice([bookies[index] for index in quorums.write_set(entry) if index not in lost], quorums.write) for entry in range(quorums.ensemble)
+            self.suffice([bookies[index] for index in quorums.write_set(entry) if index not in lost], quorums.write)
+            for entry in range(quorums.ensemble)
         )
 
     def lack(self, bookies: Sequence[str]) -> str:
         """Why an ensemble won't do, for an error."""
-        return f"of {', '.join(bookies)} some write set lies in fewer than {self.least} racks, regions or zones (enforceMinNumFaultDomainsForWrite)"
+        return (
+            f"of {', '.join(bookies)} some write set lies in fewer than {self.least} racks, regions or zones "
+            "(enforceMinNumFaultDomainsForWrite)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,10 @@ class Quorums:
 
     def __post_init__(self) -> None:
         if not 1 <= self.ack <= self.write <= self.ensemble:
-            raise ValueError(f"quorums must be 1 <= ack <= write <= ensemble, not ack {self.ack}, write {self.write}, ensemble {self.ensemble}")
+            raise ValueError(
+                f"quorums must be 1 <= ack <= write <= ensemble, not ack {self.ack}, write {self.write}, "
+                f"ensemble {self.ensemble}"
+            )
 
     @property
     def striped(self) -> bool:
@@ -102,8 +109,9 @@ class Quorums:
 
     def covered(self, heard: Container[int]) -> bool:
         """
-        Whether no write set can still reach its ack quorum among the indexes that are not in `heard`.  With every index of
-        `heard` fenced, no entry can be acknowledged any more; with their LACs known, none above the highest is confirmed.
+        Whether no write set can still reach its ack quorum among the indexes that are not in `heard`.  With every index
+        of `heard` fenced, no entry can be acknowledged any more; with their LACs known, none above the highest is
+        confirmed.
         """
         size = self.ensemble
         for start in range(size):
@@ -113,7 +121,7 @@ class Quorums:
         return True
 
     def writable_without(self, lost: Container[int]) -> bool:
-        """Whether every write set still reaches the ack quorum when nobody of `lost` answers (D17)."""
+        """Whether every write set still reaches the ack quorum when none of `lost` answers (D17)."""
         size = self.ensemble
         for start in range(size):
             alive = sum((start + step) % size not in lost for step in range(self.write))
@@ -123,8 +131,8 @@ class Quorums:
 
     def confirmed(self, watermarks: Sequence[int], at_least: int) -> int:
         """
-        The highest id up to which every entry is at its ack quorum, given that index i acknowledged all of its entries up to
-        watermarks[i] and that everything up to `at_least` is settled.
+        The highest id up to which every entry is at its ack quorum, given that index i acknowledged all of its entries
+        up to watermarks[i] and that everything up to `at_least` is settled.
         """
         if self.write == self.ensemble:
             reached = sorted(watermarks)[self.write - self.ack]
@@ -133,7 +141,9 @@ class Quorums:
         lowest: int | None = None
         for entry in range(at_least + 1, at_least + 1 + size):  # one entry of each write set
             reached = sorted([watermarks[(entry + step) % size] for step in range(self.write)])[last_of_quorum]
-            missing = entry if reached < entry else reached + size - (reached - entry) % size  # first of this write set above `reached`
+            missing = (
+                entry if reached < entry else reached + size - (reached - entry) % size
+            )  # first of this write set above `reached`
             if lowest is None or missing < lowest:
                 lowest = missing
         assert lowest is not None
@@ -141,14 +151,16 @@ class Quorums:
 
 
 def heard_from(codes: Iterable[tuple[int, int]]) -> set[int]:
-    """The indexes whose answer counts for `covered`, from (index, code) pairs: positives and negatives, nothing else."""
+    """
+    The indexes whose answer counts for `covered`, from (index, code) pairs: positives and negatives, nothing else.
+    """
     return {index for index, code in codes if code in HEARD}
 
 
 def merge(current: int, code: int) -> int:
     """
-    The code to report after one more replica failed with `code` (protocol-rules.md 3.2): the first error of any other kind
-    wins over "unreachable" (-8), which wins over the latest negative.  Start with 0.
+    The code to report after one more replica failed with `code` (protocol-rules.md 3.2): the first error of any
+    other kind wins over "unreachable" (-8), which wins over the latest negative.  Start with 0.
     """
     if current == OK or current in NEGATIVE:
         return code

@@ -1,12 +1,13 @@
 """
-Reading a range of entries that are known to exist: from whom, in pieces of which size, and what to do when a piece fails.
+Reading a range of entries that are known to exist: from whom, in pieces of which size, and what to do when a piece
+fails.
 
-Knows: protocol-rules.md 3.2 to 3.4: order of replicas, error precedence, digests, batch reads, stripes; pieces are asked
-for ahead of the consumer and delivered in order.
+Knows: protocol-rules.md 3.2 to 3.4: order of replicas, error precedence, digests, batch reads, stripes; pieces
+are asked for ahead of the consumer and delivered in order.
 Does not know: connections, LAC or ledger state (the caller trims the range, D8), timers.
 
-Safety: a payload is delivered only if its digest and its ids are right.  A replica that fails, lies or has nothing costs a further
-request to the next one, never a missing entry: what can't be had from anybody fails the read.
+Safety: a payload is delivered only if its digest and its ids are right.  A replica that fails, lies or has nothing
+costs a further request to the next one, never a missing entry: what can't be had from anybody fails the read.
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ ENTRY_BYTES_GUESS = 1024  # before anything was read
 SMALL_PIECES_MAX = 64  # pieces under way when a piece is an entry or a stripe
 
 
-class State(Enum):
+class ReadState(Enum):
     READING = auto()
     FINISHED = auto()  # everything was delivered
     FAILED = auto()
@@ -33,7 +34,10 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bytes and entries of one batch read, and how many are under way; so many entries at most are, where each is read by itself."""
+    """
+    Bytes and entries of one batch read, and how many are under way; so many entries at most are, where each is read by
+    itself.
+    """
 
     bytes_max: int = 4 << 20
     entries_max: int = 10_000
@@ -132,7 +136,9 @@ def unreadable(what: str, ledger: int, replicas: int, who: str, code: int) -> st
         advice = "start one of these bookies, then read again"
     else:
         advice = f"`quire ledger check {ledger}` tells which copies are left"
-    return f"{what} of ledger {ledger} can't be read, for which one of its {replicas} replicas would do: {who}; {advice}"
+    return (
+        f"{what} of ledger {ledger} can't be read, for which one of its {replicas} replicas would do: {who}; {advice}"
+    )
 
 
 class Piece:
@@ -153,7 +159,10 @@ class Piece:
 
 
 class RangeRead:
-    """Entries first..last.  `fragments`: (first, last or None, bookies) ascending, as `LedgerMetadata.fragment_ranges` gives them."""
+    """
+    Entries first..last.  `fragments`: (first, last or None, bookies) ascending, as `LedgerMetadata.fragment_ranges`
+    gives them.
+    """
 
     def __init__(
         self,
@@ -173,7 +182,7 @@ class RangeRead:
         self.quorums = quorums
         self.digest = digest
         self.limits = limits
-        self.state = State.READING
+        self.state = ReadState.READING
         self.batch = limits.batch  # off for good when everybody drops batch reads (protocol-rules.md 3.4)
         self.prefer = prefer  # the index that is asked first where all hold everything
         self.last = last
@@ -192,13 +201,16 @@ class RangeRead:
 
     @property
     def lac(self) -> int:
-        """The last add confirmed that the highest entry which is the last of a good answer carries, in whatever order they came; -1: none."""
+        """
+        The last add confirmed that the highest entry which is the last of a good answer carries, in whatever order they
+        came; -1: none.
+        """
         return -1 if self._body is None else last_add_confirmed(self._body)
 
     def handle(self, given: Input) -> list[Effect]:
         """Takes one input, returns the effects in order.  Once FINISHED or FAILED nothing has an effect."""
         effects: list[Effect] = []
-        if self.state is not State.READING:
+        if self.state is not ReadState.READING:
             return effects
         try:
             if isinstance(given, Answered):
@@ -208,14 +220,14 @@ class RangeRead:
             elif isinstance(given, Slow):
                 self._slow(effects)
             elif isinstance(given, Stop):
-                self._end(State.FINISHED)
+                self._end(ReadState.FINISHED)
             self._ask_on(effects)
         except BaseException:
-            self._end(State.FAILED)
+            self._end(ReadState.FAILED)
             raise
         return effects
 
-    def _end(self, state: State) -> None:
+    def _end(self, state: ReadState) -> None:
         self.state = state
         self._pieces.clear()
         self._asks.clear()
@@ -225,8 +237,10 @@ class RangeRead:
     def _ask_on(self, effects: list[Effect]) -> None:
         ahead = self.limits.pieces
         if self.quorums.striped or not self.batch:
-            ahead = max(ahead, min(SMALL_PIECES_MAX, self.limits.entries_max, int(self.limits.bytes_max // self._entry_bytes)))
-        while self.state is State.READING and self._next <= self.last and len(self._pieces) + self._untaken < ahead:
+            ahead = max(
+                ahead, min(SMALL_PIECES_MAX, self.limits.entries_max, int(self.limits.bytes_max // self._entry_bytes))
+            )
+        while self.state is ReadState.READING and self._next <= self.last and len(self._pieces) + self._untaken < ahead:
             piece = self._cut()
             self._pieces.append(piece)
             self._ask(piece, effects)
@@ -270,7 +284,9 @@ class RangeRead:
         self._ask_number += 1
         self._asks[self._ask_number] = (piece, index)
         count = piece.last - piece.first + 1
-        effects.append(Ask(self._ask_number, piece.bookies[index], piece.first, count, self.limits.bytes_max, count == 1))
+        effects.append(
+            Ask(self._ask_number, piece.bookies[index], piece.first, count, self.limits.bytes_max, count == 1)
+        )
 
     # What comes back.
 
@@ -329,11 +345,14 @@ class RangeRead:
             self._untaken += 1
             effects.append(Deliver(piece.first, payloads))
             if piece.last == self.last:
-                self._end(State.FINISHED)
+                self._end(ReadState.FINISHED)
                 effects.append(Finished())
 
     def _split(self, piece: Piece, effects: list[Effect]) -> None:
-        """A stripe's common replica failed: each entry goes on with its own write set; only the first one is known to have failed there."""
+        """
+        A stripe's common replica failed: each entry goes on with its own write set; only the first one is known to have
+        failed there.
+        """
         place = self._pieces.index(piece)
         self._pieces.remove(piece)
         piece.payloads = []  # late answers to it count no more
@@ -346,7 +365,7 @@ class RangeRead:
                 single.failures, single.code = list(piece.failures), piece.code
             self._pieces.insert(place, single)
         for single in list(self._pieces)[place : place + piece.last - piece.first + 1]:
-            if self.state is not State.READING:
+            if self.state is not ReadState.READING:
                 break
             if single.order:
                 self._ask(single, effects)
@@ -359,11 +378,13 @@ class RangeRead:
             return
         who = "; ".join(describe(piece.bookies[index], code) for index, code in piece.failures)
         what = f"entry {piece.first}" if piece.first == piece.last else f"entries {piece.first} to {piece.last}"
-        self._end(State.FAILED)
+        self._end(ReadState.FAILED)
         effects.append(Failed(piece.code, unreadable(what, self.ledger, self.quorums.write, who, piece.code)))
 
     def _read_singly(self, piece: Piece, effects: list[Effect]) -> None:
-        """Every replica dropped the connection: it may be that none of them knows batch reads, so plain reads have a say."""
+        """
+        Every replica dropped the connection: it may be that none of them knows batch reads, so plain reads have a say.
+        """
         self.batch = False
         while (other := self._pieces.pop()) is not piece:
             other.payloads = []  # late answers to it count no more
@@ -376,7 +397,10 @@ class RangeRead:
             self.prefer = (index + 1) % self.quorums.ensemble
 
     def _slow(self, effects: list[Effect]) -> None:
-        """Whoever was asked for the next delivery is slow: everything that waits for that bookie alone is asked of another one too."""
+        """
+        Whoever was asked for the next delivery is slow: everything that waits for that bookie alone is asked of another
+        one too.
+        """
         if not self._pieces or self._pieces[0].payloads is not None:
             return
         front = self._pieces[0]
@@ -385,5 +409,9 @@ class RangeRead:
             self._suspect(front, index)
             effects.append(Late(front.bookies[index]))
         for piece in list(self._pieces):
-            if piece.payloads is None and piece.order and slow.issuperset(piece.bookies[index] for index in piece.asked):
+            if (
+                piece.payloads is None
+                and piece.order
+                and slow.issuperset(piece.bookies[index] for index in piece.asked)
+            ):
                 self._ask(piece, effects)

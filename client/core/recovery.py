@@ -1,16 +1,17 @@
 """
-Recovering a ledger whose writer is gone: fence it, find its end, make the tail safe, close it (protocol-rules.md 4).
+Recovering a ledger whose writer is gone: fence it, find its end, make the tail safe, close it (protocol-rules.md
+4).
 
 Knows: steps R1 to R6 with D2 to D4, D7, D16 and D17.  The tail is written back by an `AppendMachine` of its own.
 Does not know: connections, the metadata store, placement.  `client.recovery` performs the effects.
 
-Safety: the metadata says IN_RECOVERY before anybody is fenced; every read fences; an entry is absent only when QC fenced bookies
-of its write set say so, and a failure is never a "no"; ensemble changes stay in memory until the one write that closes the
-ledger, so a recovery that dies leaves no edit behind; every answer "unknown" ends the attempt and never closes.
+Safety: the metadata says IN_RECOVERY before anybody is fenced; every read fences; an entry is absent only when QC
+fenced bookies of its write set say so, and a failure is never a "no"; ensemble changes stay in memory until the one
+write that closes the ledger, so a recovery that dies leaves no edit behind; every answer "unknown" ends the attempt and
+never closes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from quire.client.core.append.machine import AppendMachine, IllegalInput
 from quire.client.core.append.messages import (
     Acked,
     AddRefused,
+    AlarmFired,
     Append,
     ChangeRefused,
     ChannelLost,
@@ -26,17 +28,34 @@ from quire.client.core.append.messages import (
     EnsembleChanged,
     FailPending,
     Limits,
-    Rang,
     Refuse,
     ReleaseAcks,
     Shutdown,
     StopAlarm,
     StoreEnsemble,
 )
-from quire.client.core.append.messages import Effect as AddEffect
 from quire.client.core.append.messages import Input as AddInput
 from quire.client.core.coverage import Coverage, describe
 from quire.client.core.quorum import NEGATIVE, Quorums
+from quire.client.core.recovery_messages import (
+    Begin,
+    Effect,
+    EndStored,
+    Failed,
+    Fence,
+    FenceAnswer,
+    FindLength,
+    FoundClosed,
+    Input,
+    LengthAnswer,
+    Marked,
+    MarkInRecovery,
+    ReadAnswer,
+    Recovered,
+    RecoveryRead,
+    StoreEnd,
+    StoreFailed,
+)
 from quire.protocol.digest import HEADER, Digest
 from quire.protocol.errors import OK, DigestMatch, LedgerRecovery, Timeout, UnauthorizedAccess, name_of
 
@@ -46,7 +65,7 @@ READS_MAX = 64  # recovery reads under way
 READ_BYTES_MAX = 8 << 20  # what they may bring back, judged by the largest entry seen so far
 
 
-class State(Enum):
+class RecoveryState(Enum):
     MARKING = auto()  # R1: IN_RECOVERY is being written
     FENCING = auto()  # R2, R3: the last ensemble is being fenced
     READING = auto()  # R5: entries above the base are read and written back
@@ -55,124 +74,6 @@ class State(Enum):
     CLOSING = auto()  # R6: the one write
     DONE = auto()
     FAILED = auto()
-
-
-@dataclass(slots=True)
-class Begin:
-    pass
-
-
-# Inputs from the metadata store.
-
-
-@dataclass(slots=True)
-class Marked:
-    """The store says IN_RECOVERY, and this is the last fragment: its first entry and its bookies."""
-
-    first: int
-    bookies: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class FoundClosed:
-    """Somebody else closed the ledger; its end stands."""
-
-
-@dataclass(slots=True)
-class EndStored:
-    pass
-
-
-@dataclass(slots=True)
-class StoreFailed:
-    code: int
-    reason: str
-
-
-# Inputs from the network.
-
-
-@dataclass(slots=True)
-class FenceAnswer:
-    index: int
-    code: int
-    body: bytes | None
-
-
-@dataclass(slots=True)
-class ReadAnswer:
-    entry: int
-    index: int
-    code: int
-    body: bytes | None
-
-
-@dataclass(slots=True)
-class LengthAnswer:
-    """The length field of the entry that was asked for; None when it could not be read."""
-
-    length: int | None
-    reason: str = ""
-
-
-# Effects, besides those of the adds: OpenChannel, CloseChannel, SendAdds, StoreEnsemble (here: pick, store nothing), alarms.
-
-
-@dataclass(slots=True)
-class MarkInRecovery:
-    """Compare-and-set OPEN to IN_RECOVERY; IN_RECOVERY already: no write (D2)."""
-
-
-@dataclass(slots=True)
-class Fence:
-    """A fencing read of the last entry."""
-
-    index: int
-    bookie: str
-
-
-@dataclass(slots=True)
-class RecoveryRead:
-    """A fencing read of one entry, with high priority."""
-
-    entry: int
-    index: int
-    bookie: str
-
-
-@dataclass(slots=True)
-class FindLength:
-    """An ordinary read of a confirmed entry, for its length field."""
-
-    entry: int
-
-
-@dataclass(slots=True)
-class StoreEnd:
-    """Compare-and-set to CLOSED with these ensembles, (first entry, bookies), each at or after the last one stored."""
-
-    last: int
-    length: int
-    ensembles: tuple[tuple[int, tuple[str, ...]], ...]
-
-
-@dataclass(slots=True)
-class Recovered:
-    """The ledger is CLOSED; `adopted`: by somebody else."""
-
-    adopted: bool
-
-
-@dataclass(slots=True)
-class Failed:
-    """Not recovered; the fences and IN_RECOVERY stay, trying again is always allowed."""
-
-    code: int
-    reason: str
-
-
-Input = Begin | Marked | FoundClosed | EndStored | StoreFailed | FenceAnswer | ReadAnswer | LengthAnswer | AddInput
-Effect = MarkInRecovery | Fence | RecoveryRead | FindLength | StoreEnd | Recovered | Failed | AddEffect
 
 
 class Verdict(Enum):
@@ -211,7 +112,7 @@ class RecoveryMachine:
         self.quorums = quorums
         self.digest = digest
         self.limits = limits
-        self.state = State.MARKING
+        self.state = RecoveryState.MARKING
         self.base = -1
         self.last = -1  # highest entry found
         self.length = 0  # ledger length after it
@@ -236,7 +137,7 @@ class RecoveryMachine:
             row.step(self, given, effects)
             assert self.state in row.after, f"{type(given).__name__} led to {self.state.name}"
         except BaseException:
-            self.state = State.FAILED
+            self.state = RecoveryState.FAILED
             raise
         return effects
 
@@ -245,12 +146,12 @@ class RecoveryMachine:
 
     def _marked(self, given: Marked, effects: list[Effect]) -> None:
         assert len(given.bookies) == self.quorums.ensemble
-        self.state = State.FENCING
+        self.state = RecoveryState.FENCING
         self._first, self.bookies = given.first, given.bookies
         effects += [Fence(index, bookie) for index, bookie in enumerate(given.bookies)]
 
     def _adopt(self, given: FoundClosed, effects: list[Effect]) -> None:
-        self.state = State.DONE
+        self.state = RecoveryState.DONE
         effects.append(Recovered(True))
 
     def _store_failed(self, given: StoreFailed, effects: list[Effect]) -> None:
@@ -261,7 +162,11 @@ class RecoveryMachine:
     def _fenced(self, given: FenceAnswer, effects: list[Effect]) -> None:
         coverage = self._coverage
         if given.code == UnauthorizedAccess.code:
-            self._fail(given.code, f"bookie {self.bookies[given.index]} knows ledger {self.ledger} under another password", effects)
+            self._fail(
+                given.code,
+                f"bookie {self.bookies[given.index]} knows ledger {self.ledger} under another password",
+                effects,
+            )
             return
         coverage.last_entry(given.index, given.code, given.body)
         if given.index not in coverage.heard:
@@ -270,19 +175,25 @@ class RecoveryMachine:
             self.base = max(coverage.lac, self._first - 1)
             self.last = self.base
             self._next_read = self.base + 1
-            self.adds = AppendMachine(self.ledger, self.quorums, self.digest, self.bookies, self.limits, last=self.base, recovery=True)
-            self.state = State.READING
+            self.adds = AppendMachine(
+                self.ledger, self.quorums, self.digest, self.bookies, self.limits, last=self.base, recovery=True
+            )
+            self.state = RecoveryState.READING
             self._read_on(effects)
         elif coverage.exhausted:
             codes = list(coverage.answered.values())
-            self._fail(Timeout.code if codes[-1] == Timeout.code else LedgerRecovery.code, "can't fence: " + coverage.failure(self.bookies), effects)
+            self._fail(
+                Timeout.code if codes[-1] == Timeout.code else LedgerRecovery.code,
+                "can't fence: " + coverage.failure(self.bookies),
+                effects,
+            )
 
     # R5
 
     def _read_on(self, effects: list[Effect]) -> None:
         assert self.adds is not None
         window = max(1, min(READS_MAX, READ_BYTES_MAX // self._largest))
-        while len(self._reads) < window and not self.adds.crowded:
+        while len(self._reads) < window and not self.adds.window_full:
             entry = self._next_read
             self._next_read += 1
             order = sorted(self.quorums.write_set(entry), key=self._suspects.__contains__)
@@ -319,7 +230,9 @@ class RecoveryMachine:
             self._take(effects)
 
     def _take(self, effects: list[Effect]) -> None:
-        """Hands on what is decided, in order of ids; the entries that arrived together are written back as one batch."""
+        """
+        Hands on what is decided, in order of ids; the entries that arrived together are written back as one batch.
+        """
         reads = self._reads
         payloads: list[bytes] = []
         length = self.length
@@ -335,18 +248,25 @@ class RecoveryMachine:
             self.length, self.last = read.length, read.entry
         if payloads:
             self._write_back(payloads, length, effects)
-        if self.state is not State.READING:
+        if self.state is not RecoveryState.READING:
             return
         if read is None or read.verdict is None:
             self._read_on(effects)
         elif read.verdict is Verdict.ABSENT:
             reads.clear()  # a find behind a gap is no entry of this ledger
-            self.state = State.WRITING
+            self.state = RecoveryState.WRITING
             self._finish(effects)
         else:
             codes = "; ".join(describe(self.bookies[index], code) for index, code in sorted(read.codes.items()))
-            need = f"one of its {self.quorums.write} bookies must give it, or {self.quorums.absent} say that they do not have it"
-            self._fail(LedgerRecovery.code, f"can't tell whether entry {read.entry} exists: {codes}; {need}; bring some of these bookies back", effects)
+            need = (
+                f"one of its {self.quorums.write} bookies must give it, or {self.quorums.absent} say that they do "
+                "not have it"
+            )
+            self._fail(
+                LedgerRecovery.code,
+                f"can't tell whether entry {read.entry} exists: {codes}; {need}; bring some of these bookies back",
+                effects,
+            )
 
     def _write_back(self, payloads: list[bytes], length: int, effects: list[Effect]) -> None:
         self._pass(Append(payloads, length=length), effects)
@@ -367,9 +287,9 @@ class RecoveryMachine:
 
     def _added(self, given: AddInput, effects: list[Effect]) -> None:
         self._pass(given, effects)
-        if self.state is State.READING:
+        if self.state is RecoveryState.READING:
             self._read_on(effects)
-        elif self.state is State.WRITING:
+        elif self.state is RecoveryState.WRITING:
             self._finish(effects)
 
     def _finish(self, effects: list[Effect]) -> None:
@@ -377,14 +297,18 @@ class RecoveryMachine:
         if self.adds.head < self.last:
             return
         if self.last == self.base >= 0:
-            self.state = State.MEASURING
+            self.state = RecoveryState.MEASURING
             effects.append(FindLength(self.base))
         else:
             self._store_end(effects)
 
     def _measured(self, given: LengthAnswer, effects: list[Effect]) -> None:
         if given.length is None:
-            self._fail(LedgerRecovery.code, f"can't read entry {self.base}, the last one confirmed, for the ledger's length: {given.reason}", effects)
+            self._fail(
+                LedgerRecovery.code,
+                f"can't read entry {self.base}, the last one confirmed, for the ledger's length: {given.reason}",
+                effects,
+            )
             return
         self.length = given.length
         self._store_end(effects)
@@ -392,12 +316,12 @@ class RecoveryMachine:
     # R6
 
     def _store_end(self, effects: list[Effect]) -> None:
-        self.state = State.CLOSING
+        self.state = RecoveryState.CLOSING
         effects.append(StoreEnd(self.last, self.length, tuple(sorted(self._ensembles.items()))))
 
     def _stored(self, given: EndStored, effects: list[Effect]) -> None:
         self._let_go(effects)
-        self.state = State.DONE
+        self.state = RecoveryState.DONE
         effects.append(Recovered(False))
 
     def _adopt_late(self, given: FoundClosed, effects: list[Effect]) -> None:
@@ -406,16 +330,21 @@ class RecoveryMachine:
 
     def _let_go(self, effects: list[Effect]) -> None:
         if self.adds is not None:
-            effects += [effect for effect in self.adds.handle(Shutdown()) if isinstance(effect, CloseChannel | StopAlarm)]
+            effects += [
+                effect for effect in self.adds.handle(Shutdown()) if isinstance(effect, CloseChannel | StopAlarm)
+            ]
 
     def _fail(self, code: int, reason: str, effects: list[Effect]) -> None:
         """Refusal of the password and time-outs keep their code, all else is LedgerRecovery (protocol-rules.md 4.1)."""
-        if self.state is State.FAILED:
+        if self.state is RecoveryState.FAILED:
             return
         self._let_go(effects)
-        self.state = State.FAILED
+        self.state = RecoveryState.FAILED
         kept = code in (UnauthorizedAccess.code, Timeout.code, LedgerRecovery.code)
-        text = f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; nothing is lost by trying again"
+        text = (
+            f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; nothing is "
+            "lost by trying again"
+        )
         effects.append(Failed(code if kept else LedgerRecovery.code, text))
 
     def _stop(self, given: Shutdown, effects: list[Effect]) -> None:
@@ -427,21 +356,21 @@ class RecoveryMachine:
 
 class Row(NamedTuple):
     step: Callable[[RecoveryMachine, Any, list[Effect]], None]
-    after: frozenset[State]
+    after: frozenset[RecoveryState]
 
 
-S, M = State, RecoveryMachine
-ADD_INPUTS = (Acked, AddRefused, ChannelLost, EnsembleChanged, ChangeRefused, Rang)
+S, M = RecoveryState, RecoveryMachine
+ADD_INPUTS = (Acked, AddRefused, ChannelLost, EnsembleChanged, ChangeRefused, AlarmFired)
 _READ = frozenset((S.READING, S.WRITING, S.MEASURING, S.CLOSING, S.FAILED))
 _WRITE = frozenset((S.WRITING, S.MEASURING, S.CLOSING, S.FAILED))
 _FAILED = frozenset((S.FAILED,))
 
 
-def _stay(state: State) -> Row:
+def _stay(state: RecoveryState) -> Row:
     return Row(M._ignore, frozenset((state,)))
 
 
-TRANSITIONS: dict[tuple[State, type], Row] = {
+TRANSITIONS: dict[tuple[RecoveryState, type], Row] = {
     (S.MARKING, Begin): Row(M._begin, frozenset((S.MARKING,))),
     (S.MARKING, Marked): Row(M._marked, frozenset((S.FENCING,))),
     (S.MARKING, FoundClosed): Row(M._adopt, frozenset((S.DONE,))),
@@ -469,15 +398,26 @@ for _add in ADD_INPUTS:
 for _late in (Marked, FoundClosed, EndStored, StoreFailed, LengthAnswer):
     TRANSITIONS[S.FAILED, _late] = _stay(S.FAILED)  # the client was closed meanwhile
 
-INPUTS = (Begin, Marked, FoundClosed, EndStored, StoreFailed, FenceAnswer, ReadAnswer, LengthAnswer, Shutdown, *ADD_INPUTS)
+INPUTS = (
+    Begin,
+    Marked,
+    FoundClosed,
+    EndStored,
+    StoreFailed,
+    FenceAnswer,
+    ReadAnswer,
+    LengthAnswer,
+    Shutdown,
+    *ADD_INPUTS,
+)
 # Reaching one of these is our bug: an answer to something that was not asked for.
-ILLEGAL: set[tuple[State, type]] = {
-    *((state, Begin) for state in State if state is not S.MARKING),
-    *((state, Marked) for state in State if state not in (S.MARKING, S.FAILED)),
-    *((state, FoundClosed) for state in State if state not in (S.MARKING, S.CLOSING, S.FAILED)),
-    *((state, EndStored) for state in State if state not in (S.CLOSING, S.FAILED)),
-    *((state, StoreFailed) for state in State if state not in (S.MARKING, S.CLOSING, S.FAILED)),
-    *((state, LengthAnswer) for state in State if state not in (S.MEASURING, S.FAILED)),
+ILLEGAL: set[tuple[RecoveryState, type]] = {
+    *((state, Begin) for state in RecoveryState if state is not S.MARKING),
+    *((state, Marked) for state in RecoveryState if state not in (S.MARKING, S.FAILED)),
+    *((state, FoundClosed) for state in RecoveryState if state not in (S.MARKING, S.CLOSING, S.FAILED)),
+    *((state, EndStored) for state in RecoveryState if state not in (S.CLOSING, S.FAILED)),
+    *((state, StoreFailed) for state in RecoveryState if state not in (S.MARKING, S.CLOSING, S.FAILED)),
+    *((state, LengthAnswer) for state in RecoveryState if state not in (S.MEASURING, S.FAILED)),
     *((state, FenceAnswer) for state in (S.MARKING,)),
     *((state, ReadAnswer) for state in (S.MARKING, S.FENCING)),
     *((state, add) for state in (S.MARKING, S.FENCING) for add in ADD_INPUTS),

@@ -1,11 +1,11 @@
 """
-The shell around a machine that sends adds: it performs effects in order, and turns what channels report into inputs.
+Drives a machine that sends adds: performs its effects in order, and turns what channels report into inputs.
 
 Knows: channel numbers and the pool's channels behind them, alarms and the calls that ring them.
 Does not know: what the machine decides.
 
-Safety: effects are performed in the order they were returned, also when a callback of one of them feeds the machine again; an
-exception out of the machine ends the handle before anybody sees more of it.
+Safety: effects are performed in the order they were returned, also when a callback of one of them feeds the machine
+again; an exception out of the machine ends the handle before anybody sees more of it.
 """
 
 from collections import deque
@@ -20,10 +20,10 @@ from quire.client.core.append.messages import (
     Acked,
     AddRefused,
     Alarm,
+    AlarmFired,
     ChannelLost,
     CloseChannel,
     OpenChannel,
-    Rang,
     SendAdds,
     SetAlarm,
     StopAlarm,
@@ -45,8 +45,8 @@ class Machine(Protocol):
     def handle(self, given: Any) -> list[Any]: ...
 
 
-class Sink:
-    """Where one channel reports to; it knows the channel's number."""
+class ChannelReports:
+    """Takes the reports of one channel, and feeds them to the machine under the channel's number."""
 
     __slots__ = ("_bookie", "_failed", "_feed", "_number")
 
@@ -70,10 +70,10 @@ class Sink:
         self._feed(ChannelLost(self._number, code, reason))
 
 
-class Shell:
+class AddDriver:
     """
-    Feeds a machine and performs its effects.  `perform`: the owner's part of them by type; `poisoned` is called once, when the
-    machine failed; `failed` with each bookie that did; `after` whenever a round of effects is done.
+    Feeds a machine and performs its effects.  `perform`: the owner's part of them by type; `poisoned` is called once,
+    when the machine failed; `failed` with each bookie that did; `after` whenever a round of effects is done.
     """
 
     def __init__(
@@ -112,7 +112,10 @@ class Shell:
         }
 
     def feed(self, given: Any) -> None:
-        """One input; its effects are performed before this returns, unless it came from inside an effect: then right after that."""
+        """
+        One input; its effects are performed before this returns, unless it came from inside an effect: then right after
+        that.
+        """
         if self.dead:
             return
         try:
@@ -153,8 +156,8 @@ class Shell:
             timer.cancel()
 
     def _open(self, effect: OpenChannel) -> None:
-        sink = Sink(effect.channel, effect.bookie, self.feed, self._failed)
-        self._channels[effect.channel] = self._pool.add_channel(effect.bookie, self._ledger, sink, self._secure)
+        reports = ChannelReports(effect.channel, effect.bookie, self.feed, self._failed)
+        self._channels[effect.channel] = self._pool.add_channel(effect.bookie, self._ledger, reports, self._secure)
 
     def _close(self, effect: CloseChannel) -> None:
         channel = self._channels.pop(effect.channel, None)
@@ -175,13 +178,13 @@ class Shell:
 
     def _set_alarm(self, effect: SetAlarm) -> None:
         self._stop_alarm(StopAlarm(effect.alarm))
-        self._alarms[effect.alarm] = self._clock.callLater(effect.wait_ms / 1000, self._rang, effect.alarm)
+        self._alarms[effect.alarm] = self._clock.callLater(effect.wait_ms / 1000, self._alarm_fired, effect.alarm)
 
     def _stop_alarm(self, effect: StopAlarm) -> None:
         timer = self._alarms.pop(effect.alarm, None)
         if timer is not None:
             timer.cancel()
 
-    def _rang(self, alarm: Alarm) -> None:
+    def _alarm_fired(self, alarm: Alarm) -> None:
         del self._alarms[alarm]
-        self.feed(Rang(alarm))
+        self.feed(AlarmFired(alarm))

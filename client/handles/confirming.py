@@ -1,11 +1,13 @@
 """
-What a writer confirms apart from its adds: a force under deferred sync, and the last add confirmed sent by itself (explicit LAC;
-protocol-rules.md 2.9, 2.10).
+What a writer confirms apart from its adds: a force under deferred sync, and the last add confirmed sent by itself
+(explicit LAC; protocol-rules.md 2.9, 2.10).
 
-Knows: which bookies must answer a force, which reconnections make it fail, and when the last add confirmed is worth a request.
+Knows: which bookies must answer a force, which reconnections make it fail, and when the last add confirmed is worth a
+request.
 Does not know: adds and their acknowledgements; the machine does.
 
-Safety: a force confirms entries only when every bookie of the ensemble answered over the connection that carried its adds (D15).
+Safety: a force confirms entries only when every bookie of the ensemble answered over the connection that carried its
+adds (D15).
 """
 
 from typing import Protocol
@@ -16,7 +18,7 @@ from twisted.logger import Logger
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import Fatal, Forced
 from quire.client.core.coverage import describe
-from quire.client.handles.add_driver import Shell
+from quire.client.handles.add_driver import AddDriver
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, BookieHandleNotAvailable, LedgerError, Write, error_of
@@ -35,9 +37,14 @@ class ConfirmingPool(Protocol):
 
 
 class Confirming:
-    """Forces and explicit LACs of one writer.  `interval_ms`: between two explicit LACs while the writer is idle, 0 for none."""
+    """
+    Forces and explicit LACs of one writer.  `interval_ms`: between two explicit LACs while the writer is idle, 0 for
+    none.
+    """
 
-    def __init__(self, clock: Clock, pool: ConfirmingPool, machine: AppendMachine, driver: Shell, interval_ms: int) -> None:
+    def __init__(
+        self, clock: Clock, pool: ConfirmingPool, machine: AppendMachine, driver: AddDriver, interval_ms: int
+    ) -> None:
         self.id = machine.ledger
         self._clock = clock
         self._pool = pool
@@ -72,8 +79,12 @@ class Confirming:
             return
         bookies = machine.bookies
         self._check_none_is_out(head)
-        # A channel that loses its connection ends this handle, so one without a connection is only being connected to for the first time.
-        before = [self._pool.connection_of(bookie) if carrying else None for bookie, carrying in zip(bookies, machine.carrying, strict=True)]
+        # A channel that loses its connection ends this handle, so one without a connection is only being connected to
+        # for the first time.
+        before = [
+            self._pool.connection_of(bookie) if carrying else None
+            for bookie, carrying in zip(bookies, machine.carrying, strict=True)
+        ]
         asked = [self._pool.force(bookie, self.id) for bookie in bookies]
         codes = [await one for one in asked]
         after = [self._pool.connection_of(bookie) for bookie in bookies]
@@ -81,9 +92,14 @@ class Confirming:
         if (
             machine.deferred_sync
             and not self._ended
-            and (moved := [name for name, old, new in zip(bookies, before, after, strict=True) if old not in (None, new)])
+            and (
+                moved := [name for name, old, new in zip(bookies, before, after, strict=True) if old not in (None, new)]
+            )
         ):
-            reason = f"{', '.join(moved)} was connected to again since its last adds, so entries that it acknowledged may be gone"
+            reason = (
+                f"{', '.join(moved)} was connected to again since its last adds, so entries that it acknowledged "
+                "may be gone"
+            )
             self._driver.feed(Fatal(Write.code, reason))
             raise Write(f"ledger {self.id}: {reason}")
         self._check_none_is_out(head)
@@ -91,7 +107,8 @@ class Confirming:
             code = next(code for code in codes if code != OK)
             raise error_of(
                 code,
-                f"ledger {self.id}: entries up to {head} could not be forced: {'; '.join(failed)}; all {len(bookies)} bookies of the ensemble must "
+                f"ledger {self.id}: entries up to {head} could not be forced: {'; '.join(failed)}; all "
+                f"{len(bookies)} bookies of the ensemble must "
                 f"answer, so force again when they are back, or close the ledger and write another one",
             )
         if self._ended:
@@ -101,15 +118,20 @@ class Confirming:
     def _check_none_is_out(self, head: int) -> None:
         if self._machine.deferred_sync and self._machine.out:
             gone = ", ".join(self._machine.out)
-            raise error_of(BookieHandleNotAvailable.code, f"ledger {self.id}: entries up to {head} could not be forced: {gone} failed and missed some of them")
+            raise error_of(
+                BookieHandleNotAvailable.code,
+                f"ledger {self.id}: entries up to {head} could not be forced: {gone} failed and missed some of them",
+            )
 
     def _final_error(self) -> LedgerError:
         """The error of every request to a writer that has ended."""
-        code, reason = self._machine.epitaph
+        code, reason = self._machine.final_error
         return error_of(code, f"ledger {self.id}: {reason}")
 
     async def write_lac(self) -> None:
-        """Sends the last add confirmed to the bookies of its write set; fails when fewer than the ack quorum take it."""
+        """
+        Sends the last add confirmed to the bookies of its write set; fails when fewer than the ack quorum take it.
+        """
         if self._ended:
             raise self._final_error()
         lac, digest, quorums = self._machine.lac, self._digest, self._machine.quorums
@@ -121,11 +143,14 @@ class Confirming:
         codes = [await one for one in asked]
         taken = codes.count(OK)
         if taken < quorums.ack:
-            failed = "; ".join(describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK)
+            failed = "; ".join(
+                describe(bookie, code) for bookie, code in zip(bookies, codes, strict=True) if code != OK
+            )
             code = next(code for code in codes if code != OK)
             raise error_of(
                 code,
-                f"ledger {self.id}: the last add confirmed reached {taken} bookies, and {quorums.ack} of them (the ack quorum) are needed: {failed}; "
+                f"ledger {self.id}: the last add confirmed reached {taken} bookies, and {quorums.ack} of them "
+                f"(the ack quorum) are needed: {failed}; "
                 f"the next append tells it too",
             )
 
@@ -140,6 +165,8 @@ class Confirming:
         if carried <= self._lac_sent < lac:
             self._lac_sent = lac
             sending = Deferred.fromCoroutine(self.write_lac())
-            sending.addErrback(lambda failure: self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=failure.getErrorMessage()))
+            sending.addErrback(
+                lambda failure: self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=failure.getErrorMessage())
+            )
         self._lac_sent = max(self._lac_sent, carried)
         self._set_timer()

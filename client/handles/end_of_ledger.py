@@ -1,11 +1,12 @@
 """
 Where an open ledger ends, as one reader sees it: by the metadata, and by the bookies' last add confirmed (D8, D9).
 
-Knows: how the bookies are asked, who is asked when a tail waits for news, and how long it pauses when an answer brought none.
+Knows: how the bookies are asked, who is asked when a tail waits for news, and how long it pauses when an answer brought
+none.
 Does not know: reading entries for a user (`reader`).
 
-Safety: nothing here fences.  `lac` never shrinks, and it moves only by bytes whose digest is right or by the metadata; a bookie's
-unsigned hint only leads to another question (D14).
+Safety: nothing here fences.  `lac` never shrinks, and it moves only by bytes whose digest is right or by the metadata;
+a bookie's unsigned hint only leads to another question (D14).
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,9 @@ from quire.protocol.errors import OK, LedgerError, LedgerRecovery, Read, Timeout
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
 REST_SECONDS_MAX = 1.0
-READ_ON = ReadLimits(bytes_max=16 << 10, entries_max=4, pieces=1, batch=False)  # so much at a time of what is not confirmed, only to see what it carries
+READ_ON = ReadLimits(
+    bytes_max=16 << 10, entries_max=4, pieces=1, batch=False
+)  # so much at a time of what is not confirmed, only to see what it carries
 
 
 class LastConfirmedPool(Protocol):
@@ -44,7 +47,10 @@ class LastConfirmedPool(Protocol):
 
 
 class EndOfLedger:
-    """`lac`: the last entry of a closed ledger, else the last add confirmed that is known, -1 for none; `gone`: the ledger was deleted."""
+    """
+    `lac`: the last entry of a closed ledger, else the last add confirmed that is known, -1 for none; `gone`: the ledger
+    was deleted.
+    """
 
     def __init__(
         self,
@@ -187,8 +193,9 @@ class EndOfLedger:
 
     async def await_news(self, seconds: float) -> None:
         """
-        Waits at a bookie of the last ensemble, and the longer it lasts at further ones, until one has news, or the metadata has, or
-        `seconds` are over.  After an answer that came early and brought nothing that could be verified the next round begins later and later.
+        Waits at a bookie of the last ensemble, and the longer it lasts at further ones, until one has news, or the
+        metadata has, or `seconds` are over.  After an answer that came early and brought nothing that could be verified
+        the next round begins later and later.
         """
         bookies = self._record.metadata.last_fragment.bookies
         known, asked_at = self.lac, self._clock.seconds()
@@ -197,7 +204,7 @@ class EndOfLedger:
             found = await self._first_of(polled, seconds)
         finally:
             if not polled.called:
-                polled.callback(None)  # asks nobody else
+                polled.callback(None)  # no further bookie is asked
         self._reads.check_open()
         if found is None or self.closed or self.gone:
             return
@@ -231,8 +238,8 @@ class EndOfLedger:
 
     async def _read_on(self, first: int, last: int, known: int) -> bool:
         """
-        Looks at entries that are not known to be confirmed, from `first` to the first that is missing or to `last`, until one carries a higher LAC than
-        `known`; whether none did and none is missing.
+        Looks at entries that are not known to be confirmed, from `first` to the first that is missing or to `last`,
+        until one carries a higher LAC than `known`; whether none did and none is missing.
         """
         if self.lac > known or self.closed or self._reads.ended or first > last:
             return False
@@ -250,7 +257,10 @@ class EndOfLedger:
             self._reads.finish(reading)
 
     def _poll(self, bookies: Sequence[str], known: int, seconds: float) -> Deferred[tuple[int, Answer] | None]:
-        """The first answer of any bookie, and whose it is: one is asked now, another one after each wait that the options name."""
+        """
+        The first answer of any bookie, and whose it is: one is asked now, another one after each wait that the options
+        name.
+        """
         first: Deferred[tuple[int, Answer] | None] = Deferred()
         options, over = self._options, self._clock.seconds() + min(self._options.long_poll_ms / 1000, seconds)
         timers: list[Timer] = []

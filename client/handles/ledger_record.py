@@ -1,11 +1,11 @@
 """
 A ledger's metadata as one handle knows it, and the only loop that changes it (protocol-rules.md 2.6).
 
-Knows: the value and version read last, and how to retry an edit after somebody else's.
+Knows: the value and version read last, and how to retry an edit after a conflict.
 Does not know: what an edit is for.
 
-Safety: whether an edit is still wanted is asked again of every freshly read value, so a stale intent never overwrites newer
-state; nothing is written but by compare-and-set on the version that was looked at.
+Safety: whether an edit is still wanted is asked again of every freshly read value, so a stale intent never overwrites
+newer state; nothing is written but by compare-and-set on the version that was looked at.
 """
 
 from collections.abc import Callable
@@ -43,8 +43,8 @@ class LedgerRecord:
 
     async def edit(self, needs: Needs, change: Change) -> LedgerMetadata:
         """
-        Applies `change` unless `needs` says that it is not, or no longer, wanted; returns the metadata that holds then.  `needs` may
-        raise to give up.  Raises what the store raises, and `MetadataVersion` after too many conflicts.
+        Applies `change` unless `needs` says that it is not, or no longer, wanted; returns the metadata that holds then.
+        `needs` may raise to give up.  Raises what the store raises, and `MetadataVersion` after too many conflicts.
         """
         current = self.current
         for _ in range(CONFLICTS_MAX):
@@ -59,4 +59,7 @@ class LedgerRecord:
                 continue
             self.learn(written)
             return written.value
-        raise MetadataVersion(f"ledger {self.ledger}: its metadata at {self.store.uri} changed {CONFLICTS_MAX} times while it was being changed here")
+        raise MetadataVersion(
+            f"ledger {self.ledger}: its metadata at {self.store.uri} changed {CONFLICTS_MAX} times while it "
+            "was being changed here"
+        )

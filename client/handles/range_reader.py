@@ -1,7 +1,8 @@
 """
 Performs `core.read.RangeRead`: asks bookies, hands out payloads in order, as fast as they are taken.
 
-Knows: the pool's reads, the one timer that asks another replica when the next delivery is late, and the reads under way of one handle.
+Knows: the pool's reads, the one timer that asks another replica when the next delivery is late, and the reads under way
+of one handle.
 Does not know: which range may be read (`reader`).
 """
 
@@ -14,7 +15,23 @@ from twisted.internet.defer import Deferred, fail, succeed
 from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums, merge
-from quire.client.core.read import Answered, Ask, Begin, Damaged, Deliver, Failed, Input, Late, RangeRead, ReadLimits, Slow, State, Stop, Taken, unreadable
+from quire.client.core.read import (
+    Answered,
+    Ask,
+    Begin,
+    Damaged,
+    Deliver,
+    Failed,
+    Input,
+    Late,
+    RangeRead,
+    ReadLimits,
+    ReadState,
+    Slow,
+    Stop,
+    Taken,
+    unreadable,
+)
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import SUSPECT_SECONDS_MAX
 from quire.metadata.clock import Clock, Timer
@@ -27,12 +44,16 @@ from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, Un
 class ReadPool(Protocol):
     """What a range read needs of a `BookiePool`."""
 
-    def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]: ...
+    def read(
+        self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
+    ) -> Deferred[Answer]: ...
 
-    def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]: ...
+    def batch_read(
+        self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int
+    ) -> Deferred[BatchAnswer]: ...
 
 
-class Run(NamedTuple):
+class PayloadRun(NamedTuple):
     """Payloads of entries first, first + 1, …"""
 
     first: int
@@ -40,7 +61,10 @@ class Run(NamedTuple):
 
 
 class Speculation(NamedTuple):
-    """The next replica is asked too after `ms`, then after `growth` times as long, at most `ms_max`; 0: only after an error."""
+    """
+    The next replica is asked too after `ms`, then after `growth` times as long, at most `ms_max`; 0: only after an
+    error.
+    """
 
     ms: int
     ms_max: int
@@ -79,8 +103,8 @@ class RangeReader:
         self._speculation = speculation
         self._wait_ms = float(speculation.ms)
         self._notes = notes or Notes()
-        self._runs: deque[Run] = deque()
-        self._waiter: Deferred[Run | None] | None = None
+        self._runs: deque[PayloadRun] = deque()
+        self._waiter: Deferred[PayloadRun | None] | None = None
         self._failure: LedgerError | None = None
         self._timer: Timer | None = None
         self._begun = False
@@ -95,7 +119,7 @@ class RangeReader:
         """A last add confirmed that what was read vouches for; -1: none."""
         return self._machine.lac
 
-    def following(self) -> Deferred[Run | None]:
+    def following(self) -> Deferred[PayloadRun | None]:
         """One call at a time.  Fails when an entry can't be had from any replica."""
         if not self._begun:
             self._begun = True
@@ -106,7 +130,7 @@ class RangeReader:
             return succeed(run)
         if self._failure is not None:
             return fail(self._failure)
-        if self._machine.state is not State.READING:
+        if self._machine.state is not ReadState.READING:
             return succeed(None)
         self._waiter = Deferred(lambda _waiter: self.stop())
         return self._waiter
@@ -132,7 +156,7 @@ class RangeReader:
             if isinstance(effect, Ask):
                 self._ask(effect)
             elif isinstance(effect, Deliver):
-                self._runs.append(Run(effect.first, effect.payloads))
+                self._runs.append(PayloadRun(effect.first, effect.payloads))
                 self._wait_ms = self._speculation.ms
                 self._watch_time()
             elif isinstance(effect, Damaged):
@@ -141,7 +165,7 @@ class RangeReader:
                 self._notes.late(effect.bookie)
             elif isinstance(effect, Failed):
                 self._failure = error_of(effect.code, effect.reason)
-        if self._machine.state is not State.READING:
+        if self._machine.state is not ReadState.READING:
             self._stop_timer()
         elif self._timer is None:
             self._watch_time()
@@ -160,7 +184,7 @@ class RangeReader:
         elif self._failure is not None:
             self._waiter = None
             waiter.errback(self._failure)
-        elif self._machine.state is not State.READING:
+        elif self._machine.state is not ReadState.READING:
             self._waiter = None
             waiter.callback(None)
 
@@ -168,7 +192,9 @@ class RangeReader:
         if ask.single:
             self._pool.read(ask.bookie, self._ledger, ask.first).addCallback(self._read, ask)
         else:
-            self._pool.batch_read(ask.bookie, self._ledger, ask.first, ask.count, ask.bytes_max).addCallback(self._batch, ask)
+            self._pool.batch_read(ask.bookie, self._ledger, ask.first, ask.count, ask.bytes_max).addCallback(
+                self._batch, ask
+            )
 
     def _read(self, answer: Answer, ask: Ask) -> None:
         if answer.code != OK:
@@ -184,7 +210,7 @@ class RangeReader:
     def _watch_time(self) -> None:
         """From each delivery on, the next one has so long."""
         self._stop_timer()
-        if self._wait_ms and self._machine.state is State.READING:
+        if self._wait_ms and self._machine.state is ReadState.READING:
             self._timer = self._clock.callLater(self._wait_ms / 1000, self._slow)
 
     def _stop_timer(self) -> None:
@@ -202,8 +228,8 @@ class RangeReader:
 
 class RangeReads:
     """
-    The range reads under way of one handle.  `prefer` is the ensemble index to begin the next one with; `ended` is why the handle has
-    ended, "" before.
+    The range reads under way of one handle.  `prefer` is the ensemble index to begin the next one with; `ended` is why
+    the handle has ended, "" before.
     """
 
     def __init__(
@@ -244,7 +270,9 @@ class RangeReads:
             self._suspects.clear()
         ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
         ledger = self._record.ledger
-        machine = RangeRead(ledger, self._quorums, self._digest, fragments, first, last, limits, self.prefer, self._suspects, ranks)
+        machine = RangeRead(
+            ledger, self._quorums, self._digest, fragments, first, last, limits, self.prefer, self._suspects, ranks
+        )
         reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes)
         self._reads.add(reading)
         return reading

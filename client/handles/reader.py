@@ -1,8 +1,8 @@
 """
 Reading a ledger, for Twisted programs: closed ones, and open ones without disturbing their writer.
 
-Knows: that nothing is read past the end of a closed ledger or the last add confirmed (D8, D9), and how a reader follows a writer to
-the close.
+Knows: that nothing is read past the end of a closed ledger or the last add confirmed (D8, D9), and how a reader follows
+a writer to the close.
 Does not know: how the end is found out (`end_of_ledger`), which replica is asked for what (`core.read`), recovery.
 
 Safety: nothing here fences, and the end that a reader shows never shrinks.
@@ -19,7 +19,7 @@ from quire.client.core.quorum import Quorums
 from quire.client.core.read import ReadLimits
 from quire.client.handles.end_of_ledger import EndOfLedger, LastConfirmedPool
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.handles.range_reader import Notes, RangeReads, ReadPool, Run, Speculation
+from quire.client.handles.range_reader import Notes, PayloadRun, RangeReads, ReadPool, Speculation
 from quire.client.placement.health import Health
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     data: bytes
 
 
-def entries_of(ledger: int, run: Run) -> list[Entry]:
+def entries_of(ledger: int, run: PayloadRun) -> list[Entry]:
     return [Entry(ledger, entry, payload) for entry, payload in enumerate(run.payloads, run.first)]
 
 
@@ -58,7 +58,10 @@ class ReaderNotes(Notes):
     def damaged(self, bookie: str, entry: int) -> None:
         if (bookie, entry) not in self.bad and len(self.bad) < DAMAGED_MAX:
             self.bad.add((bookie, entry))
-            text = "bookie {bookie} has a damaged copy of entry {entry} of ledger {ledger}: `quire ledger check {ledger}` tells how much is bad"
+            text = (
+                "bookie {bookie} has a damaged copy of entry {entry} of ledger {ledger}: `quire ledger check "
+                "{ledger}` tells how much is bad"
+            )
             self._log.error(text, bookie=bookie, entry=entry, ledger=self._ledger)
         self.failed(bookie, DigestMatch.code)
 
@@ -90,12 +93,18 @@ class Reader:
         self._record = record
         self._on_end = on_end
         self._limits = ReadLimits(
-            options.read_ahead_bytes_max, options.read_ahead_entries_max, options.read_ahead_batches, options.batch_read, options.sticky_reads
+            options.read_ahead_bytes_max,
+            options.read_ahead_entries_max,
+            options.read_ahead_batches,
+            options.batch_read,
+            options.sticky_reads,
         )
         self._notes = ReaderNotes(record.ledger, health)
         metadata = record.metadata
         quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-        speculation = Speculation(options.speculative_read_ms, options.speculative_read_ms_max, options.speculative_read_growth)
+        speculation = Speculation(
+            options.speculative_read_ms, options.speculative_read_ms_max, options.speculative_read_growth
+        )
         self._reads = RangeReads(clock, pool, record, quorums, digest, speculation, self._notes, ranks)
         self._end = EndOfLedger(clock, pool, record, quorums, digest, options, self._reads)
 
@@ -122,17 +131,23 @@ class Reader:
 
     @property
     def length(self) -> int:
-        """Payload bytes: exact once the ledger is closed; before, what bookies told last, which may count entries not yet confirmed."""
+        """
+        Payload bytes: exact once the ledger is closed; before, what bookies reported last, which may count entries not
+        yet confirmed.
+        """
         return self._end.length
 
     def read(self, first: int, last: int) -> Deferred[list[Entry]]:
-        """Entries first..last, both included.  `ValueError` unless 0 <= first <= last < 2^63; `Read` (-1) past `last_entry_id`."""
+        """
+        Entries first..last, both included.  `ValueError` unless 0 <= first <= last < 2^63; `Read` (-1) past
+        `last_entry_id`.
+        """
         return Deferred.fromCoroutine(self._read(first, last, False))
 
     def read_unconfirmed(self, first: int, last: int) -> Deferred[list[Entry]]:
         """
-        The same past the last add confirmed: an entry that is not confirmed may be gone after a recovery.  Never past the end of a
-        closed ledger: then fewer come back.
+        The same past the last add confirmed: an entry that is not confirmed may be gone after a recovery.  Never past
+        the end of a closed ledger: then fewer come back.
         """
         return Deferred.fromCoroutine(self._read(first, last, True))
 
@@ -142,13 +157,15 @@ class Reader:
 
     def try_read_last_confirmed(self) -> Deferred[int]:
         """
-        The same from whoever answers first with news, so also while too few bookies are up for certainty; without news, what is known
-        here.  `LedgerRecovery` when no bookie answers.
+        The same from whoever answers first with news, so also while too few bookies are up for certainty; without news,
+        what is known here.  `LedgerRecovery` when no bookie answers.
         """
         return Deferred.fromCoroutine(self._end.try_read_last_confirmed())
 
     def read_last_entry(self) -> Deferred[Entry]:
-        """The last entry that is confirmed, asked for anew while the ledger is open.  `NoSuchEntry` when there is none."""
+        """
+        The last entry that is confirmed, asked for again while the ledger is open.  `NoSuchEntry` when there is none.
+        """
         return Deferred.fromCoroutine(self._read_last_entry())
 
     async def stream(self, first: int = 0, last: int | None = None) -> AsyncGenerator[list[Entry], None]:
@@ -161,8 +178,8 @@ class Reader:
 
     async def tail(self, timeout: float, first: int = 0) -> AsyncGenerator[list[Entry], None]:
         """
-        Entries from `first` on, following the writer; ends at the close, at the deletion, or after `timeout` seconds in which
-        nothing came.
+        Entries from `first` on, following the writer; ends at the close, at the deletion, or after `timeout` seconds in
+        which nothing came.
         """
         self.watch()
         following = first
@@ -211,7 +228,11 @@ class Reader:
         return entry
 
     def _past_end(self, entry: int) -> Read:
-        end = "the last entry of this closed ledger" if self.closed else "the last add confirmed that is known; read_last_confirmed() asks for a newer one"
+        end = (
+            "the last entry of this closed ledger"
+            if self.closed
+            else "the last add confirmed that is known; read_last_confirmed() asks for a newer one"
+        )
         return Read(f"ledger {self.id}: entry {entry} lies past {self._end.lac}, {end}")
 
     async def _read(self, first: int, last: int, unconfirmed: bool) -> list[Entry]:
@@ -230,7 +251,7 @@ class Reader:
             entries += entries_of(self.id, run)
         return entries
 
-    async def _runs(self, first: int, last: int) -> AsyncGenerator[Run, None]:
+    async def _runs(self, first: int, last: int) -> AsyncGenerator[PayloadRun, None]:
         if first > last:
             return
         if first < 0:
@@ -244,13 +265,14 @@ class Reader:
                     yield run
                 return
             except LedgerError:
-                # Entries move when bookies are repaired or replaced, and nobody tells a reader before it asks the old ones.
+                # Entries move when bookies are repaired or replaced, and nobody tells a reader before it asks the old
+                # ones.
                 if self._reads.ended or not await self._end.moved_since(known):
                     raise
             if self.closed:
                 last = min(last, self._end.lac)  # D9
 
-    async def _runs_as_known(self, first: int, last: int) -> AsyncGenerator[Run, None]:
+    async def _runs_as_known(self, first: int, last: int) -> AsyncGenerator[PayloadRun, None]:
         reading = self._reads.begin(first, last, self._limits)
         try:
             while (run := await reading.following()) is not None:

@@ -1,11 +1,12 @@
 """
 Opening a ledger for recovery: performs one attempt of `core.recovery`.
 
-Knows: the metadata writes of R1 and R6, fencing reads and recovery adds over the pool, replacements that stay in memory.
+Knows: the metadata writes of R1 and R6, fencing reads and recovery adds over the pool, replacements that stay in
+memory.
 Does not know: when an entry is found or absent; the machine does.
 
-Safety: replacements are picked but not stored; the one write at the end applies them together with the end of the ledger, if the
-ledger is still IN_RECOVERY and nobody added a later fragment.
+Safety: replacements are picked but not stored; the one write at the end applies them together with the end of the
+ledger, if the ledger is still IN_RECOVERY and nobody added a later fragment.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from twisted.logger import Logger
 from quire.client.connections.pool import Answer
 from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
 from quire.client.core.quorum import Quorums
-from quire.client.core.recovery import (
+from quire.client.core.recovery import RecoveryMachine
+from quire.client.core.recovery_messages import (
     Begin,
     EndStored,
     Failed,
@@ -31,14 +33,13 @@ from quire.client.core.recovery import (
     MarkInRecovery,
     ReadAnswer,
     Recovered,
-    RecoveryMachine,
     RecoveryRead,
     StoreEnd,
     StoreFailed,
 )
-from quire.client.handles.add_driver import AddPool, Shell
+from quire.client.handles.add_driver import AddDriver, AddPool
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.placement.choice import Spares, wish_of
+from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import HEADER, Digest
@@ -53,12 +54,14 @@ PRIORITY = 100
 class RecoveryPool(AddPool, Protocol):
     """What a recovery needs of a `BookiePool`."""
 
-    def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]: ...
+    def read(
+        self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
+    ) -> Deferred[Answer]: ...
 
 
 class Recovery:
     """
-    One attempt.  `run` fires with the metadata once the ledger is CLOSED, by us or by somebody else; fails with
+    One attempt.  `run` fires with the metadata once the ledger is CLOSED, by this client or by another; fails with
     `UnauthorizedAccess`, `Timeout` or `LedgerRecovery` and leaves the ledger as it is: trying again is always allowed.
     `read_body` fetches one confirmed entry's body by an ordinary read.
     """
@@ -67,7 +70,7 @@ class Recovery:
         self,
         clock: Clock,
         pool: RecoveryPool,
-        spares: Spares,
+        choice: BookieChoice,
         record: LedgerRecord,
         digest: Digest,
         limits: Limits,
@@ -75,7 +78,7 @@ class Recovery:
     ) -> None:
         metadata = record.metadata
         self._pool = pool
-        self._spares = spares
+        self._choice = choice
         self._record = record
         self._digest = digest
         self._read_body = read_body
@@ -95,32 +98,41 @@ class Recovery:
             Failed: self._failed,
             StoreEnsemble: self._replace,
         }
-        self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, secure=True)
+        self._driver = AddDriver(
+            clock, pool, record.ledger, self._machine, perform, self._poisoned, choice.suspect, secure=True
+        )
 
     def run(self) -> Deferred[LedgerMetadata]:
         """Call once."""
-        self._shell.feed(Begin())
+        self._driver.feed(Begin())
         return self._done
 
     def stop(self) -> None:
-        """The client is closed, or nobody waits for the end any more: nothing further is asked, and no edit is tried again."""
-        self._shell.feed(Shutdown())
+        """
+        The client is closed, or nobody waits for the end any more: nothing further is asked, and no edit is tried
+        again.
+        """
+        self._driver.feed(Shutdown())
 
     def _later(self, made: Any, feed: Callable[[Any], Any]) -> None:
-        """Feeds what a Deferred brings; a failure that is nobody's answer ends the attempt."""
+        """Feeds what a Deferred brings; a failure that is no answer ends the attempt."""
         self._under_way.add(made)
-        made.addBoth(self._came, made).addCallback(feed).addErrback(lambda failure: self._give_up(failure.getErrorMessage()))
+        made.addBoth(self._came, made).addCallback(feed).addErrback(
+            lambda failure: self._give_up(failure.getErrorMessage())
+        )
 
     def _came(self, result: Any, made: Any) -> Any:
         self._under_way.discard(made)
         return result
 
     def _mark(self, effect: MarkInRecovery) -> None:
-        self._later(Deferred.fromCoroutine(self._marking()), self._shell.feed)
+        self._later(Deferred.fromCoroutine(self._marking()), self._driver.feed)
 
     async def _marking(self) -> Input:
         try:
-            metadata = await self._record.edit(lambda metadata: metadata.state is LedgerState.OPEN, lambda metadata: metadata.recovering())
+            metadata = await self._record.edit(
+                lambda metadata: metadata.state is LedgerState.OPEN, lambda metadata: metadata.recovering()
+            )
         except LedgerError as error:
             return StoreFailed(error.code, f"IN_RECOVERY could not be stored: {error}")
         if metadata.state is LedgerState.CLOSED:
@@ -129,34 +141,38 @@ class Recovery:
 
     def _fence(self, effect: Fence) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, LAST_ENTRY, self._digest.master_key, PRIORITY)
-        self._later(asked, lambda answer: self._shell.feed(FenceAnswer(effect.index, answer.code, answer.body)))
+        self._later(asked, lambda answer: self._driver.feed(FenceAnswer(effect.index, answer.code, answer.body)))
 
     def _read(self, effect: RecoveryRead) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, effect.entry, self._digest.master_key, PRIORITY)
-        self._later(asked, lambda answer: self._shell.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body)))
+        self._later(
+            asked, lambda answer: self._driver.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body))
+        )
 
     def _find_length(self, effect: FindLength) -> None:
         found = self._read_body(effect.entry)
         found.addCallbacks(
-            lambda body: self._shell.feed(LengthAnswer(HEADER.unpack_from(body)[3])),
-            lambda failure: self._shell.feed(LengthAnswer(None, failure.getErrorMessage())),
+            lambda body: self._driver.feed(LengthAnswer(HEADER.unpack_from(body)[3])),
+            lambda failure: self._driver.feed(LengthAnswer(None, failure.getErrorMessage())),
         )
 
     def _replace(self, effect: StoreEnsemble) -> None:
         async def replacing() -> EnsembleChanged:
-            picked = await self._spares.replace(effect, wish_of(self._record.metadata))
+            picked = await self._choice.replace(effect, wish_of(self._record.metadata))
             return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
 
-        self._later(Deferred.fromCoroutine(replacing()), self._shell.feed)
+        self._later(Deferred.fromCoroutine(replacing()), self._driver.feed)
 
     def _store_end(self, effect: StoreEnd) -> None:
-        self._later(Deferred.fromCoroutine(self._storing(effect)), self._shell.feed)
+        self._later(Deferred.fromCoroutine(self._storing(effect)), self._driver.feed)
 
     async def _storing(self, end: StoreEnd) -> Input:
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
             for first, bookies in end.ensembles:
                 if first < metadata.last_fragment.first:
-                    raise UnexpectedCondition(f"somebody else added a fragment at entry {metadata.last_fragment.first}, after ours at {first}")
+                    raise UnexpectedCondition(
+                        f"somebody else added a fragment at entry {metadata.last_fragment.first}, after ours at {first}"
+                    )
                 metadata = metadata.with_ensemble(first, bookies)
             return metadata.closed(end.last, end.length)
 
@@ -168,21 +184,27 @@ class Recovery:
         return FoundClosed() if adopted else EndStored()
 
     def _recovered(self, effect: Recovered) -> None:
-        self._shell.release()
+        self._driver.release()
         metadata = self._record.metadata
         how = "closed by somebody else" if effect.adopted else "recovered"
-        self._log.info("ledger {ledger}: {how} at entry {last}", ledger=self._record.ledger, how=how, last=metadata.last_entry)
+        self._log.info(
+            "ledger {ledger}: {how} at entry {last}", ledger=self._record.ledger, how=how, last=metadata.last_entry
+        )
         self._end(lambda: self._done.callback(metadata))
 
     def _failed(self, effect: Failed) -> None:
-        self._shell.release()
+        self._driver.release()
         self._end(lambda: self._done.errback(error_of(effect.code, effect.reason)))
 
     def _poisoned(self, reason: str) -> None:
-        self._end(lambda: self._done.errback(UnexpectedCondition(f"ledger {self._record.ledger} can't be recovered: {reason}")))
+        self._end(
+            lambda: self._done.errback(
+                UnexpectedCondition(f"ledger {self._record.ledger} can't be recovered: {reason}")
+            )
+        )
 
     def _give_up(self, reason: str) -> None:
-        self._shell.feed(Shutdown())
+        self._driver.feed(Shutdown())
         self._poisoned(reason)
 
     def _end(self, tell: Callable[[], None]) -> None:

@@ -1,12 +1,12 @@
 """
 The writer of one ledger, for Twisted programs.
 
-Knows: the Deferreds of those who append, and which part performs which effect of `core.append`: channels (`add_driver`), metadata
-(`writer_metadata`).
+Knows: the Deferreds of those who append, and which part performs which effect of `core.append`: channels
+(`add_driver`), metadata (`writer_metadata`).
 Does not know: when an entry is acknowledged or a bookie replaced; the machine does.
 
-One Deferred per append_many.  Appends that come while others are under way are gathered until the reactor's next turn and
-leave as one batch.
+One Deferred per append_many.  Appends that come while others are under way are gathered until the reactor's next turn
+and leave as one batch.
 """
 
 import operator
@@ -35,11 +35,11 @@ from quire.client.core.append.messages import (
     WatchBookies,
 )
 from quire.client.core.quorum import Domains, Quorums
-from quire.client.handles.add_driver import AddPool, Shell
+from quire.client.handles.add_driver import AddDriver, AddPool
 from quire.client.handles.confirming import Confirming, ConfirmingPool
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.writer_metadata import WriterMetadata
-from quire.client.placement.choice import Spares
+from quire.client.placement.choice import BookieChoice
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
@@ -69,6 +69,15 @@ class Waiter(NamedTuple):
     result: Any
 
 
+def payload_of(data: object) -> bytes:
+    """The bytes of one entry; `TypeError` for anything that isn't bytes."""
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(f"an entry must be bytes, not {type(data).__name__}")
+
+
 def limits_of(options: ClientOptions) -> Limits:
     return Limits(
         window_entries_max=options.window_entries_max,
@@ -87,16 +96,16 @@ def limits_of(options: ClientOptions) -> Limits:
 
 class Writer:
     """
-    Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if set, is
-    called with the bookies before and after.  A writer whose ledger was opened for recovery by somebody else fails with
-    `LedgerFenced`, and its close writes nothing.
+    Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if
+    set, is called with the bookies before and after.  A writer whose ledger was opened for recovery by somebody else
+    fails with `LedgerFenced`, and its close writes nothing.
     """
 
     def __init__(
         self,
         clock: Clock,
         pool: WriterPool,
-        spares: Spares,
+        choice: BookieChoice,
         record: LedgerRecord,
         digest: Digest,
         options: ClientOptions,
@@ -113,15 +122,23 @@ class Writer:
         self._record = record
         self._options = options
         self._on_end = on_end
-        self._payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
+        self.payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
         quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         bookies = metadata.last_fragment.bookies
         self._machine = AppendMachine(
-            record.ledger, quorums, digest, bookies, limits_of(options), deferred_sync=deferred_sync, advanced=advanced, domains=domains
+            record.ledger,
+            quorums,
+            digest,
+            bookies,
+            limits_of(options),
+            deferred_sync=deferred_sync,
+            advanced=advanced,
+            domains=domains,
         )
-        self._edits = WriterMetadata(record, spares, self._ensemble_changed)
+        self._edits = WriterMetadata(record, choice, self._ensemble_changed)
         self._waiters: deque[Waiter] = deque()
-        self._gathered: list[tuple[Sequence[bytes], Deferred[Any], bool]] = []  # (payloads, who waits, one entry only)
+        # (payloads, the Deferred, one entry only)
+        self._gathered: list[tuple[Sequence[bytes], Deferred[Any], bool]] = []
         self._gathered_bytes = 0
         self._flush_due = False
         self._ready: list[Deferred[None]] = []
@@ -137,8 +154,18 @@ class Writer:
             WatchBookies: self._watch_bookies,
             Ended: self._ended,
         }
-        self._shell = Shell(clock, pool, record.ledger, self._machine, perform, self._poisoned, spares.suspect, deferred_sync, self._tell_ready)
-        self._confirming = Confirming(clock, pool, self._machine, self._shell, options.explicit_lac_interval_ms)
+        self._driver = AddDriver(
+            clock,
+            pool,
+            record.ledger,
+            self._machine,
+            perform,
+            self._poisoned,
+            choice.suspect,
+            deferred_sync,
+            self._tell_ready,
+        )
+        self._confirming = Confirming(clock, pool, self._machine, self._driver, options.explicit_lac_interval_ms)
 
     # What a user sees.
 
@@ -178,8 +205,8 @@ class Writer:
     def append(self, payload: bytes) -> Deferred[int]:
         """Appends one entry; its id, once it is acknowledged."""
         if type(payload) is not bytes:
-            payload = _as_bytes(payload)
-        if len(payload) > self._payload_bytes_max:
+            payload = payload_of(payload)
+        if len(payload) > self.payload_bytes_max:
             return fail(self._too_large(len(payload)))
         done: Deferred[int] = Deferred()
         self._take((payload,), done, True, len(payload))
@@ -187,26 +214,33 @@ class Writer:
 
     def append_many(self, payloads: Sequence[bytes]) -> Deferred[range]:
         """
-        Appends a batch; the range of its ids, once all are acknowledged.  An append that fails is undecided until the ledger is closed:
-        then ids up to its last entry are there, others are not.
+        Appends a batch; the range of its ids, once all are acknowledged.  An append that fails is undecided until the
+        ledger is closed: then ids up to its last entry are there, others are not.
 
-        Fails with `TooManyRequests` when more waits than the window holds: `ready()` tells when to go on.
+        Fails with `TooManyRequests` when more waits than the window holds: `ready()` fires when to go on.
         """
-        payloads = payloads if isinstance(payloads, list) and set(map(type, payloads)) <= {bytes} else [_as_bytes(payload) for payload in payloads]
+        payloads = (
+            payloads
+            if isinstance(payloads, list) and set(map(type, payloads)) <= {bytes}
+            else [payload_of(payload) for payload in payloads]
+        )
         if not payloads:
             first = self._machine.pushed + 1 + sum(len(gathered) for gathered, _done, _one in self._gathered)
             return succeed(range(first, first))
         largest = max(map(len, payloads))
-        if largest > self._payload_bytes_max:
+        if largest > self.payload_bytes_max:
             return fail(self._too_large(largest))
         done: Deferred[range] = Deferred()
         self._take(payloads, done, False, sum(map(len, payloads)))
         return done
 
     def append_at(self, entry_id: int, data: bytes) -> Deferred[int]:
-        """Appends under an id of the caller's choice, 0 to 2^63 - 1 (advanced writers): acknowledged once every lower id is."""
-        entry_id, data = operator.index(entry_id), _as_bytes(data)
-        if len(data) > self._payload_bytes_max:
+        """
+        Appends under an id of the caller's choice, 0 to 2^63 - 1 (advanced writers): acknowledged once every lower id
+        is.
+        """
+        entry_id, data = operator.index(entry_id), payload_of(data)
+        if len(data) > self.payload_bytes_max:
             return fail(self._too_large(len(data)))
         done: Deferred[int] = Deferred()
         waiter = Waiter(entry_id, done, entry_id)
@@ -216,7 +250,7 @@ class Writer:
 
     def ready(self) -> Deferred[None]:
         """Fires when an append would be sent at once instead of waiting for the window."""
-        if self._shell.dead or (not self._machine.crowded and not self._gathered):
+        if self._driver.dead or (not self._machine.window_full and not self._gathered):
             return succeed(None)
         done: Deferred[None] = Deferred(self._not_waiting)
         self._ready.append(done)
@@ -228,36 +262,40 @@ class Writer:
 
     def force(self) -> Deferred[None]:
         """
-        Makes everything acknowledged so far durable on every bookie, and confirms it (for DEFERRED_SYNC).  With a bookie down it
-        fails; with deferred sync a bookie that was connected to again since fails it with `Write` and ends the writer (D15).
+        Makes everything acknowledged so far durable on every bookie, and confirms it (for DEFERRED_SYNC).  With a
+        bookie down it fails; with deferred sync a bookie that was connected to again since fails it with `Write` and
+        ends the writer (D15).
         """
         self._flush()
         return Deferred.fromCoroutine(self._confirming.force())
 
     def write_lac(self) -> Deferred[None]:
-        """Tells the bookies the last add confirmed, so that readers that follow see the last entry without waiting for the next."""
+        """
+        Tells the bookies the last add confirmed, so that readers that follow see the last entry without waiting for the
+        next.
+        """
         return Deferred.fromCoroutine(self._confirming.write_lac())
 
     def close(self) -> Deferred[None]:
         """
         Closes the ledger at the last add confirmed; appends not yet acknowledged fail with `LedgerClosed`.  Fails with
-        `LedgerFenced` when somebody else recovers the ledger, with `MetadataVersion` when it was closed elsewhere.
+        `LedgerFenced` when another client recovers the ledger, with `MetadataVersion` when it was closed elsewhere.
         """
         done: Deferred[None] = Deferred()
         self._closers.append(done)
         self._flush()
-        self._shell.feed(Close())
+        self._driver.feed(Close())
         self._tell_closers()
         return done
 
     def keep_ensemble(self, on: bool) -> None:
         """From now on bookies that fail are not replaced, as with `disable_ensemble_change`; or they are again."""
-        self._shell.feed(KeepEnsemble(on))
+        self._driver.feed(KeepEnsemble(on))
 
     def shut_down(self) -> None:
         """The client is closed: appends under way fail with `ClientClosed`, the ledger stays open."""
         self._flush()
-        self._shell.feed(Shutdown())
+        self._driver.feed(Shutdown())
 
     # Appending.
 
@@ -275,13 +313,13 @@ class Writer:
         self._flush()
 
     def _tell_ready(self) -> None:
-        if self._ready and not self._machine.crowded and not self._gathered:
+        if self._ready and not self._machine.window_full and not self._gathered:
             self._end_waits()
 
     def _end_waits(self) -> None:
         ready, self._ready = self._ready, []
         for done in ready:
-            if not done.called:  # one that was told before may have cancelled it
+            if not done.called:  # one that fired before may have cancelled it
                 done.callback(None)
 
     def _flush(self) -> None:
@@ -304,18 +342,20 @@ class Writer:
         self._feed_append(Append(payloads, None, waiters))
 
     def _feed_append(self, given: Append) -> None:
-        if self._shell.dead:  # a machine that failed answers nothing
-            self._refused(Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log"))
+        if self._driver.dead:  # a machine that failed answers nothing
+            self._refused(
+                Refuse(given.token, LedgerClosed.code, "this writer has ended by a bug in the client, see the log")
+            )
         else:
-            self._shell.feed(given)
+            self._driver.feed(given)
 
     def check_size(self, size: int) -> None:
         """`ValueError` for an entry of so many bytes that no frame holds it."""
-        if size > self._payload_bytes_max:
+        if size > self.payload_bytes_max:
             raise self._too_large(size)
 
     def _too_large(self, size: int) -> ValueError:
-        return ValueError(f"an entry of {size} bytes is too large: a frame holds {self._payload_bytes_max}")
+        return ValueError(f"an entry of {size} bytes is too large: a frame holds {self.payload_bytes_max}")
 
     def _release(self, effect: ReleaseAcks) -> None:
         waiters, last = self._waiters, effect.last
@@ -336,16 +376,21 @@ class Writer:
         confirmed = self._machine.head
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
-            waiter.done.errback(error_of(effect.code, f"ledger {self.id}, append up to entry {waiter.last} (acknowledged: {confirmed}): {effect.reason}"))
+            waiter.done.errback(
+                error_of(
+                    effect.code,
+                    f"ledger {self.id}, append up to entry {waiter.last} (acknowledged: {confirmed}): {effect.reason}",
+                )
+            )
         self._end_waits()
 
     # The metadata.
 
     def _store_ensemble(self, effect: StoreEnsemble) -> None:
-        self._edits.change_ensemble(effect).addCallback(self._shell.feed)
+        self._edits.change_ensemble(effect).addCallback(self._driver.feed)
 
     def _store_close(self, effect: StoreClose) -> None:
-        self._edits.close_ledger(effect).addCallback(self._shell.feed)
+        self._edits.close_ledger(effect).addCallback(self._driver.feed)
 
     def _watch_bookies(self, effect: WatchBookies) -> None:
         if effect.on:
@@ -354,7 +399,7 @@ class Writer:
             self._edits.stop_watching()
 
     def _bookies_seen(self, bookies: BookieList) -> None:
-        self._shell.feed(BookiesSeen(frozenset(bookies.writable)))
+        self._driver.feed(BookiesSeen(frozenset(bookies.writable)))
 
     def _ensemble_changed(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
         if self.on_ensemble_change is not None:
@@ -364,7 +409,12 @@ class Writer:
 
     def _ended(self, effect: Ended) -> None:
         if effect.code != OK:
-            self._log.warn("the writer of ledger {ledger} ended with code {code}: {why}", ledger=self.id, code=effect.code, why=effect.reason)
+            self._log.warn(
+                "the writer of ledger {ledger} ended with code {code}: {why}",
+                ledger=self.id,
+                code=effect.code,
+                why=effect.reason,
+            )
         self._finish(effect.code, effect.reason)
 
     def _poisoned(self, reason: str) -> None:
@@ -372,7 +422,7 @@ class Writer:
         self._finish(UnexpectedCondition.code, reason)
 
     def _finish(self, code: int, reason: str) -> None:
-        self._shell.release()
+        self._driver.release()
         self._edits.stop_watching()
         self._confirming.stop()
         if self._end is None:
@@ -390,11 +440,3 @@ class Writer:
                 done.callback(None)
             else:
                 done.errback(error_of(code, f"ledger {self.id}: {reason}"))
-
-
-def _as_bytes(payload: object) -> bytes:
-    if isinstance(payload, bytes):
-        return payload
-    if isinstance(payload, bytearray | memoryview):
-        return bytes(payload)
-    raise TypeError(f"an entry must be bytes, not {type(payload).__name__}")

@@ -4,8 +4,8 @@ What a writer does to its ledger's metadata: an ensemble change, the close, and 
 Knows: the conditions under which each edit is still wanted, and which of the machine's inputs its outcome is.
 Does not know: when a bookie is replaced or the ledger closed; the machine does.
 
-Safety: an edit is applied only while the ledger is OPEN and the replaced bookies are still there; a ledger in recovery is never
-closed from here (D1).
+Safety: an edit is applied only while the ledger is OPEN and the replaced bookies are still there; a ledger in recovery
+is never closed from here (D1).
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from quire.client.core.append.messages import (
     StoreEnsemble,
 )
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.placement.choice import Spares, wish_of
+from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import BookieList, Watch
 from quire.protocol.errors import (
@@ -43,21 +43,25 @@ LOST_LEDGER = (LedgerFenced.code, MetadataVersion.code, NoSuchLedgerExistsOnMeta
 
 class WriterMetadata:
     """
-    Performs the machine's effects on one ledger's metadata.  `changed` is called with the bookies before and after each ensemble
-    change that was stored.
+    Performs the machine's effects on one ledger's metadata.  `changed` is called with the bookies before and after each
+    ensemble change that was stored.
     """
 
-    def __init__(self, record: LedgerRecord, spares: Spares, changed: Callable[[tuple[str, ...], tuple[str, ...]], None]) -> None:
+    def __init__(
+        self, record: LedgerRecord, choice: BookieChoice, changed: Callable[[tuple[str, ...], tuple[str, ...]], None]
+    ) -> None:
         self.id = record.ledger
         self._record = record
-        self._spares = spares
+        self._choice = choice
         self._changed = changed
         self._watch: Watch | None = None
         self._log = Logger()
 
     def change_ensemble(self, wanted: StoreEnsemble) -> Deferred[EnsembleChanged | ChangeRefused | Fatal]:
         """Picks replacements and stores them; the machine's next input."""
-        changing: Deferred[EnsembleChanged | ChangeRefused | Fatal] = Deferred.fromCoroutine(self._change_ensemble(wanted))
+        changing: Deferred[EnsembleChanged | ChangeRefused | Fatal] = Deferred.fromCoroutine(
+            self._change_ensemble(wanted)
+        )
         return changing.addErrback(lambda failure: Fatal(UnexpectedCondition.code, failure.getErrorMessage()))
 
     def close_ledger(self, effect: StoreClose) -> Deferred[CloseStored | CloseRefused]:
@@ -77,18 +81,27 @@ class WriterMetadata:
 
     async def _change_ensemble(self, wanted: StoreEnsemble) -> EnsembleChanged | ChangeRefused | Fatal:
         failed = dict(wanted.failed)
-        picked = await self._spares.replace(wanted, wish_of(self._record.metadata))
+        picked = await self._choice.replace(wanted, wish_of(self._record.metadata))
         if picked.bookies == wanted.bookies:
-            self._log.warn("ledger {ledger} goes on without {failed}: {why}", ledger=self.id, failed=list(failed.values()), why=picked.shortage)
+            self._log.warn(
+                "ledger {ledger} goes on without {failed}: {why}",
+                ledger=self.id,
+                failed=list(failed.values()),
+                why=picked.shortage,
+            )
             return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
 
         def needs(metadata: LedgerMetadata) -> bool:
             bookies = metadata.last_fragment.bookies
-            return metadata.state is LedgerState.OPEN and any(bookies[index] == bookie != picked.bookies[index] for index, bookie in failed.items())
+            return metadata.state is LedgerState.OPEN and any(
+                bookies[index] == bookie != picked.bookies[index] for index, bookie in failed.items()
+            )
 
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
             bookies = metadata.last_fragment.bookies
-            changed = tuple(picked.bookies[index] if failed.get(index) == bookie else bookie for index, bookie in enumerate(bookies))
+            changed = tuple(
+                picked.bookies[index] if failed.get(index) == bookie else bookie for index, bookie in enumerate(bookies)
+            )
             return metadata.with_ensemble(wanted.first, changed)
 
         try:
@@ -98,21 +111,36 @@ class WriterMetadata:
         if metadata.state is LedgerState.CLOSED:
             return ChangeRefused(LedgerClosed.code, f"somebody else closed the ledger at entry {metadata.last_entry}")
         if metadata.state is LedgerState.IN_RECOVERY:
-            return ChangeRefused(LedgerFenced.code, "somebody else opened the ledger for recovery; open it to see where it ends")
+            return ChangeRefused(
+                LedgerFenced.code, "somebody else opened the ledger for recovery; open it to see where it ends"
+            )
         after = metadata.last_fragment.bookies
         if any(after[index] != bookie for index, bookie in enumerate(wanted.bookies) if index not in failed):
-            return ChangeRefused(MetadataVersion.code, f"somebody else changed the ensemble of an open ledger to {', '.join(after)}")
+            return ChangeRefused(
+                MetadataVersion.code, f"somebody else changed the ensemble of an open ledger to {', '.join(after)}"
+            )
         before = wanted.bookies
-        self._log.info("ledger {ledger}: ensemble {before} became {after} from entry {first}", ledger=self.id, before=before, after=after, first=wanted.first)
+        self._log.info(
+            "ledger {ledger}: ensemble {before} became {after} from entry {first}",
+            ledger=self.id,
+            before=before,
+            after=after,
+            first=wanted.first,
+        )
         self._changed(before, after)
         return EnsembleChanged(after, picked.shortage, picked.seen)
 
     async def _close_ledger(self, last: int, length: int) -> LedgerMetadata:
         def needs(metadata: LedgerMetadata) -> bool:
             if metadata.state is LedgerState.IN_RECOVERY:
-                raise LedgerFenced(f"ledger {self.id} is being recovered by somebody else, so this writer does not close it; open it to see where it ends")
+                raise LedgerFenced(
+                    f"ledger {self.id} is being recovered by somebody else, so this writer does not close it; "
+                    "open it to see where it ends"
+                )
             if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):
-                raise MetadataVersion(f"ledger {self.id} was closed by somebody else at entry {metadata.last_entry}, not at {last}")
+                raise MetadataVersion(
+                    f"ledger {self.id} was closed by somebody else at entry {metadata.last_entry}, not at {last}"
+                )
             return metadata.state is LedgerState.OPEN
 
         return await self._record.edit(needs, lambda metadata: metadata.closed(last, length))
@@ -120,5 +148,8 @@ class WriterMetadata:
     def _close_failed(self, failure: Failure) -> CloseRefused:
         code, reason = getattr(failure.value, "code", UnexpectedCondition.code), failure.getErrorMessage()
         if code not in LOST_LEDGER:
-            reason = f"its end could not be stored: {reason}; once the store answers, open the ledger, which brings it to its end and closes it"
+            reason = (
+                f"its end could not be stored: {reason}; once the store answers, open the ledger, which brings it "
+                "to its end and closes it"
+            )
         return CloseRefused(code, reason)

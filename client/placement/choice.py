@@ -1,11 +1,12 @@
 """
 Picking bookies: ensembles for new ledgers, replacements for failed ones.
 
-Knows: which bookies are registered (from the store), which of them failed for this client lately (`health`), and that a policy has to
-be told of places and weights before it chooses.
+Knows: which bookies are registered (from the store), which of them failed for this client lately (`health`), and that a
+policy needs places and weights before it chooses.
 Does not know: how to choose among equals (`policy`), what a ledger does with the answer.
 
-It chooses among whom the store's handle has heard of, and asks anew only where these are too few: one who has just left is tried and fails.
+It chooses among whom the store's handle has heard of, and asks anew only where these are too few: one who has just left
+is tried and fails.
 """
 
 from collections.abc import Collection
@@ -23,7 +24,7 @@ from quire.protocol.errors import MetaStore, NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
 
-SUSPECT_SECONDS_MAX = 60.0  # so long a bookie that failed is picked only if nobody else is left
+SUSPECT_SECONDS_MAX = 60.0  # so long a bookie that failed is picked only if no other is left
 
 
 class Picked(NamedTuple):
@@ -38,7 +39,7 @@ def wish_of(metadata: LedgerMetadata) -> Wish:
     return Wish(metadata.write_quorum, metadata.ack_quorum, metadata.custom)
 
 
-class Spares:
+class BookieChoice:
     """One client's choice of bookies."""
 
     def __init__(
@@ -61,11 +62,17 @@ class Spares:
         self._health.failed(bookie)
 
     def suspects(self, registered: Collection[str]) -> list[str]:
-        """Who failed lately and has been registered ever since; one that left and came back has a clean slate.  And the quarantine."""
+        """
+        Who failed lately and has been registered ever since; one that left and came back has a clean slate.  And the
+        quarantine.
+        """
         return self._health.suspects(registered)
 
     async def available(self, ask: bool = False) -> list[str]:
-        """The writable bookies, as far as was heard or as they are now, of whom the policy now knows what it may have to.  `MetaStore`."""
+        """
+        The writable bookies, as far as was heard or as they are now, of whom the policy now knows what it may have to.
+        `MetaStore`.
+        """
         bookies: BookieList = await (self._store.bookies() if ask else self._store.known_bookies())
         self._health.registered = bookies
         if self._topology is not None:

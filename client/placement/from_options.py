@@ -11,10 +11,11 @@ from typing import cast
 
 from quire.client.connections.network import TcpReactor
 from quire.client.core.quorum import Domains
+from quire.client.placement.place_sources import from_file, from_script, from_store
 from quire.client.placement.policy import Placement, PlaceOf, RandomPlacement, Weigh
 from quire.client.placement.rack import RackAware
 from quire.client.placement.region import RegionAware
-from quire.client.placement.topology import Source, from_file, from_script, from_store, region_of
+from quire.client.placement.topology import Source, region_of
 from quire.client.placement.zone import ZoneAware
 from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
@@ -31,19 +32,37 @@ def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Wei
     if options.placement == "random":
         return RandomPlacement(random, weigh)
     if options.placement == "rack-aware":
-        return RackAware(random, place_of, local=options.local_place, racks_min=options.racks_min, enforce=options.enforce_racks, weigh=weigh)
+        return RackAware(
+            random,
+            place_of,
+            local=options.local_place,
+            racks_min=options.racks_min,
+            enforce=options.enforce_racks,
+            weigh=weigh,
+        )
     if options.placement == "region-aware":
         regions = [region for region in options.regions.split(";") if region]
         enforce, least = options.enforce_regions, options.regions_min
-        return RegionAware(random, place_of, local=options.local_place, regions=regions, regions_min=least, enforce=enforce, weigh=weigh)
+        return RegionAware(
+            random,
+            place_of,
+            local=options.local_place,
+            regions=regions,
+            regions_min=least,
+            enforce=enforce,
+            weigh=weigh,
+        )
     if options.placement == "zone-aware":
         least, desired = options.zones_min, options.zones_desired
-        return ZoneAware(random, place_of, zones_min=least, zones_desired=desired, strict=options.enforce_zones, weigh=weigh)
+        return ZoneAware(
+            random, place_of, zones_min=least, zones_desired=desired, strict=options.enforce_zones, weigh=weigh
+        )
     found = list(entry_points(group=GROUP, name=options.placement))
     if not found:
         others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none is installed"
         raise ValueError(
-            f"no placement policy is named {options.placement!r}: there are random, rack-aware, region-aware, zone-aware, and by entry point {others}"
+            f"no placement policy is named {options.placement!r}: there are random, rack-aware, region-aware, "
+            f"zone-aware, and by entry point {others}"
         )
     return cast(Policy, found[0].load())(random, options, place_of, weigh)
 
@@ -60,7 +79,7 @@ def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
 
 
 def source(reactor: TcpReactor, store: MetadataStore, options: ClientOptions) -> Source | None:
-    """Who tells bookies' places."""
+    """The source of bookies' places."""
     if options.topology == "script" and options.topology_script:
         return from_script(reactor, options.topology_script, options.topology_script_hosts_max)
     if options.topology == "file":

@@ -1,7 +1,7 @@
 """
 How bookies did lately, as this client saw it: who failed, who was slow, who is in quarantine, and so whom to ask first.
 
-Knows: times of failures, errors counted over an interval, the lists of registered bookies if somebody tells them.
+Knows: times of failures, errors counted over an interval, the lists of registered bookies if it is given them.
 Does not know: what a request was about; placement; the network.
 """
 
@@ -25,7 +25,16 @@ from quire.protocol.errors import (
 
 # Answers that are no fault of the bookie (docs/placement.md).
 INNOCENT = frozenset(
-    kind.code for kind in (BookieHandleNotAvailable, NoSuchLedgerExists, NoSuchEntry, LedgerFenced, LedgerExist, DuplicateEntryId, WriteOnReadOnlyBookie)
+    kind.code
+    for kind in (
+        BookieHandleNotAvailable,
+        NoSuchLedgerExists,
+        NoSuchEntry,
+        LedgerFenced,
+        LedgerExist,
+        DuplicateEntryId,
+        WriteOnReadOnlyBookie,
+    )
 ) | {OK}
 
 
@@ -43,7 +52,9 @@ class HealthLimits(NamedTuple):
 class Health:
     """`seconds`: the clock; `random` decides who of the bad ones is put into quarantine."""
 
-    def __init__(self, seconds: Callable[[], float], limits: HealthLimits = HealthLimits(), random: Random | None = None) -> None:
+    def __init__(
+        self, seconds: Callable[[], float], limits: HealthLimits = HealthLimits(), random: Random | None = None
+    ) -> None:
         self._seconds = seconds
         self._limits = limits
         self._random = random
@@ -71,13 +82,15 @@ class Health:
         if now - since > limits.interval_ms / 1000:
             since, count = now, 0
         self._errors[bookie] = (since, count + 1)
-        if count + 1 == limits.errors and (limits.ratio >= 1 or (self._random is not None and self._random.random() < limits.ratio)):
+        if count + 1 == limits.errors and (
+            limits.ratio >= 1 or (self._random is not None and self._random.random() < limits.ratio)
+        ):
             self._quarantined[bookie] = now + limits.quarantine_ms / 1000
 
     def suspects(self, registered: Collection[str]) -> list[str]:
         """
-        Who failed lately and has been registered ever since, and who is in quarantine.  One that left and came back has a clean slate,
-        save for the quarantine.
+        Who failed lately and has been registered ever since, and who is in quarantine.  One that left and came back has
+        a clean slate, except for the quarantine.
         """
         since = self._seconds() - self._limits.memory_ms / 1000
         self._failed = {bookie: at for bookie, at in self._failed.items() if at > since and bookie in registered}
@@ -88,15 +101,22 @@ class Health:
         self._quarantined = {bookie: until for bookie, until in self._quarantined.items() if until > now}
         return sorted(self._quarantined)
 
-    def ranks(self, bookies: Collection[str], pending: Callable[[str], int] = lambda _bookie: 0, many: int = 0) -> dict[str, tuple[int, int, float]]:
+    def ranks(
+        self, bookies: Collection[str], pending: Callable[[str], int] = lambda _bookie: 0, many: int = 0
+    ) -> dict[str, tuple[int, int, float]]:
         """
-        Whom to ask first, lowest rank first: healthy, failed lately (the longer ago the better), read-only, slow, not registered; among
-        equals who has fewer reads under way (`pending`), in steps of `many`; 0: their number counts among slow ones only.
-        Empty while all are healthy and none has `many`: then any order will do.
+        Whom to ask first, lowest rank first: healthy, failed lately (the longer ago the better), read-only, slow, not
+        registered; among equals who has fewer reads under way (`pending`), in steps of `many`; 0: their number counts
+        among slow ones only.  Empty while all are healthy and none has `many`: then any order will do.
         """
         registered = self.registered
-        crowded = many > 0 and any(pending(bookie) >= many for bookie in bookies)
-        if not crowded and not self._failed and not self._slow and (registered is None or all(bookie in registered.writable for bookie in bookies)):
+        overloaded = many > 0 and any(pending(bookie) >= many for bookie in bookies)
+        if (
+            not overloaded
+            and not self._failed
+            and not self._slow
+            and (registered is None or all(bookie in registered.writable for bookie in bookies))
+        ):
             return {}
         since = self._seconds() - self._limits.memory_ms / 1000
         ranks = {}

@@ -33,10 +33,19 @@ class Placement(Protocol):
     `(random, options, place_of, weigh) -> Placement`, registered as an entry point of the group `quire.placement`.
     """
 
-    def new_ensemble(self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = ...) -> list[str]:
+    def new_ensemble(
+        self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = ...
+    ) -> list[str]:
         """`size` different bookies of `available`, none of `exclude`."""
 
-    def replacement(self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), index: int | None = None, wish: Wish = ...) -> str:
+    def replacement(
+        self,
+        available: Sequence[str],
+        ensemble: Sequence[str],
+        excluded: Sequence[str] = (),
+        index: int | None = None,
+        wish: Wish = ...,
+    ) -> str:
         """One bookie for the place `index` of the ensemble, neither in it nor excluded."""
 
 
@@ -72,16 +81,26 @@ class RandomPlacement:
     def __init__(self, random: Random, weigh: Weigh = lambda _bookies: None) -> None:
         self._draw = Draw(random, weigh)
 
-    def new_ensemble(self, available: Collection[str], size: int, exclude: Collection[str] = (), wish: Wish = Wish()) -> list[str]:
+    def new_ensemble(
+        self, available: Collection[str], size: int, exclude: Collection[str] = (), wish: Wish = Wish()
+    ) -> list[str]:
         """
-        `size` different bookies of `available`, none of `exclude`, in random order.  `NotEnoughBookies` names the numbers.
+        `size` different bookies of `available`, none of `exclude`, in random order.  `NotEnoughBookies` names the
+        numbers.
         """
         return self._draw.some(usable_for_all(available, size, exclude), size)
 
     def replacement(
-        self, available: Collection[str], ensemble: Sequence[str], excluded: Collection[str] = (), index: int | None = None, wish: Wish = Wish()
+        self,
+        available: Collection[str],
+        ensemble: Sequence[str],
+        excluded: Collection[str] = (),
+        index: int | None = None,
+        wish: Wish = Wish(),
     ) -> str:
-        """One bookie of `available` that is neither in the ensemble nor excluded.  `NotEnoughBookies` names the numbers."""
+        """
+        One bookie of `available` that is neither in the ensemble nor excluded.  `NotEnoughBookies` names the numbers.
+        """
         return self._draw.one(usable_for_one(available, ensemble, excluded))
 
 
@@ -91,7 +110,8 @@ def usable_for_all(available: Collection[str], size: int, exclude: Collection[st
     if len(usable) < size:
         barred = ", ".join(sorted(set(available) & set(exclude)))
         raise NotEnoughBookies(
-            f"{size} bookies are needed; {len(usable)} of the {len(set(available))} writable ones can be used{f', not {barred}' if barred else ''}; "
+            f"{size} bookies are needed; {len(usable)} of the {len(set(available))} writable ones can be "
+            f"used{f', not {barred}' if barred else ''}; "
             f"start more, or ask for a smaller ensemble"
         )
     return usable
@@ -102,5 +122,9 @@ def usable_for_one(available: Collection[str], ensemble: Sequence[str], excluded
     usable = sorted(set(available) - set(ensemble) - set(excluded))
     if not usable:
         writable = ", ".join(sorted(set(available)))
-        raise NotEnoughBookies(f"all that are writable are in the ensemble or failed lately: {writable}" if writable else "no bookie is writable")
+        raise NotEnoughBookies(
+            f"all that are writable are in the ensemble or failed lately: {writable}"
+            if writable
+            else "no bookie is writable"
+        )
     return usable

@@ -25,7 +25,10 @@ def windows(size: int, write: int) -> list[list[int]]:
 
 
 def spans(ensemble: Sequence[str | None], write: int, place_of: PlaceOf, least: int, at: int | None = None) -> bool:
-    """Whether every write set (with `at`: every one that holds this index) has, or can still get, `least` racks.  None: not chosen yet."""
+    """
+    Whether every write set (with `at`: every one that holds this index) has, or can still get, `least` racks.  None:
+    not chosen yet.
+    """
     for window in windows(len(ensemble), write):
         if at is None or at in window:
             chosen = [bookie for index in window if (bookie := ensemble[index]) is not None]
@@ -35,10 +38,20 @@ def spans(ensemble: Sequence[str | None], write: int, place_of: PlaceOf, least: 
 
 
 class RackAware:
-    """`local`: our own rack, whose bookies a new ledger begins with; `enforce`: rather fail than put a write set into too few racks."""
+    """
+    `local`: our own rack, whose bookies a new ledger begins with; `enforce`: rather fail than put a write set into too
+    few racks.
+    """
 
     def __init__(
-        self, random: Random, place_of: PlaceOf, *, local: str = "", racks_min: int = 2, enforce: bool = False, weigh: Weigh = lambda _b: None
+        self,
+        random: Random,
+        place_of: PlaceOf,
+        *,
+        local: str = "",
+        racks_min: int = 2,
+        enforce: bool = False,
+        weigh: Weigh = lambda _b: None,
     ) -> None:
         self._draw = Draw(random, weigh)
         self._place_of = place_of
@@ -50,7 +63,9 @@ class RackAware:
         """Whether every write set spans racks enough."""
         return spans(ensemble, write, self._place_of, self._racks_min)
 
-    def new_ensemble(self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()) -> list[str]:
+    def new_ensemble(
+        self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()
+    ) -> list[str]:
         usable = self._known(usable_for_all(available, size, exclude))
         racks = {self._place_of(bookie) for bookie in usable}
         if len(usable) >= size and (len(racks) > 1 or not self._enforce or min(wish.write, self._racks_min) <= 1):
@@ -63,16 +78,19 @@ class RackAware:
             if not self._enforce:
                 return self._draw.some(usable, size)
         raise NotEnoughBookies(
-            f"{size} bookies are needed with {min(wish.write, self._racks_min)} racks in each write set of {wish.write}; "
+            f"{size} bookies are needed with {min(wish.write, self._racks_min)} racks in each write set of "
+            f"{wish.write}; "
             f"{len(usable)} bookies in {len(racks)} known racks can be used (enforceMinNumRacksPerWriteQuorum)"
         )
 
     def _known(self, usable: list[str]) -> list[str]:
-        """With enforced racks a bookie whose rack nobody knows is of no use."""
+        """With enforced racks a bookie whose rack is unknown is not used."""
         return [bookie for bookie in usable if not is_default(self._place_of(bookie))] if self._enforce else usable
 
     def _choose(self, usable: Sequence[str], size: int, wish: Wish) -> list[str] | None:
-        """One greedy attempt: first ourselves, then racks not used yet, then whoever leaves each write set its racks."""
+        """
+        One greedy attempt: first ourselves, then racks not used yet, then whoever leaves each write set its racks.
+        """
         place_of = self._place_of
         ensemble: list[str | None] = [None] * size
         chosen: list[str] = []
@@ -80,7 +98,9 @@ class RackAware:
             left = [bookie for bookie in usable if bookie not in chosen]
             used = set(map(place_of, chosen))
             wanted = (
-                [bookie for bookie in left if place_of(bookie) == self._local] if not chosen else [bookie for bookie in left if place_of(bookie) not in used]
+                [bookie for bookie in left if place_of(bookie) == self._local]
+                if not chosen
+                else [bookie for bookie in left if place_of(bookie) not in used]
             )
             if not wanted:
                 wanted = [bookie for bookie in left if self._fits(ensemble, index, bookie, wish)]
@@ -96,16 +116,26 @@ class RackAware:
         return spans(trial, wish.write, self._place_of, self._racks_min, index)
 
     def replacement(
-        self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), index: int | None = None, wish: Wish = Wish()
+        self,
+        available: Sequence[str],
+        ensemble: Sequence[str],
+        excluded: Sequence[str] = (),
+        index: int | None = None,
+        wish: Wish = Wish(),
     ) -> str:
         usable = self._known(usable_for_one(available, ensemble, excluded))
         place_of = self._place_of
         survivors = {place_of(bookie) for at, bookie in enumerate(ensemble) if at != index}
         lost = None if index is None else place_of(ensemble[index])
-        fitting = usable if index is None else [bookie for bookie in usable if self._fits(ensemble, index, bookie, wish)]
+        fitting = (
+            usable if index is None else [bookie for bookie in usable if self._fits(ensemble, index, bookie, wish)]
+        )
         same = [bookie for bookie in fitting if place_of(bookie) == lost]
         fresh = [bookie for bookie in fitting if place_of(bookie) not in survivors]
         for wanted in (same, fresh, fitting, [] if self._enforce else usable):
             if wanted:
                 return self._draw.one(wanted)
-        raise NotEnoughBookies(f"none of the {len(usable)} bookies that can be used leaves each write set its {min(wish.write, self._racks_min)} racks")
+        raise NotEnoughBookies(
+            f"none of the {len(usable)} bookies that can be used leaves each write set its "
+            f"{min(wish.write, self._racks_min)} racks"
+        )

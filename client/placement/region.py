@@ -1,7 +1,8 @@
 """
 Region-aware placement: an ensemble is spread evenly over regions, over racks inside each (docs/placement.md).
 
-Knows: places "/region/rack"; which regions may be written to; that losing all but a few regions must not take an ack quorum along.
+Knows: places "/region/rack"; which regions may be written to; that losing all but a few regions must not take an ack
+quorum along.
 Does not know: how a bookie's place is found out (`topology`).
 """
 
@@ -19,8 +20,8 @@ from quire.protocol.errors import NotEnoughBookies
 
 class RegionAware:
     """
-    `local`: our own place, whose region comes first; `regions`: the only ones to write to (empty: all); `regions_min`: no smaller number of
-    regions may hold an ack quorum of any entry, if `enforce`.
+    `local`: our own place, whose region comes first; `regions`: the only ones to write to (empty: all); `regions_min`:
+    no smaller number of regions may hold an ack quorum of any entry, if `enforce`.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class RegionAware:
     def _allowed(self, usable: list[str]) -> list[str]:
         return [bookie for bookie in usable if self._region(bookie) in self._regions] if self._regions else usable
 
-    def new_ensemble(self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()) -> list[str]:
+    def new_ensemble(
+        self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()
+    ) -> list[str]:
         usable = self._allowed(usable_for_all(available, size, exclude))
         members: dict[str, list[str]] = {}
         for bookie in usable:
@@ -73,10 +76,13 @@ class RegionAware:
                     if not members[region]:
                         del members[region]
         if len(ensemble) < size:
-            raise NotEnoughBookies(f"{size} bookies are needed; {len(usable)} are in the regions that may be written to")
+            raise NotEnoughBookies(
+                f"{size} bookies are needed; {len(usable)} are in the regions that may be written to"
+            )
         if self._enforce and len(order) > 1 and not self.adheres(ensemble, wish):
             raise NotEnoughBookies(
-                f"with {len(order)} regions ({', '.join(sorted(order))}), write quorum {wish.write} and ack quorum {wish.ack}, "
+                f"with {len(order)} regions ({', '.join(sorted(order))}), write quorum {wish.write} and ack "
+                f"quorum {wish.ack}, "
                 f"fewer than {self._regions_min} regions would hold an ack quorum (reppMinimumRegionsForDurability)"
             )
         return ensemble
@@ -86,7 +92,12 @@ class RegionAware:
         return self._draw.one([bookie for bookie in members if self._place_of(bookie) not in racks] or members)
 
     def replacement(
-        self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), index: int | None = None, wish: Wish = Wish()
+        self,
+        available: Sequence[str],
+        ensemble: Sequence[str],
+        excluded: Sequence[str] = (),
+        index: int | None = None,
+        wish: Wish = Wish(),
     ) -> str:
         usable = self._allowed(usable_for_one(available, ensemble, excluded))
         if index is not None:
@@ -95,7 +106,13 @@ class RegionAware:
             if same:
                 return self._other_rack(same, survivors)
             if self._enforce and self.adheres(ensemble, wish):  # what it had it keeps
-                usable = [bookie for bookie in usable if self.adheres([*ensemble[:index], bookie, *ensemble[index + 1 :]], wish)]
+                usable = [
+                    bookie
+                    for bookie in usable
+                    if self.adheres([*ensemble[:index], bookie, *ensemble[index + 1 :]], wish)
+                ]
         if not usable:
-            raise NotEnoughBookies(f"no bookie that can be used is in a region where an ack quorum still needs {self._regions_min} regions")
+            raise NotEnoughBookies(
+                f"no bookie that can be used is in a region where an ack quorum still needs {self._regions_min} regions"
+            )
         return self._other_rack(usable, ensemble)

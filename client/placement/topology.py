@@ -1,31 +1,28 @@
 """
-Where bookies are: "/rack" or "/region/rack", as a script, a file or the metadata store says (docs/placement.md).
+Where bookies are: "/rack" or "/region/rack" (docs/placement.md).
 
-Knows: the last place that was told for each bookie; the formats of a file (lines "host place", or the JSON that Pulsar keeps).
-Does not know: what placement makes of it.
+Knows: the last known place of each bookie, how old it may get, and how far two places are apart.
+Does not know: where places come from (`place_sources`), what placement does with them.
 
-A bookie whose place nobody tells is in the default rack.  A source that fails changes nothing: what was known stays known.
+A bookie without a known place is in the default rack.  A source that fails changes nothing: what was known stays known.
 """
 
-import json
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.connections.network import TcpReactor
-from quire.metadata.store import MetadataStore, ServiceInfo
-from quire.metadata.worker import Worker
+from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
 DEFAULT_RACK = "/default-rack"
-SCRIPT_SECONDS_MAX = 10.0
-STALE_SECONDS = 60.0  # so long a told place is not asked for again
+STALE_SECONDS = 60.0  # a place is asked for again after that
 
-Source = Callable[[Mapping[str, str]], Deferred[Mapping[str, str]]]  # bookie -> host; bookie -> place of those that it knows
+Source = Callable[
+    [Mapping[str, str]], Deferred[Mapping[str, str]]
+]  # bookie -> host; bookie -> place of those that it knows
 
 
 def is_default(place: str) -> bool:
@@ -45,116 +42,11 @@ def nearness(ours: str, place: str) -> int:
     return 1 if region_of(place) == region_of(ours) and "/" in ours.strip("/") else 2
 
 
-def proper(place: object) -> str | None:
-    """A place as we keep it, None when the text is none."""
-    if not isinstance(place, str) or not place.strip("/ "):
-        return None
-    return "/" + place.strip().strip("/")
-
-
 def host_of(bookie: str, info: ServiceInfo | None) -> str:
     try:
         return info.bookie_address()[0] if info is not None else bookie.rpartition(":")[0] or bookie
     except BookieHandleNotAvailable:
         return bookie
-
-
-def parse_places(data: bytes) -> dict[str, str]:
-    """
-    The mapping of a file or znode: Pulsar's JSON ({"group": {"host:port": {"rack": "/region/rack", "hostname": "…"}}}), JSON {"host": "/rack"},
-    or lines "host /rack" (`#` begins a comment).  `ValueError` says what is wrong.
-    """
-    text = data.decode()
-    found: dict[str, str] = {}
-    if text.lstrip().startswith("{"):
-        tree = json.loads(text)
-        for name, value in tree.items():
-            if isinstance(value, dict):
-                for bookie, facts in value.items():
-                    place = proper(facts.get("rack")) if isinstance(facts, dict) else None
-                    if place is not None:
-                        found[bookie] = place
-                        if facts.get("hostname"):
-                            found.setdefault(str(facts["hostname"]), place)
-            elif (place := proper(value)) is not None:
-                found[name] = place
-        return found
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split("#")[0].split()
-        if not words:
-            continue
-        place = proper(words[1]) if len(words) == 2 else None
-        if place is None:
-            raise ValueError(f"line {number}: a host and its place are needed, as in `10.0.0.1 /region/rack`, not {line!r}")
-        found[words[0]] = place
-    return found
-
-
-def chosen(mapping: Mapping[str, str], hosts: Mapping[str, str]) -> dict[str, str]:
-    """The places of those bookies, named in the mapping by id or by host."""
-    return {bookie: place for bookie, host in hosts.items() if (place := mapping.get(bookie) or mapping.get(host)) is not None}
-
-
-def from_file(path: str) -> Source:
-    """Read anew each time."""
-
-    def ask(hosts: Mapping[str, str]) -> Deferred[Mapping[str, str]]:
-        with open(path, "rb") as file:
-            return succeed(chosen(parse_places(file.read()), hosts))
-
-    return ask
-
-
-def from_store(store: MetadataStore) -> Source:
-    """As Pulsar keeps it, in the znode /bookies."""
-
-    async def ask(hosts: Mapping[str, str]) -> Mapping[str, str]:
-        data = await store.places()
-        return chosen(parse_places(data), hosts) if data else {}
-
-    return lambda hosts: Deferred.fromCoroutine(ask(hosts))
-
-
-def ask_script(path: str, hosts: Mapping[str, str], hosts_max: int) -> dict[str, str]:
-    """Blocks.  `OSError` or `ValueError` when the script does not tell a place for each host."""
-    names = sorted(set(hosts.values()))
-    mapping: dict[str, str] = {}
-    for start in range(0, len(names), hosts_max):
-        some = names[start : start + hosts_max]
-        try:
-            done = subprocess.run([path, *some], stdin=subprocess.DEVNULL, capture_output=True, timeout=SCRIPT_SECONDS_MAX, check=True)
-        except subprocess.SubprocessError as error:
-            raise ValueError(str(error)) from error
-        places = done.stdout.decode(errors="replace").split()
-        if len(places) != len(some):
-            raise ValueError(f"{path} printed {len(places)} places for {len(some)} hosts")
-        mapping.update({name: place for name, text in zip(some, places, strict=True) if (place := proper(text)) is not None})
-    return chosen(mapping, hosts)
-
-
-def from_script(reactor: TcpReactor, path: str, hosts_max: int) -> Source:
-    """
-    The script is given hosts, at most `hosts_max` at a time, and prints one place for each.  It runs on a thread that ends with it: a reactor
-    that is not on the main thread hears of no child's end.
-    """
-
-    def ask(hosts: Mapping[str, str]) -> Deferred[Mapping[str, str]]:
-        answer: Deferred[Mapping[str, str]] = Deferred()
-
-        def work(_jobs: list[str]) -> None:
-            try:
-                places = ask_script(path, hosts, hosts_max)
-            except (OSError, ValueError) as error:
-                reactor.callFromThread(answer.errback, error)
-            else:
-                reactor.callFromThread(answer.callback, places)
-
-        worker = Worker("quire places", work)
-        worker.submit(path)
-        worker.end()
-        return answer
-
-    return ask
 
 
 class Topology:
@@ -171,12 +63,16 @@ class Topology:
         return self._places.get(bookie, DEFAULT_RACK)
 
     async def learn(self, bookies: Mapping[str, ServiceInfo | None] | Sequence[str]) -> None:
-        """Asks for those whose place is not known or was told a while ago."""
+        """Asks for those whose place is unknown or was learned a while ago."""
         if self._source is None:
             return
         infos = bookies if isinstance(bookies, Mapping) else dict.fromkeys(bookies)
         now = self._seconds()
-        hosts = {bookie: host_of(bookie, infos[bookie]) for bookie in sorted(infos) if self._asked.get(bookie, -STALE_SECONDS) <= now - STALE_SECONDS}
+        hosts = {
+            bookie: host_of(bookie, infos[bookie])
+            for bookie in sorted(infos)
+            if self._asked.get(bookie, -STALE_SECONDS) <= now - STALE_SECONDS
+        }
         if not hosts:
             return
         self._asked.update(dict.fromkeys(hosts, now))
@@ -184,7 +80,7 @@ class Topology:
             self._places.update(await self._source(hosts))
         except (OSError, ValueError, LedgerError) as error:
             self._log.error("the places of {bookies} are not known: {why}", bookies=", ".join(hosts), why=str(error))
-        except BaseException:  # cancelled: the next who wants to know asks again
+        except BaseException:  # cancelled: the next call asks again
             for bookie in hosts:
                 self._asked.pop(bookie, None)
             raise

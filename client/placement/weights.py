@@ -1,7 +1,8 @@
 """
 Free disk as weights for placement (docs/placement.md).
 
-Knows: what bookies told last about their disks, and for how long to believe it; the cap at a multiple of the median.
+Knows: what bookies reported last about their disks, and for how long to believe it; the cap at a multiple of the
+median.
 Does not know: who is chosen.
 """
 
@@ -17,7 +18,10 @@ from quire.protocol.errors import OK
 
 
 def capped(free: Sequence[int], multiple: int) -> list[float]:
-    """A bookie that told nothing, or has nothing, gets the smallest weight that another has; nobody more than `multiple` medians (0: any)."""
+    """
+    A bookie that reported nothing, or has nothing, gets the smallest weight that another has; none more than `multiple`
+    medians (0: any).
+    """
     known = sorted(each for each in free if each > 0)
     if not known:
         return [1.0] * len(free)
@@ -28,7 +32,9 @@ def capped(free: Sequence[int], multiple: int) -> list[float]:
 class Weights:
     """`info` asks a bookie; `seconds` is the clock."""
 
-    def __init__(self, seconds: Callable[[], float], info: Callable[[str], Deferred[InfoAnswer]], multiple: int, interval_ms: int) -> None:
+    def __init__(
+        self, seconds: Callable[[], float], info: Callable[[str], Deferred[InfoAnswer]], multiple: int, interval_ms: int
+    ) -> None:
         self._seconds = seconds
         self._info = info
         self._multiple = multiple
@@ -40,9 +46,13 @@ class Weights:
         return capped([self._free.get(bookie, 0) for bookie in bookies], self._multiple)
 
     async def learn(self, bookies: Sequence[str]) -> None:
-        """Asks those of whom nothing is known, or nothing new; one that does not answer is asked again at the next choice."""
+        """
+        Asks those of whom nothing is known, or nothing new; one that does not answer is asked again at the next choice.
+        """
         now = self._seconds()
-        stale = [bookie for bookie in sorted(bookies) if self._asked.get(bookie, -self._interval) <= now - self._interval]
+        stale = [
+            bookie for bookie in sorted(bookies) if self._asked.get(bookie, -self._interval) <= now - self._interval
+        ]
         asked = [self._info(bookie) for bookie in stale]
         for bookie, one in zip(stale, asked, strict=True):
             answer = await one

@@ -19,12 +19,19 @@ from quire.protocol.errors import NotEnoughBookies
 
 class ZoneAware:
     """
-    `zones_desired`: what is tried first for each write set, `zones_min`: what will do; `strict`: rather fail than less, take no bookie whose
-    zone nobody knows, and no shape that can't be kept even.
+    `zones_desired`: what is tried first for each write set, `zones_min`: what will do; `strict`: rather fail than less,
+    take no bookie whose zone is unknown, and no shape that can't be kept even.
     """
 
     def __init__(
-        self, random: Random, place_of: PlaceOf, *, zones_min: int = 2, zones_desired: int = 3, strict: bool = True, weigh: Weigh = lambda _bookies: None
+        self,
+        random: Random,
+        place_of: PlaceOf,
+        *,
+        zones_min: int = 2,
+        zones_desired: int = 3,
+        strict: bool = True,
+        weigh: Weigh = lambda _bookies: None,
     ) -> None:
         self._draw = Draw(random, weigh)
         self._place_of = place_of
@@ -36,7 +43,10 @@ class ZoneAware:
         return region_of(self._place_of(bookie))
 
     def adheres(self, ensemble: Sequence[str | None], write: int, zones: int, at: int | None = None) -> bool:
-        """Whether each write set (with `at`: each that holds this index) has, or can still get, the zones, and two upgrade domains in a zone used twice."""
+        """
+        Whether each write set (with `at`: each that holds this index) has, or can still get, the zones, and two upgrade
+        domains in a zone used twice.
+        """
         if not spans(ensemble, write, self._zone, zones, at):
             return False
         for window in windows(len(ensemble), write):
@@ -54,11 +64,14 @@ class ZoneAware:
     def _known(self, usable: list[str]) -> list[str]:
         return [bookie for bookie in usable if not is_default(self._place_of(bookie))] if self._strict else usable
 
-    def new_ensemble(self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()) -> list[str]:
+    def new_ensemble(
+        self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()
+    ) -> list[str]:
         """`ValueError` for a shape that strict placement does not take."""
         if self._strict and (size % wish.write or wish.write <= self._zones_min):
             raise ValueError(
-                f"strict zone-aware placement needs an ensemble size ({size}) that is a multiple of the write quorum ({wish.write}), and a write quorum "
+                f"strict zone-aware placement needs an ensemble size ({size}) that is a multiple of the write "
+                f"quorum ({wish.write}), and a write quorum "
                 f"above minNumZonesPerWriteQuorum ({self._zones_min}); see enforceStrictZoneawarePlacement"
             )
         usable = self._known(usable_for_all(available, size, exclude))
@@ -72,7 +85,8 @@ class ZoneAware:
                 return self._draw.some(usable, size)
         seen = sorted(set(map(self._zone, usable)))
         raise NotEnoughBookies(
-            f"{size} bookies are needed with {self._zones_min} zones in each write set of {wish.write}; {len(usable)} bookies in {len(seen)} known zones "
+            f"{size} bookies are needed with {self._zones_min} zones in each write set of {wish.write}; "
+            f"{len(usable)} bookies in {len(seen)} known zones "
             f"({', '.join(seen)}) can be used (enforceStrictZoneawarePlacement)"
         )
 
@@ -81,12 +95,18 @@ class ZoneAware:
         ensemble: list[str | None] = [None] * size
         chosen: list[str] = []
         for index in range(size):
-            fitting = [bookie for bookie in usable if bookie not in chosen and self._fits(ensemble, index, bookie, write, zones)]
+            fitting = [
+                bookie
+                for bookie in usable
+                if bookie not in chosen and self._fits(ensemble, index, bookie, write, zones)
+            ]
             if not fitting:
                 return None
             used = list(map(self._zone, chosen))
             least = min(used.count(self._zone(bookie)) for bookie in fitting)
-            ensemble[index] = bookie = self._draw.one([bookie for bookie in fitting if used.count(self._zone(bookie)) == least])
+            ensemble[index] = bookie = self._draw.one(
+                [bookie for bookie in fitting if used.count(self._zone(bookie)) == least]
+            )
             chosen.append(bookie)
         return chosen
 
@@ -96,7 +116,12 @@ class ZoneAware:
         return self.adheres(trial, write, zones, index)
 
     def replacement(
-        self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), index: int | None = None, wish: Wish = Wish()
+        self,
+        available: Sequence[str],
+        ensemble: Sequence[str],
+        excluded: Sequence[str] = (),
+        index: int | None = None,
+        wish: Wish = Wish(),
     ) -> str:
         usable = self._known(usable_for_one(available, ensemble, excluded))
         if index is None:
@@ -104,7 +129,12 @@ class ZoneAware:
         for zones in dict.fromkeys((self._zones_desired, self._zones_min)):
             fitting = [bookie for bookie in usable if self._fits(ensemble, index, bookie, wish.write, zones)]
             if fitting:
-                return self._draw.one([bookie for bookie in fitting if self._zone(bookie) == self._zone(ensemble[index])] or fitting)
+                return self._draw.one(
+                    [bookie for bookie in fitting if self._zone(bookie) == self._zone(ensemble[index])] or fitting
+                )
         if usable and not self._strict:
             return self._draw.one(usable)
-        raise NotEnoughBookies(f"none of the {len(usable)} bookies that can be used leaves each write set its {min(wish.write, self._zones_min)} zones")
+        raise NotEnoughBookies(
+            f"none of the {len(usable)} bookies that can be used leaves each write set its "
+            f"{min(wish.write, self._zones_min)} zones"
+        )

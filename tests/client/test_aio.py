@@ -70,7 +70,11 @@ def test_tail_follows_a_writer_in_the_same_loop(uri):
     """It delivers the entries of a writer in the same event loop and ends at its close."""
 
     async def story():
-        async with aio.connect(uri) as bk, await bk.create_ledger() as writer, await bk.open_ledger(writer.id, recover=False) as reader:
+        async with (
+            aio.connect(uri) as bk,
+            await bk.create_ledger() as writer,
+            await bk.open_ledger(writer.id, recover=False) as reader,
+        ):
             seen: list[bytes] = []
 
             async def follow():
@@ -108,7 +112,11 @@ def test_cancelling_a_task_cancels_what_it_waits_for(uri):
     """A tail that waits is let go; the reader stays usable."""
 
     async def story():
-        async with aio.connect(uri) as bk, await bk.create_ledger() as writer, await bk.open_ledger(writer.id, recover=False) as reader:
+        async with (
+            aio.connect(uri) as bk,
+            await bk.create_ledger() as writer,
+            await bk.open_ledger(writer.id, recover=False) as reader,
+        ):
 
             async def wait_for_news():
                 return [entry async for entry in reader.tail(timeout=60.0)]

@@ -1,4 +1,6 @@
-"""The Twisted face on a fake cluster: the life of a ledger from create to delete, arguments, ids, closing the client."""
+"""
+The Twisted face on a fake cluster: the life of a ledger from create to delete, arguments, ids, closing the client.
+"""
 
 from functools import partial
 
@@ -97,7 +99,12 @@ def test_arguments_that_make_no_sense():
     assert isinstance(cluster.fails(client.open_ledger(-1)), IncorrectParameter)
     assert isinstance(cluster.fails(client.open_ledger(1, "text")), TypeError)
     for ledger in (5.5, "5", None):
-        for wrong in (client.create_ledger(ledger_id=5.5), client.open_ledger(ledger), client.metadata(ledger), client.delete_ledger(ledger)):
+        for wrong in (
+            client.create_ledger(ledger_id=5.5),
+            client.open_ledger(ledger),
+            client.metadata(ledger),
+            client.delete_ledger(ledger),
+        ):
             assert isinstance(cluster.fails(wrong), TypeError)
     for wrong in ({"ensemble_size": 3.0}, {"write_quorum": "3"}, {"ack_quorum": 2.0}):
         assert isinstance(cluster.fails(client.create_ledger(**wrong)), TypeError), wrong
@@ -152,7 +159,7 @@ def test_bookies_that_failed_lately_are_chosen_only_when_needed():
     cluster = FakeCluster(5)
     client = cluster.client()
     for name in ("b0", "b1"):
-        client.spares.suspect(name)
+        client.choice.suspect(name)
     for _ in range(5):
         writer = cluster.succeed(client.create_ledger())
         assert set(writer.metadata.last_fragment.bookies) == {"b2", "b3", "b4"}
@@ -180,7 +187,9 @@ def test_a_create_whose_answer_was_lost_is_recognised_by_its_token():
     cluster = FakeCluster()
     lost = {"once": True}
     cluster.store_fault = lambda name, _given: (
-        Fault(error=LedgerExist("the retry found it"), applied=True) if name == "create_ledger" and lost.pop("once", False) else None
+        Fault(error=LedgerExist("the retry found it"), applied=True)
+        if name == "create_ledger" and lost.pop("once", False)
+        else None
     )
     writer = cluster.succeed(cluster.client().create_ledger(ledger_id=5))
     assert writer.id == 5
@@ -251,7 +260,13 @@ def test_closing_the_client_ends_everything_under_way():
     assert [outcome.code for outcome in closing] == [0, 0]
     assert isinstance(pending.error, ClientClosed)
     assert isinstance(reading.error, ClientClosed)
-    for later in (client.create_ledger(), client.open_ledger(0), client.metadata(0), client.ledger_ids(), client.delete_ledger(0)):
+    for later in (
+        client.create_ledger(),
+        client.open_ledger(0),
+        client.metadata(0),
+        client.ledger_ids(),
+        client.delete_ledger(0),
+    ):
         assert isinstance(cluster.fails(later), ClientClosed)
     assert cluster.metadata(writer.id).state is LedgerState.OPEN
 

@@ -1,4 +1,6 @@
-"""The background reactor: started once, shared, never waited for by itself; each in a process of its own where it must be."""
+"""
+The background reactor: started once, shared, never waited for by itself; each in a process of its own where it must be.
+"""
 
 import pathlib
 import subprocess
@@ -20,7 +22,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 def alone(program: str) -> str:
     """Runs a program in a process of its own; its output."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -106,7 +115,10 @@ class Turns:
 
 @pytest.mark.parametrize(("begun", "in_time"), [(False, False), (True, False), (True, True)])
 def test_what_came_of_a_story_that_was_cancelled_is_handed_on_to_be_ended(begun, in_time):
-    """Wherever the cancellation meets it: before it began, while it ran, when its result was on its way.  Once, and with nobody cancelling not at all."""
+    """
+    Wherever the cancellation meets it: before it began, while it ran, when its result was on its way.  Once, and with
+    nobody cancelling not at all.
+    """
     reactor, told, unwanted = Turns(), [], []
     came: Deferred[str] = Deferred(lambda it: it.callback("all the same"))  # what can't be cancelled any more
     running = ReactorThread(reactor).begin(lambda: came, told.append, unwanted.append)
@@ -172,7 +184,9 @@ def test_an_ordinary_program_gets_one_daemon_thread_and_may_just_end():
         found = {reactor_thread().wait(lambda: succeed(threading.get_ident())) for _ in range(3)}
         threads = [each for each in threading.enumerate() if each.name == "quire-reactor"]
         assert len(found) == len(threads) == 1 and threads[0].daemon
-        assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGCHLD))
+        assert before == (
+            signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGCHLD)
+        )
         print("ended")
         """
     )
@@ -279,7 +293,10 @@ def test_every_operation_of_a_client_in_a_forked_child_says_at_once_that_it_did_
                 refused(writer.append, bytes(6 << 20))
                 refused(writer.append_many, [b"x"])
                 refused(writer.append_at, 1, b"x")
-                for operation in (writer.force, writer.write_lac, writer.close, watch.close, bk.create_ledger, bk.close, bk.disable_ensemble_change):
+                for operation in (
+                    writer.force, writer.write_lac, writer.close, watch.close, bk.create_ledger, bk.close,
+                    bk.disable_ensemble_change,
+                ):
                     refused(operation)
                 refused(lambda: list(half))
                 refused(lambda: list(reader))
@@ -290,15 +307,22 @@ def test_every_operation_of_a_client_in_a_forked_child_says_at_once_that_it_did_
                 refused(bk.watch_ledger, writer.id, print)
                 refused(reader.read, 0, 0)
                 refused(reader.read_unconfirmed, 0, 0)
-                for operation in (reader.read_last_confirmed, reader.try_read_last_confirmed, reader.read_last_entry, reader.close):
+                for operation in (
+                    reader.read_last_confirmed, reader.try_read_last_confirmed, reader.read_last_entry, reader.close,
+                ):
                     refused(operation)
                 refused(connect, cluster.uri)
                 refused(awriter.append, b"x")
                 refused(soon, awriter)
                 refused(awriter.append_many, [b"x"])
-                for operation in (awriter.force, awriter.write_lac, awriter.close, areader.read_last_confirmed, areader.close, abk.create_ledger, abk.close):
+                for operation in (
+                    awriter.force, awriter.write_lac, awriter.close, areader.read_last_confirmed, areader.close,
+                    abk.create_ledger, abk.close,
+                ):
                     refused(operation)
-                for made in (areader.__aiter__, lambda: areader.tail(1.0), abk.ledgers, lambda: abk.watch_ledger(writer.id)):
+                for made in (
+                    areader.__aiter__, lambda: areader.tail(1.0), abk.ledgers, lambda: abk.watch_ledger(writer.id),
+                ):
                     refused(lambda: one(made()))
                 print("child:", said, flush=True)
                 os._exit(0)
@@ -315,7 +339,10 @@ def test_every_operation_of_a_client_in_a_forked_child_says_at_once_that_it_did_
 
 
 def test_a_forked_child_with_a_client_ends_like_any_other():
-    """By running to its end, or out of a `with` block whose own error or exit is not hidden; what generators end there says nothing."""
+    """
+    By running to its end, or out of a `with` block whose own error or exit is not hidden; what generators end there
+    says nothing.
+    """
     out = alone(
         """
         import os, sys

@@ -8,7 +8,6 @@ import pytest
 
 import quire.client as quire
 from quire.client import ClientOptions, connect
-from quire.client.blocking import payload_of
 from quire.metadata.ledger import LedgerState
 from tests.reactor import run
 from tests.real_cluster import RealCluster
@@ -28,7 +27,9 @@ def bk(cluster, request):
 
 def test_the_example_of_the_manual(bk):
     """Create, append in three ways, open, read, iterate, list, metadata, delete."""
-    with bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"", digest="CRC32C", custom_metadata={"app": b"demo"}) as writer:
+    with bk.create_ledger(
+        ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"", digest="CRC32C", custom_metadata={"app": b"demo"}
+    ) as writer:
         assert isinstance(writer.id, int)
         assert writer.append(b"one") == 0
         assert writer.append_many([b"two", b"three"]) == range(1, 3)
@@ -64,7 +65,9 @@ def test_single_appends_of_many_threads_travel_together(bk):
         found: dict[int, bytes] = {}
 
         def work(number: int) -> None:
-            futures = [(writer.append_async(b"%d-%d" % (number, each)), b"%d-%d" % (number, each)) for each in range(500)]
+            futures = [
+                (writer.append_async(b"%d-%d" % (number, each)), b"%d-%d" % (number, each)) for each in range(500)
+            ]
             found.update((future.result(), payload) for future, payload in futures)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -188,7 +191,11 @@ def test_passwords_and_digests(bk):
 def test_wrong_arguments_are_python_s_own_errors(bk):
     """TypeError for what isn't bytes, ValueError for what makes no sense; nothing is appended."""
     with bk.create_ledger() as writer:
-        for call in (lambda: writer.append("text"), lambda: writer.append_many([b"x", "text"]), lambda: writer.append_async(3)):
+        for call in (
+            lambda: writer.append("text"),
+            lambda: writer.append_many([b"x", "text"]),
+            lambda: writer.append_async(3),
+        ):
             with pytest.raises(TypeError):
                 call()
         assert writer.append(bytearray(b"bytes-like")) == 0
@@ -208,13 +215,6 @@ def test_wrong_arguments_are_python_s_own_errors(bk):
         connect("memory://holds-no-cluster")
 
 
-def test_a_payload_is_bytes():
-    """Text raises `TypeError`."""
-    assert payload_of(b"x") == b"x"
-    with pytest.raises(TypeError, match="str"):
-        payload_of("x")  # type: ignore[arg-type]  # the point of the test
-
-
 def test_a_closed_client_says_so(cluster):
     """Calls on it raise `ClientClosed`, a second close is ignored, and its writers fail."""
     bk = connect(cluster.uri)
@@ -232,7 +232,12 @@ def test_a_blocking_call_from_the_reactor_is_refused(bk, cluster):
     with bk.create_ledger() as writer:
 
         async def story() -> None:
-            for call in (lambda: connect(cluster.uri), lambda: writer.append(b"x"), writer.close, lambda: next(bk.ledgers())):
+            for call in (
+                lambda: connect(cluster.uri),
+                lambda: writer.append(b"x"),
+                writer.close,
+                lambda: next(bk.ledgers()),
+            ):
                 with pytest.raises(RuntimeError, match=r"quire\.client\.api"):
                     call()
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from quire.client.handles.reader import Reader
 from quire.client.handles.writer import Writer
-from quire.client.placement.choice import Spares
+from quire.client.placement.choice import BookieChoice
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.digest import Digest, DigestType
@@ -339,7 +339,7 @@ class Story:
     def client(self, who: str) -> Any:
         if who not in self.clients:
             client = self.cluster.client(**self.options)
-            client.spares = Spares(self.cluster.clock, self.cluster.store, self.placement)
+            client.choice = BookieChoice(self.cluster.clock, self.cluster.store, self.placement)
             self.clients[who] = client
         return self.clients[who]
 

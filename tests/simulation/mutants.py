@@ -78,9 +78,9 @@ class Mutant:
 
 
 APPEND, SENDING = "quire.client.core.append.machine:AppendMachine", "quire.client.core.append.sending:Sending"
-RECOVERY, SHELL = "quire.client.core.recovery:RecoveryMachine", "quire.client.handles.recovery:Recovery"
-LANE = "quire.client.connections.on_demand_link:Lane"
-UNNAMED = (f"{LANE}._reach", "link.bookie is not None and link.bookie != self.bookie", "False")
+RECOVERY, ATTEMPT = "quire.client.core.recovery:RecoveryMachine", "quire.client.handles.recovery:Recovery"
+LINK = "quire.client.connections.on_demand_link:OnDemandLink"
+UNNAMED = (f"{LINK}._reach", "link.bookie is not None and link.bookie != self.bookie", "False")
 QUORUMS, READER = "quire.client.core.quorum:Quorums", "quire.client.handles.reader:Reader"
 LEDGER_END, EDITS = "quire.client.handles.end_of_ledger:EndOfLedger", "quire.client.handles.writer_metadata:WriterMetadata"
 CONFIRMING = "quire.client.handles.confirming:Confirming"
@@ -99,9 +99,9 @@ def mutant(name: str, guard: str, profile: str, *edits: tuple[str, str, str]) ->
 MUTANTS = (
     # Recovery
     mutant("recovery reads do not fence", "R5, S1", "late add",
-           (f"{SHELL}._read", "effect.entry, self._digest.master_key, PRIORITY", "effect.entry")),
+           (f"{ATTEMPT}._read", "effect.entry, self._digest.master_key, PRIORITY", "effect.entry")),
     mutant("fencing before the metadata says IN_RECOVERY", "R1", "recovery",
-           (f"{SHELL}._marking", "lambda metadata: metadata.state is LedgerState.OPEN", "lambda metadata: False")),
+           (f"{ATTEMPT}._marking", "lambda metadata: metadata.state is LedgerState.OPEN", "lambda metadata: False")),
     mutant("recovery starts at the LAC, not in the last fragment", "R4, S3", "new ensemble",
            (f"{RECOVERY}._fenced", "max(coverage.lac, self._first - 1)", "coverage.lac")),
     mutant("one 'no' makes an entry absent", "protocol-rules.md 1.3, S7", "recovery",
@@ -111,11 +111,11 @@ MUTANTS = (
     mutant("answers are counted by QC, not by coverage", "protocol-rules.md 1.4, S29", "tail",
            (f"{QUORUMS}.covered", "if unheard >= self.ack:", "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
     mutant("a recovery stores its ensembles early", "protocol-rules.md 4.2, S6", "recovery",
-           (f"{SHELL}._replace", "return EnsembleChanged(picked.bookies",
+           (f"{ATTEMPT}._replace", "return EnsembleChanged(picked.bookies",
             "await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: m.with_ensemble(effect.first, picked.bookies))\n"
             "        return EnsembleChanged(picked.bookies")),
     mutant("a recovery overwrites CLOSED", "D3, R6", "recovery",
-           (f"{SHELL}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED", "lambda metadata: True")),
+           (f"{ATTEMPT}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED", "lambda metadata: True")),
     mutant("the length is not read from entry LAC", "D7, S28", "recovery",
            (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
     mutant("recovery adds carry a LAC that moves", "D16", "tail",
@@ -224,8 +224,8 @@ MUTANTS = (
            (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
     # Who answers
     mutant("an address is kept, and nobody hears who answers there", "protocol.md, who answers", "moves", UNNAMED,
-           (f"{LANE}._reach", "await self._resolve()", "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
-           (f"{LANE}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),
+           (f"{LINK}._reach", "await self._resolve()", "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
+           (f"{LINK}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),
     mutant("nobody hears who answers", "protocol.md, who answers", "moves", UNNAMED),
     # Sessions
     mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",

@@ -2,13 +2,17 @@
 One ledger's writer: which adds go where, when an entry is acknowledged, what a failed bookie leads to.
 
 Knows: protocol-rules.md 2 with D1, D10 to D12, D15 to D17, for a writer and for the adds of a recovery.
-Does not know: sockets, timers, Deferreds, placement, the metadata store.  `client.writer` performs the effects and feeds
-what came of them back in.  One input and a few effects per batch, never per entry.
+Does not know: sockets, timers, Deferreds, placement, the metadata store.  `client.writer` performs the effects and
+feeds what came of them back in.  One input and a few effects per batch, never per entry.
 
-Safety: an entry is acknowledged when `ack` bookies of its write set in the current ensemble said so and every lower id is
-acknowledged, and never while an ensemble change is under way; so the first id of a new fragment, LAC + 1, can't be overtaken.
-Nothing is acknowledged outside OPEN, and no row leads back from CLOSING, CLOSED or DEAD.  Closing over IN_RECOVERY is not
-possible (D1): a writer that lost its ledger writes no metadata.
+Safety: an entry is acknowledged when `ack` bookies of its write set in the current ensemble said so and every lower id
+is acknowledged, and never while an ensemble change is under way; so the first id of a new fragment, LAC + 1, can't be
+overtaken.  Nothing is acknowledged outside OPEN, and no row leads back from CLOSING, CLOSED or DEAD.  Closing over
+IN_RECOVERY is not possible (D1): a writer that lost its ledger writes no metadata.
+
+Long: the table at the end names its steps, and a step that sends, acknowledges or fails a
+bookie reads and writes the same few fields, so a cut would add a call to each batch and leave the steps less easy to
+check.
 """
 
 from collections.abc import Callable
@@ -20,6 +24,7 @@ from quire.client.core.append.messages import (
     Acked,
     AddRefused,
     Alarm,
+    AlarmFired,
     Append,
     BookiesSeen,
     ChangeRefused,
@@ -36,7 +41,6 @@ from quire.client.core.append.messages import (
     Forced,
     Input,
     KeepEnsemble,
-    Rang,
     Refuse,
     ReleaseAcks,
     SetAlarm,
@@ -77,8 +81,8 @@ class AppendMachine(Sending):
 
     def handle(self, given: Input) -> list[Effect]:
         """
-        Takes one input, returns the effects to perform in order.  An exception out of here is a bug: the machine is DEAD
-        afterwards and acknowledges nothing more.
+        Takes one input, returns the effects to perform in order.  An exception out of here is a bug: the machine is
+        DEAD afterwards and acknowledges nothing more.
         """
         effects: list[Effect] = []
         try:
@@ -99,7 +103,7 @@ class AppendMachine(Sending):
         if replica is None:  # replaced meanwhile
             return
         first, last = given.first, min(given.first + given.count - 1, replica.sent)
-        if first > last:  # nobody asked for these
+        if first > last:  # these were not sent
             return
         if self.advanced:
             news = False
@@ -119,7 +123,11 @@ class AppendMachine(Sending):
         replicas, domains = self._replicas, self.domains
         head = self.head if domains else self.quorums.confirmed([replica.watermark for replica in replicas], self.head)
         if domains or any(replica.stragglers for replica in replicas):
-            while head < self._window.sent_last and (not self.advanced or head + 1 in self._ids) and self._at_quorum(head + 1):
+            while (
+                head < self._window.sent_last
+                and (not self.advanced or head + 1 in self._ids)
+                and self._at_quorum(head + 1)
+            ):
                 head += 1
         head = min(head, self._window.sent_last)
         if head <= self.head:
@@ -160,15 +168,29 @@ class AppendMachine(Sending):
             return
         last = min(given.first + given.count - 1, replica.sent)
         first = max(given.first, self.head + 1)
-        open_entries = [entry for entry in self.quorums.entries_of(replica.index, first, last) if not self._at_quorum(entry)] if first <= last else []
+        open_entries = (
+            [entry for entry in self.quorums.entries_of(replica.index, first, last) if not self._at_quorum(entry)]
+            if first <= last
+            else []
+        )
         if open_entries and given.code in LEDGER_CODES:
             reason = {
                 LedgerFenced.code: "somebody else opened the ledger for recovery; open it to see where it ends",
-                UnauthorizedAccess.code: "it knows the ledger under another password, so another ledger had this id before; create another one",
+                UnauthorizedAccess.code: "it knows the ledger under another password, so another ledger had this id "
+                "before; "
+                "create "
+                "another one",
             }.get(given.code, "it does not serve adds of this kind (protocol or deferred sync)")
             self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}", effects)
             return
-        self._fail(replica, given.code, f"bookie {replica.bookie} refused entry {given.first}", bool(open_entries) or self._owes(replica), True, effects)
+        self._fail(
+            replica,
+            given.code,
+            f"bookie {replica.bookie} refused entry {given.first}",
+            bool(open_entries) or self._has_pending(replica),
+            True,
+            effects,
+        )
 
     def _channel_lost(self, given: ChannelLost, effects: list[Effect]) -> None:
         replica = self._channels.get(given.channel)
@@ -177,16 +199,18 @@ class AppendMachine(Sending):
         if given.code == ClientClosed.code:
             self._end(given.code, given.reason, effects)
         else:
-            self._fail(replica, given.code, given.reason, self._owes(replica), bool(replica.unanswered), effects)
+            self._fail(replica, given.code, given.reason, self._has_pending(replica), bool(replica.unanswered), effects)
 
-    def _owes(self, replica: Replica) -> bool:
+    def _has_pending(self, replica: Replica) -> bool:
         """Whether entries that are not acknowledged to the caller wait for an answer of this replica."""
         return self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._window.sent_last
 
-    def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]) -> None:
+    def _fail(
+        self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]
+    ) -> None:
         """
-        A bookie can't be used any more.  `awaited`: it owes an answer for an entry that is not acknowledged to the caller;
-        `missed`: it owes one at all.
+        A bookie can't be used any more.  `awaited`: it owes an answer for an entry that is not acknowledged to the
+        caller; `missed`: it owes one at all.
         """
         del self._channels[replica.channel]
         self._live = None
@@ -197,7 +221,9 @@ class AppendMachine(Sending):
             effects.append(CloseChannel(replica.channel))
         spared = self.state is State.OPEN and self._spared(replica, code)
         if self.deferred_sync and not spared:
-            self._give_up(Write.code, f"{replica.failure}, and a ledger with DEFERRED_SYNC can't change its ensemble", effects)
+            self._give_up(
+                Write.code, f"{replica.failure}, and a ledger with DEFERRED_SYNC can't change its ensemble", effects
+            )
             return
         if spared:
             self._set_aside(replica, effects)
@@ -211,10 +237,17 @@ class AppendMachine(Sending):
         self._unstall(effects)
 
     def _spared(self, replica: Replica, code: int) -> bool:
-        """Whether a failed bookie keeps its place, and the ledger goes on without it (protocol-rules.md 2.5, modes)."""
+        """
+        Whether a bookie that failed keeps its place, and the ledger goes on without it until it is back
+        (protocol-rules.md 2.5, modes).
+        """
         if self.limits.keep_ensemble:  # a recovery doesn't wait for those that it can't do without
             return not self.deferred_sync and (not self.recovery or self._writable_without(self._without((replica,))))
-        return self.limits.delay_change and code != WriteOnReadOnlyBookie.code and self._writable_without(self._without((replica,)))
+        return (
+            self.limits.delay_change
+            and code != WriteOnReadOnlyBookie.code
+            and self._writable_without(self._without((replica,)))
+        )
 
     def _set_aside(self, replica: Replica, effects: list[Effect]) -> None:
         replica.standing = Standing.OUT
@@ -226,21 +259,30 @@ class AppendMachine(Sending):
     # The ensemble change (protocol-rules.md 2.5).
 
     def _change(self, effects: list[Effect]) -> None:
-        if self.limits.keep_ensemble and not self.recovery and not self.deferred_sync:  # since a moment ago: they failed before that
+        if (
+            self.limits.keep_ensemble and not self.recovery and not self.deferred_sync
+        ):  # since a moment ago: they failed before that
             for replica in self._replicas:
                 if replica.standing is Standing.FAILED:
                     self._set_aside(replica, effects)
             return
         if 0 <= self.limits.changes_max <= self.changes and not self.recovery:
-            reason = f"the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)"
+            reason = (
+                f"the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)"
+            )
             self._give_up(Write.code, f"{self._failures(Standing.FAILED)}, and {reason}", effects)
             return
         if self.limits.keep_ensemble:
-            reason = f"without them some entries miss the ack quorum of {self.quorums.ack}, and ensemble changes are disabled (disableEnsembleChange)"
+            reason = (
+                f"without them some entries miss the ack quorum of {self.quorums.ack}, and ensemble changes are "
+                "disabled (disableEnsembleChange)"
+            )
             self._give_up(NotEnoughBookies.code, f"{self._failures(Standing.FAILED, Standing.OUT)}; {reason}", effects)
             return
         self.state = State.CHANGING
-        self._round = tuple(replica for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT))
+        self._round = tuple(
+            replica for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT)
+        )
         indexes = {replica.index for replica in self._round}
         failed = tuple((replica.index, replica.bookie) for replica in self._round)
         effects.append(StoreEnsemble(self.head + 1, failed, self.bookies, not self._writable_without(indexes)))
@@ -258,7 +300,9 @@ class AppendMachine(Sending):
         self.changes += replaced
         self._seen = given.seen
         self._round = ()
-        if any(replica.standing is Standing.FAILED for replica in self._replicas):  # failed meanwhile: the change goes on
+        if any(
+            replica.standing is Standing.FAILED for replica in self._replicas
+        ):  # failed meanwhile: the change goes on
             self._change(effects)
             if not self.limits.keep_ensemble or self.state is not State.CHANGING:
                 return
@@ -269,7 +313,10 @@ class AppendMachine(Sending):
             if self.domains is not None and self.quorums.writable_without(lost):
                 reasons.append(self.domains.lack([replica.bookie for replica in self._replicas if replica not in out]))
             else:
-                reasons.append(f"nobody can replace them ({given.shortage}), and without them some entries miss the ack quorum of {self.quorums.ack}")
+                reasons.append(
+                    f"nobody can replace them ({given.shortage}), and without them some entries miss the ack "
+                    f"quorum of {self.quorums.ack}"
+                )
             self._give_up(NotEnoughBookies.code, "; ".join(reasons), effects, "start bookies")
             return
         self.state = State.OPEN
@@ -285,7 +332,7 @@ class AppendMachine(Sending):
         self._pump(effects)
 
     def _follow_bookies(self, on: bool, effects: list[Effect]) -> None:
-        """Somebody is out, or nobody is any more: look out for bookies that register (D17)."""
+        """Starts or stops watching for bookies that register (D17): some bookie is out, or none is any more."""
         if on and not self.recovery:
             if not self._watching:
                 effects.append(WatchBookies(True))
@@ -318,7 +365,9 @@ class AppendMachine(Sending):
             self._change(effects)
             return
         for replica in out:
-            if replica.bookie in candidates:  # the same one: no metadata change, what it missed below the LAC is left for repair
+            if (
+                replica.bookie in candidates
+            ):  # the same one: no metadata change, what it missed below the LAC is left for repair
                 back = self._install(replica.index, replica.bookie)
                 self._open(back, effects)
                 self._resend(back, effects)
@@ -329,7 +378,7 @@ class AppendMachine(Sending):
         if self.state is State.OPEN and not given.on:
             self._return(self._seen or frozenset(), effects)
 
-    def _rang(self, given: Rang, effects: list[Effect]) -> None:
+    def _alarm_fired(self, given: AlarmFired, effects: list[Effect]) -> None:
         if given.alarm is Alarm.RETRY:
             if self.state is State.OPEN:
                 self._return(self._seen or frozenset(), effects)
@@ -345,36 +394,56 @@ class AppendMachine(Sending):
             for replica in laggards:
                 if replica.channel in self._channels:
                     self._fail(
-                        replica, Timeout.code, f"bookie {replica.bookie} held up the writer with a backlog of {replica.backlog} bytes", True, True, effects
+                        replica,
+                        Timeout.code,
+                        f"bookie {replica.bookie} held up the writer with a backlog of {replica.backlog} bytes",
+                        True,
+                        True,
+                        effects,
                     )
         if self._stalled:
             effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
 
     def _look_at_quorum(self, effects: list[Effect]) -> None:
         """Half the time-out is over once more: what waits since the last look but one waits for too long."""
-        overdue = self._patience.rang(self._unsettled())
+        overdue = self._quorum_timeout.alarm_fired(self._unsettled())
         late = self.head + 1
         if isinstance(overdue, frozenset):  # one that waits for a gap below it has its quorum
-            late = min((entry for entry in overdue & self._ids if entry > self._window.sent_last or not self._at_quorum(entry)), default=-1)
+            late = min(
+                (
+                    entry
+                    for entry in overdue & self._ids
+                    if entry > self._window.sent_last or not self._at_quorum(entry)
+                ),
+                default=-1,
+            )
             overdue = late
         if late <= overdue and late >= 0:
             mute = [self._replicas[index] for index in self.quorums.write_set(late)]
-            silent = "; ".join(replica.failure or f"no answer from {replica.bookie}" for replica in mute if not replica.holds(late))
-            reason = f"entry {late} missed its ack quorum of {self.quorums.ack} for {self.limits.quorum_ms_max} ms (addEntryQuorumTimeoutSec): {silent}"
+            silent = "; ".join(
+                replica.failure or f"no answer from {replica.bookie}" for replica in mute if not replica.holds(late)
+            )
+            reason = (
+                f"entry {late} missed its ack quorum of {self.quorums.ack} for {self.limits.quorum_ms_max} ms "
+                f"(addEntryQuorumTimeoutSec): {silent}"
+            )
             self._give_up(AddEntryQuorumTimeout.code, reason, effects)
         elif self.idle and not self._ids:
-            self._patience.waiting = False
+            self._quorum_timeout.waiting = False
         else:
-            self._patience.set_alarm(effects)
+            self._quorum_timeout.set_alarm(effects)
 
     def _failures(self, *standings: Standing) -> str:
-        """How each bookie failed that stands so."""
+        """The failures of the bookies with these standings."""
         return "; ".join(replica.failure for replica in self._replicas if replica.standing in standings)
 
     # The end (protocol-rules.md 2.7, 2.8).
 
     def _give_up(self, code: int, reason: str, effects: list[Effect], first: str = "") -> None:
-        """The ledger can't be written any more; its writer is told what to do about it.  `first`: what helps a recovery too."""
+        """
+        The ledger can't be written any more; the error says what to do about it.  `first`: what helps a recovery
+        too.
+        """
         steps = [first] if first else []
         if not self.recovery:
             steps.append("open the ledger to see where it ends, and write another one")
@@ -382,8 +451,8 @@ class AppendMachine(Sending):
 
     def _end(self, code: int, reason: str, effects: list[Effect], ours: bool = True, finish: bool = False) -> None:
         """
-        Fails everything pending with one code, then closes the ledger at the LAC; unless it is not `ours` to close any more, or
-        a recovery's, which ends with its own step.
+        Fails everything pending with one code, then closes the ledger at the LAC; unless it is not `ours` to close any
+        more, or a recovery's, which ends with its own step.
         """
         self.ended_by = (code, reason)
         lac, length = self.lac, self._lac_length if self.deferred_sync else self.length_at_head()
@@ -393,9 +462,9 @@ class AppendMachine(Sending):
             effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
         if self._stalled:
             effects.append(StopAlarm(Alarm.STALL))
-        if self._patience.waiting:
+        if self._quorum_timeout.waiting:
             effects.append(StopAlarm(Alarm.QUORUM))
-            self._patience.waiting = False
+            self._quorum_timeout.waiting = False
         self._channels = {}
         self._live = ()
         self._window.clear(lac, length)
@@ -440,10 +509,10 @@ class AppendMachine(Sending):
         effects.append(Ended(*self.ended_by))
 
     def _refuse(self, given: Append, effects: list[Effect]) -> None:
-        effects.append(Refuse(given.token, *self.epitaph))
+        effects.append(Refuse(given.token, *self.final_error))
 
     @property
-    def epitaph(self) -> tuple[int, str]:
+    def final_error(self) -> tuple[int, str]:
         """What is answered to whatever comes after the end: a code, and why it ended."""
         code, reason = self.ended_by
         if code == ClientClosed.code:
@@ -476,7 +545,7 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
     (S.OPEN, AddRefused): Row(M._add_refused, _ANY_LIVE),
     (S.OPEN, ChannelLost): Row(M._channel_lost, _ANY_LIVE),
     (S.OPEN, BookiesSeen): Row(M._bookies_seen, WRITABLE),
-    (S.OPEN, Rang): Row(M._rang, _ANY_LIVE),
+    (S.OPEN, AlarmFired): Row(M._alarm_fired, _ANY_LIVE),
     (S.OPEN, Forced): Row(M._forced, frozenset((S.OPEN,))),
     (S.OPEN, KeepEnsemble): Row(M._keep_ensemble, WRITABLE),
     (S.OPEN, Fatal): Row(M._fatal, _ENDING),
@@ -489,8 +558,10 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
     (S.CHANGING, AddRefused): Row(M._add_refused, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
     (S.CHANGING, ChannelLost): Row(M._channel_lost, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
     (S.CHANGING, BookiesSeen): Row(M._bookies_seen, frozenset((S.CHANGING,))),
-    (S.CHANGING, Rang): Row(M._rang, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
-    (S.CHANGING, Forced): Row(M._forced, frozenset((S.CHANGING,))),  # of a handle without deferred sync: it moves nothing
+    (S.CHANGING, AlarmFired): Row(M._alarm_fired, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
+    (S.CHANGING, Forced): Row(
+        M._forced, frozenset((S.CHANGING,))
+    ),  # of a handle without deferred sync: it moves nothing
     (S.CHANGING, KeepEnsemble): Row(M._keep_ensemble, frozenset((S.CHANGING,))),  # the change under way goes on
     (S.CHANGING, EnsembleChanged): Row(M._ensemble_changed, _ANY_LIVE),
     (S.CHANGING, ChangeRefused): Row(M._change_refused, _ENDING),
@@ -508,7 +579,19 @@ TRANSITIONS: dict[tuple[State, type], Row] = {
 }
 for _state in (S.CLOSING, S.CLOSED, S.DEAD):
     TRANSITIONS[_state, Append] = Row(M._refuse, frozenset((_state,)))
-    for _late in (Acked, AddRefused, ChannelLost, BookiesSeen, Rang, EnsembleChanged, ChangeRefused, KeepEnsemble, Forced, Fatal, Close):
+    for _late in (
+        Acked,
+        AddRefused,
+        ChannelLost,
+        BookiesSeen,
+        AlarmFired,
+        EnsembleChanged,
+        ChangeRefused,
+        KeepEnsemble,
+        Forced,
+        Fatal,
+        Close,
+    ):
         TRANSITIONS[_state, _late] = _stay(_state)
 
 # Reaching one of these is our bug, so it raises instead of being ignored.

@@ -1,7 +1,8 @@
 """
 What goes into a writer's machine and what comes out of it: inputs grouped by sender, then effects.
 
-Knows: the values; one object per batch or run, never one per entry.  Does not know: what any of them leads to (`append`).
+Knows: the values; one object per batch or run, never one per entry.  Does not know: what any of them leads to
+(`append`).
 
 Channels are numbers that the machine gives out and never uses twice, so that an answer names the connection it came on.
 """
@@ -25,7 +26,7 @@ class State(Enum):
     DEAD = auto()  # the ledger is lost to this writer, or its end could not be written
 
 
-# Refusals that tell of the ledger; the bookie that sent one does its work.
+# Refusals that concern the ledger; the bookie that sent one works.
 LEDGER_CODES = frozenset((LedgerFenced.code, UnauthorizedAccess.code, IllegalOp.code))
 
 
@@ -52,14 +53,16 @@ class Limits:
 @dataclass(slots=True)
 class Append:
     """
-    Payloads to append, as one batch.  `first`: their first id, for a writer in advanced mode; None otherwise.  `token` comes back
-    in a `Refuse`.
+    Payloads to append, as one batch.  `first`: their first id, for a writer in advanced mode; None otherwise.  `token`
+    comes back in a `Refuse`.
     """
 
     payloads: list[bytes]
     first: int | None = None
     token: Any = None
-    length: int | None = None  # recovery only: the ledger's length before the first payload, as the original writer counted it
+    length: int | None = (
+        None  # recovery only: the ledger's length before the first payload, as the original writer counted it
+    )
 
 
 @dataclass(slots=True)
@@ -127,7 +130,10 @@ class Fatal:
 
 @dataclass(slots=True)
 class EnsembleChanged:
-    """The ensemble is now `bookies`.  Those without a spare are unchanged, and `shortage` says why; `seen`: registered bookies."""
+    """
+    The ensemble is now `bookies`.  Those without a spare are unchanged, and `shortage` says why; `seen`: registered
+    bookies.
+    """
 
     bookies: tuple[str, ...]
     shortage: str = ""
@@ -170,7 +176,7 @@ class Alarm(Enum):
 
 
 @dataclass(slots=True)
-class Rang:
+class AlarmFired:
     alarm: Alarm
 
 
@@ -189,7 +195,7 @@ Input = (
     | BookiesSeen
     | CloseStored
     | CloseRefused
-    | Rang
+    | AlarmFired
 )
 
 # Effects.
@@ -204,7 +210,7 @@ class OpenChannel:
 
 @dataclass(slots=True)
 class CloseChannel:
-    """`finish`: what is queued there is still sent, and nobody waits for its answers."""
+    """`finish`: what is queued there is still sent, and its answers are not waited for."""
 
     channel: int
     finish: bool = False
@@ -290,4 +296,17 @@ class Ended:
     reason: str
 
 
-Effect = OpenChannel | CloseChannel | SendAdds | ReleaseAcks | Refuse | FailPending | StoreEnsemble | StoreClose | WatchBookies | SetAlarm | StopAlarm | Ended
+Effect = (
+    OpenChannel
+    | CloseChannel
+    | SendAdds
+    | ReleaseAcks
+    | Refuse
+    | FailPending
+    | StoreEnsemble
+    | StoreClose
+    | WatchBookies
+    | SetAlarm
+    | StopAlarm
+    | Ended
+)

@@ -1,8 +1,8 @@
 """
 How long an entry may wait for its ack quorum (protocol-rules.md 2.4, addEntryQuorumTimeoutSec).
 
-Knows: what waited at each of the last two looks; a look comes every half time-out, so one alarm serves any number of entries, and an
-entry is found late after one to one and a half time-outs.
+Knows: what waited at each of the last two looks; a look comes every half time-out, so one alarm serves any number of
+entries, and an entry is found late after one to one and a half time-outs.
 Does not know: acknowledgements; the writer's machine says what is settled by now.
 """
 
@@ -13,7 +13,7 @@ from quire.client.core.append.messages import Alarm, Effect, SetAlarm
 Mark = int | frozenset[int]  # everything up to an id, or ids
 
 
-class Patience:
+class QuorumTimeout:
     """`waiting`: the alarm is set."""
 
     __slots__ = ("_last", "_last_but_one", "_ms_max", "waiting")
@@ -30,7 +30,7 @@ class Patience:
         self._last_but_one, self._last = -1, now
         self.set_alarm(effects)
 
-    def rang(self, now: Mark) -> Mark:
+    def alarm_fired(self, now: Mark) -> Mark:
         """What waited a whole time-out ago.  `now`: what waits now."""
         overdue, self._last_but_one, self._last = self._last_but_one, self._last, now
         return overdue

@@ -4,8 +4,8 @@ What a writer knows of one bookie at one place of the ensemble: what was sent, w
 Knows: the watermark and the stragglers of protocol-rules.md 6.2, and the bytes sent and not yet answered.
 Does not know: other replicas, quorums of an entry, channels' connections.
 
-Safety: an acknowledgement never implies a lower one.  The watermark moves over a gap only when the entries in the gap are
-settled, which is to say that the writer acknowledged them to its caller already.
+Safety: an acknowledgement never implies a lower one.  The watermark moves over a gap only when the entries in the gap
+are settled, which is to say that the writer acknowledged them to its caller already.
 """
 
 from collections import deque
@@ -29,12 +29,26 @@ class Standing(Enum):
 class Replica:
     """One bookie at one index.  A replacement is a new `Replica`; so is the same bookie after it came back."""
 
-    __slots__ = ("backlog", "bookie", "channel", "failure", "heard", "index", "missed", "opened", "sent", "standing", "stragglers", "unanswered", "watermark")
+    __slots__ = (
+        "backlog",
+        "bookie",
+        "channel",
+        "failure",
+        "heard",
+        "index",
+        "missed",
+        "opened",
+        "sent",
+        "standing",
+        "stragglers",
+        "unanswered",
+        "watermark",
+    )
 
     def __init__(self, index: int, bookie: str, channel: int, settled: int) -> None:
         self.index = index
         self.bookie = bookie
-        self.channel = channel  # a number used once in the life of a writer: late answers of other channels find nobody
+        self.channel = channel  # a number used once in the life of a writer: late answers of other channels are ignored
         self.opened = False
         self.failure = ""  # how it failed
         self.heard = False  # whether it answered anything on this channel
@@ -54,8 +68,8 @@ class Replica:
 
     def acknowledge(self, first: int, last: int, settled: int, quorums: Quorums) -> bool:
         """
-        Takes the answers to the entries of this index among first..last, which were all sent.  `settled`: the highest id
-        acknowledged to the caller.  Returns whether anything new was learned.
+        Takes the answers to the entries of this index among first..last, which were all sent.  `settled`: the highest
+        id acknowledged to the caller.  Returns whether anything new was learned.
         """
         self.heard = True
         mark = self.watermark

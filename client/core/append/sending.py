@@ -1,7 +1,8 @@
 """
-The sending half of a writer: ids, batches, and who gets them.
+The sending half of a writer: ids, batches, and which bookies get them.
 
-Knows: the replicas and their channels, the window and how far it lets appends through, what a replica that is new or back must be sent.
+Knows: the replicas and their channels, the window and how far it lets appends through, what a replica that is new or
+back must be sent.
 Does not know: when an entry is acknowledged, what a failure leads to (`append`).
 
 Safety: whatever is not acknowledged to the caller is kept, and goes whole to every replica that is installed.
@@ -21,7 +22,7 @@ from quire.client.core.append.messages import (
     SetAlarm,
     State,
 )
-from quire.client.core.append.quorum_timeout import Patience
+from quire.client.core.append.quorum_timeout import QuorumTimeout
 from quire.client.core.append.replica import Replica, Standing
 from quire.client.core.append.window import Window
 from quire.client.core.quorum import Domains, Quorums
@@ -64,10 +65,10 @@ class Sending(ABC):
         self.domains = domains
         self.state = State.OPEN
         self.head = last  # highest id acknowledged to the caller
-        self.lac = last  # last add confirmed: the head, save with deferred sync
+        self.lac = last  # last add confirmed: the head, except with deferred sync
         self.pushed = last  # highest id handed out
-        self.changes = 0  # ensemble changes that replaced somebody
-        self.carried = last  # the last add confirmed that the last batch sent told the bookies
+        self.changes = 0  # ensemble changes that replaced a bookie
+        self.carried = last  # the last add confirmed that the last batch carried to the bookies
         self._base = last
         self._lac_length = length  # deferred sync: payload bytes up to the LAC
         self._next_channel = 0
@@ -77,9 +78,9 @@ class Sending(ABC):
         self._window = Window(limits, last, length)
         self._ids: set[int] = set()  # advanced mode: ids above the head that were used
         self._round: tuple[Replica, ...] = ()  # those that the change under way is to replace
-        self._seen: frozenset[str] | None = frozenset()  # None: nobody asked yet
+        self._seen: frozenset[str] | None = frozenset()  # None: not asked yet
         self._watching = False
-        self._patience = Patience(limits.quorum_ms_max)
+        self._quorum_timeout = QuorumTimeout(limits.quorum_ms_max)
         self._stalled = False
         self.ended_by = (0, "")  # the code and the reason, once it is over
         self._retry_ms = limits.stall_ms_max
@@ -116,7 +117,7 @@ class Sending(ABC):
         return not self._window.pending and not self._window.waiting
 
     @property
-    def crowded(self) -> bool:
+    def window_full(self) -> bool:
         """Whether an append would have to wait for the window."""
         return bool(self._window.waiting)
 
@@ -133,16 +134,34 @@ class Sending(ABC):
         # A recovery bounds by itself what it reads ahead; the id that all others wait for can't be sent later.
         if self._window.overfull and not self.recovery and not (self.advanced and given.first == self.head + 1):
             waiting = self._window.waiting_bytes
-            effects.append(Refuse(given.token, TooManyRequests.code, f"{waiting} bytes wait for the window: wait for ready() before appending more"))
+            effects.append(
+                Refuse(
+                    given.token,
+                    TooManyRequests.code,
+                    f"{waiting} bytes wait for the window: wait for ready() before appending more",
+                )
+            )
             return
         first = self.pushed + 1
         if self.advanced:
             if given.first is None:
-                effects.append(Refuse(given.token, IllegalOp.code, "a ledger created with advanced=True takes append_at(entry_id, data) only"))
+                effects.append(
+                    Refuse(
+                        given.token,
+                        IllegalOp.code,
+                        "a ledger created with advanced=True takes append_at(entry_id, data) only",
+                    )
+                )
                 return
             first = given.first
         if not 0 <= first <= ENTRY_ID_MAX + 1 - count:
-            effects.append(Refuse(given.token, IncorrectParameter.code, f"entry ids are 0 to 2^63 - 1, so {count} from {first} on can't be"))
+            effects.append(
+                Refuse(
+                    given.token,
+                    IncorrectParameter.code,
+                    f"entry ids are 0 to 2^63 - 1, so {count} from {first} on can't be",
+                )
+            )
             return
         if self.advanced:
             taken = [entry for entry in range(first, first + count) if entry <= self.head or entry in self._ids]
@@ -152,27 +171,33 @@ class Sending(ABC):
             self._ids.update(range(first, first + count))
         elif given.first is not None and given.first != first:
             effects.append(
-                Refuse(given.token, IllegalOp.code, f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids from the caller")
+                Refuse(
+                    given.token,
+                    IllegalOp.code,
+                    f"entry id {given.first} was given, the next one is {first}: only advanced=True takes ids "
+                    "from the caller",
+                )
             )
             return
         self.pushed = max(self.pushed, first + count - 1)
         self._window.take(first, payloads, given.length)
-        if self.limits.quorum_ms_max and not self._patience.waiting:
-            self._patience.begin(self._unsettled(), effects)
+        if self.limits.quorum_ms_max and not self._quorum_timeout.waiting:
+            self._quorum_timeout.begin(self._unsettled(), effects)
         self._pump(effects)
 
     def _pump(self, effects: list[Effect]) -> None:
         """Sends what waits, as far as the window and the slowest replica's backlog allow."""
         window = self._window
         if window.waiting and len(self._channels) != len(self._replicas):
-            self._rouse(effects)
+            self._decide_lapsed(effects)
         while window.waiting and (not self._stalled or window.fills_gap(self.head)) and window.has_room(self.head):
             if not window.fills_gap(self.head) and self._held_up(window.waiting[0].size, effects):
                 break
             first, payloads, size, _length = window.following()
             batch = AddBatch(
                 self.digest, self.ledger, first, self._base if self.recovery else self.lac, window.length, payloads,
-                recovery=self.recovery, priority=RECOVERY_PRIORITY if self.recovery else 0, deferred_sync=self.deferred_sync,
+                recovery=self.recovery, priority=RECOVERY_PRIORITY if self.recovery else 0,
+                deferred_sync=self.deferred_sync,
             )  # fmt: skip
             window.sent(batch)
             self.carried = batch.lac
@@ -186,7 +211,7 @@ class Sending(ABC):
                     self._channels[channel].send(batch.last, size)
                 effects.append(SendAdds(batch, channels))
 
-    def _rouse(self, effects: list[Effect]) -> None:
+    def _decide_lapsed(self, effects: list[Effect]) -> None:
         """Before more is sent: lapsed replicas are connected again, or replaced if they owe an answer."""
         missed = False
         for replica in self._replicas:
@@ -203,8 +228,8 @@ class Sending(ABC):
 
     def _held_up(self, size: int, effects: list[Effect]) -> bool:
         """
-        Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was connected to is
-        given up at once if the others suffice; for one that answers the writer waits a while.
+        Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was
+        connected to is given up at once if the others suffice; for one that answers the writer waits a while.
         """
         bound = self.limits.replica_backlog_bytes_max
         late = [replica for replica in self._channels.values() if replica.backlog and replica.backlog + size > bound]
@@ -214,20 +239,29 @@ class Sending(ABC):
         if len(silent) == len(late) and not self.deferred_sync and self._writable_without(self._without(silent)):
             for replica in silent:
                 if replica.channel in self._channels:
-                    self._fail(replica, Timeout.code, f"bookie {replica.bookie} answered nothing, with {replica.backlog} bytes sent to it", True, True, effects)
+                    self._fail(
+                        replica,
+                        Timeout.code,
+                        f"bookie {replica.bookie} answered nothing, with {replica.backlog} bytes sent to it",
+                        True,
+                        True,
+                        effects,
+                    )
             return self.state not in WRITABLE
         self._stalled = True
         effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
         return True
 
     def _writable_without(self, lost: Container[int]) -> bool:
-        """Whether every entry can still be acknowledged when nobody of `lost` answers."""
+        """Whether every entry can still be acknowledged when none of `lost` answers."""
         quorums, domains = self.quorums, self.domains
         return quorums.writable_without(lost) and (domains is None or domains.serve(quorums, self.bookies, lost))
 
     def _without(self, replicas: Sequence[Replica]) -> set[int]:
         """The indexes of these and of all that get nothing already."""
-        return {replica.index for replica in self._replicas if replica in replicas or replica.channel not in self._channels}
+        return {
+            replica.index for replica in self._replicas if replica in replicas or replica.channel not in self._channels
+        }
 
     def _channels_now(self, effects: list[Effect]) -> tuple[int, ...]:
         if self._live is None:
@@ -279,7 +313,9 @@ class Sending(ABC):
     # What a failure leads to.
 
     @abstractmethod
-    def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]) -> None:
+    def _fail(
+        self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]
+    ) -> None:
         """A bookie can't be used any more."""
 
     @abstractmethod

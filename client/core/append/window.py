@@ -18,7 +18,10 @@ from quire.protocol.batch import AddBatch
 
 
 class Waiting(NamedTuple):
-    """Payloads that have ids and wait.  `length`: the ledger's length before the first one, where the caller knows it (recovery)."""
+    """
+    Payloads that have ids and wait.  `length`: the ledger's length before the first one, where the caller knows it
+    (recovery).
+    """
 
     first: int
     payloads: list[bytes]
@@ -55,7 +58,9 @@ class Window:
             return
         start = taken = 0
         for place, payload in enumerate(payloads):
-            if place > start and (place - start >= limits.batch_entries_max or taken + len(payload) > limits.batch_bytes_max):
+            if place > start and (
+                place - start >= limits.batch_entries_max or taken + len(payload) > limits.batch_bytes_max
+            ):
                 self._wait(Waiting(first + start, payloads[start:place], taken, length))
                 length = None if length is None else length + taken
                 start, taken = place, 0

@@ -1,6 +1,7 @@
 """
-Add channels on random histories, both generations: whatever a bookie answers, repeats, forgets or delays, every id is reported
-at most once per time it was sent, only with an answer of its own connection, and nothing is left over in the end.
+Add channels on random histories, both generations: whatever a bookie answers, repeats, forgets or delays, every id is
+reported at most once per time it was sent, only with an answer of its own connection, and nothing is left over in the
+end.
 """
 
 from collections import Counter

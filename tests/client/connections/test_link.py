@@ -1,4 +1,7 @@
-"""One connection: matching, order, malformed and late answers, time-outs, the end.  Both generations wherever both have it."""
+"""
+One connection: matching, order, malformed and late answers, time-outs, the end.  Both generations wherever both have
+it.
+"""
 
 from random import Random
 
@@ -230,7 +233,10 @@ def test_a_frame_above_the_limit_ends_the_connection(protocol):
 
 @BOTH
 def test_an_entry_that_fills_an_add_by_v2_can_be_read(protocol):
-    """A bookie with the same limit took it, so every answer that brings it back is taken: a plain read, a fencing one, a batch, a LAC."""
+    """
+    A bookie with the same limit took it, so every answer that brings it back is taken: a plain read, a fencing one, a
+    batch, a LAC.
+    """
     net = Net()
     pool = make_pool(net, protocol=protocol, frame_bytes_max=8192)
     full = body(1, 0, bytes(8192 - 28 - 36))
@@ -241,7 +247,9 @@ def test_an_entry_that_fills_an_add_by_v2_can_be_read(protocol):
         for request in peer.requests():
             match request:
                 case Read():
-                    peer.answer(request, ReadReply(Status.EOK, 1, 0, full, 1 << 40 if request.txn else None, txn=request.txn))
+                    peer.answer(
+                        request, ReadReply(Status.EOK, 1, 0, full, 1 << 40 if request.txn else None, txn=request.txn)
+                    )
                 case BatchRead():
                     peer.answer(request, BatchReply(Status.EOK, 1, 0, request.request_id, [full]))
                 case _:
@@ -255,7 +263,10 @@ def recovered(*payload_bytes):
 
 
 def test_recovery_adds_that_fit_no_v3_frame_go_over_v2():
-    """They came by V2, whose frames hold more of an entry; what is acknowledged on either connection counts, and no other way is taken without need."""
+    """
+    They came by V2, whose frames hold more of an entry; what is acknowledged on either connection counts, and no other
+    way is taken without need.
+    """
     net = Net()
     pool = make_pool(net, frame_bytes_max=8192)
     sink = Listener()
@@ -266,7 +277,10 @@ def test_recovery_adds_that_fit_no_v3_frame_go_over_v2():
     v2 = net.accept()
     small, large = v3.requests(), v2.requests()
     assert [(run.first, run.recovery, run.txns is None) for run in small] == [(1, True, False), (3, True, False)]
-    assert [(run.first, run.recovery, run.priority > 0, len(run.frames)) for run in large] == [(0, True, True, 8192), (2, True, True, 8192)]
+    assert [(run.first, run.recovery, run.priority > 0, len(run.frames)) for run in large] == [
+        (0, True, True, 8192),
+        (2, True, True, 8192),
+    ]
     for peer, runs in ((v2, large), (v3, small)):
         for run in runs:
             peer.ack(run)
@@ -280,7 +294,10 @@ def test_recovery_adds_that_fit_no_v3_frame_go_over_v2():
 
 
 def test_a_part_of_a_batch_of_recovery_adds_may_hold_a_large_one():
-    """What a replica of a striped ledger gets of a batch, or what is sent again: the entries' own sizes count, not their share of the batch's."""
+    """
+    What a replica of a striped ledger gets of a batch, or what is sent again: the entries' own sizes count, not their
+    share of the batch's.
+    """
     net = Net()
     pool = make_pool(net, frame_bytes_max=8192)
     sink = Listener()
@@ -352,7 +369,9 @@ def test_nothing_is_asked_before_the_bookie_said_who_it_is(protocol):
 @BOTH
 @pytest.mark.parametrize("status", [Status.EUA, Status.EBADREQ, Status.ETOOMANYREQUESTS])
 def test_any_answer_will_do_of_a_bookie_that_names_nobody(protocol, status):
-    """Apache's, and quire's before it did: they may want a password, or be busy; the requests themselves will hear that."""
+    """
+    Apache's, and quire's before it did: they may want a password, or be busy; the requests themselves will hear that.
+    """
     net = Net()
     read = make_pool(net, protocol=protocol).read(BOOKIE, 1, 0)
     peer = net.accept(told=False)
@@ -700,7 +719,12 @@ def test_codes_depend_on_the_operation(status, reading, writing):
     net = Net()
     pool, channel, sink, peer = channel_of(net, "v3")
     channel.send(batch(1, 0, 1))
-    read, info, lac, force = pool.read(BOOKIE, 1, 0), pool.info(BOOKIE), pool.write_lac(BOOKIE, 1, b"k" * 20, b"b" * 20, 0), pool.force(BOOKIE, 1)
+    read, info, lac, force = (
+        pool.read(BOOKIE, 1, 0),
+        pool.info(BOOKIE),
+        pool.write_lac(BOOKIE, 1, b"k" * 20, b"b" * 20, 0),
+        pool.force(BOOKIE, 1),
+    )
     for request in peer.requests():
         peer.refuse(request, status)
     assert sink.ids(writing) == [0]
@@ -712,7 +736,11 @@ def test_the_rest_of_the_operations():
     net = Net()
     pool = make_pool(net)
     lac, listed, info = pool.read_lac(BOOKIE, 1), pool.list_entries(BOOKIE, 1), pool.info(BOOKIE)
-    forced, written, poll = pool.force(BOOKIE, 1), pool.write_lac(BOOKIE, 1, b"k" * 20, b"b" * 20, 4), pool.long_poll(BOOKIE, 1, 6, 700)
+    forced, written, poll = (
+        pool.force(BOOKIE, 1),
+        pool.write_lac(BOOKIE, 1, b"k" * 20, b"b" * 20, 4),
+        pool.long_poll(BOOKIE, 1, 6, 700),
+    )
     peer = net.accept()
     a, b, c, d, e, f = peer.requests()
     peer.answer(a, LacReply(Status.EOK, 1, a.txn, b"lac", body(1, 9)))

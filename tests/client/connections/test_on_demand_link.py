@@ -1,4 +1,7 @@
-"""Connections over real sockets: hosts that refuse, accept and close, send rubbish, stop reading, stay silent or come back."""
+"""
+Connections over real sockets: hosts that refuse, accept and close, send rubbish, stop reading, stay silent or come
+back.
+"""
 
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -81,7 +84,9 @@ def answer_all(host: Host, data: bytes, bookie: str | None = None) -> None:
         if isinstance(request, AddRun):
             host.transport.write(wire.add_acks(request, Status.EOK))
         elif isinstance(request, Read):
-            found = ReadReply(Status.EOK, request.ledger, request.entry, body(request.ledger, request.entry), txn=request.txn)
+            found = ReadReply(
+                Status.EOK, request.ledger, request.entry, body(request.ledger, request.entry), txn=request.txn
+            )
             host.transport.write(wire.answer(request, found))
 
 
@@ -157,7 +162,9 @@ def test_a_host_that_speaks_another_protocol():
     """An HTTP server, say: the length it seems to announce is refused at once."""
 
     async def story():
-        async with cluster_of_one(heard=lambda host, _data: host.transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as (bookie, pool, _port):
+        async with cluster_of_one(
+            heard=lambda host, _data: host.transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        ) as (bookie, pool, _port):
             assert (await pool.read(bookie, 1, 0)).code == -8
             assert (await pool.info(bookie)).code == -8
 
@@ -241,8 +248,8 @@ def test_a_host_that_comes_back_is_found_again():
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_two_bookies_exchange_their_addresses(protocol, telling):
     """
-    A bookie is looked for where the store says that it is now, though somebody answers where it was.  While the store is behind, who answers where it says is
-    not taken for it, if bookies tell who they are.
+    A bookie is looked for where the store says that it is now, though somebody answers where it was.  While the store
+    is behind, who answers where it says is not taken for it, if bookies tell who they are.
     """
     names = ["a", "b"]  # who is at the one port, and at the other
     hosts: list[Host] = []
@@ -254,7 +261,9 @@ def test_two_bookies_exchange_their_addresses(protocol, telling):
             for request in heard(host, data, names[place] if telling else None):
                 reads.append(names[place])
                 if request.entry == 0:
-                    host.transport.write(wire.answer(request, ReadReply(Status.ENOENTRY, request.ledger, request.entry, txn=request.txn)))
+                    host.transport.write(
+                        wire.answer(request, ReadReply(Status.ENOENTRY, request.ledger, request.entry, txn=request.txn))
+                    )
                 else:  # now they exchange their places
                     names.reverse()
                     for each in hosts:
@@ -263,7 +272,10 @@ def test_two_bookies_exchange_their_addresses(protocol, telling):
         return hear
 
     async def story():
-        async with cluster_of_one(heard=bookie_at(0)) as (_, _, one), cluster_of_one(heard=bookie_at(1)) as (_, _, other):
+        async with (
+            cluster_of_one(heard=bookie_at(0)) as (_, _, one),
+            cluster_of_one(heard=bookie_at(1)) as (_, _, other),
+        ):
             addresses = Addresses()
             pool = BookiePool(reactor, addresses, ClientOptions(protocol=protocol, reconnect_wait_ms_max=20))  # type: ignore[arg-type]  # as above
             for port in (one, other):

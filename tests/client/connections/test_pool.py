@@ -135,7 +135,9 @@ def test_a_sink_is_never_told_from_inside_the_call_that_opens_its_channel():
 
 
 def test_after_a_refusal_reads_fail_at_once_and_adds_wait_for_the_next_attempt():
-    """A read has other replicas to ask; a writer's replica is worth a moment's wait.  The wait doubles and has a bound."""
+    """
+    A read has other replicas to ask; a writer's replica is worth a moment's wait.  The wait doubles and has a bound.
+    """
     net = Net()
     pool = make_pool(net, reconnect_wait_ms_min=100, reconnect_wait_ms_max=300)
     waits = []
@@ -183,7 +185,10 @@ def test_a_bookie_that_accepts_and_closes_is_left_alone_for_a_moment():
 
 
 def test_each_connection_goes_where_the_store_says_then():
-    """A bookie with an id of its own is where it announced to be; it is not looked for where it was, though somebody answers there."""
+    """
+    A bookie with an id of its own is where it announced to be; it is not looked for where it was, though somebody
+    answers there.
+    """
     net = Net()
     addresses = Addresses()
     addresses.known["rack1-a"] = ServiceInfo.of("10.0.0.7", 3181)
@@ -273,7 +278,7 @@ def test_a_store_that_does_not_answer_is_named_with_the_time_it_had():
     net.advance(2)
     ((code, reason),) = sink.failures
     assert code == -8
-    assert "its address is unknown: the metadata store did not tell it within 1500 ms" in reason
+    assert "its address is unknown: the metadata store did not answer within 1500 ms" in reason
 
 
 def test_a_clock_that_is_set_back_keeps_nobody_away_from_a_bookie_that_refused():
@@ -416,7 +421,10 @@ def test_what_a_closed_writer_leaves_behind_still_goes_out_and_the_close_of_the_
 
 @pytest.mark.parametrize("end", ["refuse", "lose", "silence"])
 def test_the_close_of_a_client_does_not_wait_long_for_a_copy_above_the_ack_quorum(end):
-    """A bookie that is gone ends the wait at once, a silent one after a second; its channel is closed then, and sends no more."""
+    """
+    A bookie that is gone ends the wait at once, a silent one after a second; its channel is closed then, and sends no
+    more.
+    """
     net = Net()
     pool = make_pool(net)
     channel = pool.add_channel(BOOKIE, 1, Listener())

@@ -129,12 +129,26 @@ def test_writable_without_is_the_definition(q):
 
 
 @pytest.mark.parametrize(
-    ("shape", "any_f"), [((1, 1, 1), 0), ((2, 2, 1), 1), ((3, 3, 2), 1), ((3, 3, 3), 0), ((4, 3, 2), 1), ((5, 3, 2), 1), ((5, 5, 3), 2), ((7, 5, 3), 2)]
+    ("shape", "any_f"),
+    [
+        ((1, 1, 1), 0),
+        ((2, 2, 1), 1),
+        ((3, 3, 2), 1),
+        ((3, 3, 3), 0),
+        ((4, 3, 2), 1),
+        ((5, 3, 2), 1),
+        ((5, 5, 3), 2),
+        ((7, 5, 3), 2),
+    ],
 )
 def test_appends_survive_what_section_10_says(shape, any_f):
     """Any so many lost bookies, and not one more, leave a ledger writable."""
     q = Quorums(*shape)
-    survived = [count for count in range(q.ensemble) if all(q.writable_without(set(lost)) for lost in combinations(range(q.ensemble), count))]
+    survived = [
+        count
+        for count in range(q.ensemble)
+        if all(q.writable_without(set(lost)) for lost in combinations(range(q.ensemble), count))
+    ]
     assert max(survived) == any_f
 
 
@@ -179,7 +193,9 @@ def test_error_precedence():
 
 
 def test_error_precedence_against_its_rule():
-    """All sequences of three: the first other error if there is one, else -8 if there is one, else the latest negative."""
+    """
+    All sequences of three: the first other error if there is one, else -8 if there is one, else the latest negative.
+    """
     for codes in product((-13, -7, -8, -23, -5), repeat=3):
         current = 0
         for code in codes:

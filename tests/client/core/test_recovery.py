@@ -7,20 +7,8 @@ import pytest
 from quire.client.core.append.machine import IllegalInput
 from quire.client.core.append.messages import Limits
 from quire.client.core.quorum import Quorums
-from quire.client.core.recovery import (
-    ILLEGAL,
-    INPUTS,
-    TRANSITIONS,
-    Begin,
-    EndStored,
-    FenceAnswer,
-    Marked,
-    ReadAnswer,
-    RecoveryMachine,
-    State,
-    StoreEnd,
-    StoreFailed,
-)
+from quire.client.core.recovery import ILLEGAL, INPUTS, TRANSITIONS, RecoveryMachine, RecoveryState
+from quire.client.core.recovery_messages import Begin, EndStored, FenceAnswer, Marked, ReadAnswer, StoreEnd, StoreFailed
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.digest import HEADER, Digest, DigestType
@@ -35,14 +23,14 @@ DIGEST = Digest(DigestType.CRC32C, b"")
 
 def test_every_pair_is_decided():
     """Each pair of state and input has a row or is listed as illegal, never both."""
-    assert set(TRANSITIONS) | ILLEGAL == set(product(State, INPUTS))
+    assert set(TRANSITIONS) | ILLEGAL == set(product(RecoveryState, INPUTS))
     assert not set(TRANSITIONS) & ILLEGAL
 
 
 def test_the_ended_states_are_traps():
     """No row leads out of DONE or FAILED."""
     for (before, _given), row in TRANSITIONS.items():
-        if before in (State.DONE, State.FAILED):
+        if before in (RecoveryState.DONE, RecoveryState.FAILED):
             assert row.after == {before}
 
 
@@ -51,7 +39,7 @@ def test_an_answer_to_nothing_is_our_bug():
     machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
     with pytest.raises(IllegalInput):
         machine.handle(EndStored())
-    assert machine.state is State.FAILED
+    assert machine.state is RecoveryState.FAILED
 
 
 # The rules of one recovery read, without a cluster.
@@ -65,7 +53,7 @@ def reading(shape=(3, 3, 2), first=0):
     machine.handle(Marked(first, bookies))
     for index in range(shape[0]):
         effects = machine.handle(FenceAnswer(index, NO_ENTRY, None))
-        if machine.state is State.READING:
+        if machine.state is RecoveryState.READING:
             break
     return machine, [effect for effect in effects if effect.entry == first]
 
@@ -82,7 +70,7 @@ def test_absent_needs_qc_negatives():
     """S7: with AQ 2 of 3 one "no" proves nothing."""
     machine, _asked = reading()
     effects = machine.handle(ReadAnswer(0, 0, NO_ENTRY, None))
-    assert machine.state is State.READING
+    assert machine.state is RecoveryState.READING
     assert [(effect.entry, effect.index) for effect in effects] == [(0, 1), (0, 2)], "now all others are asked"
     effects = machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
     assert isinstance(effects[-1], StoreEnd)
@@ -95,7 +83,7 @@ def test_s8_failures_are_no_negatives():
     machine.handle(ReadAnswer(0, 0, TIMED_OUT, None))
     machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
     effects = machine.handle(ReadAnswer(0, 2, TIMED_OUT, None))
-    assert machine.state is State.FAILED
+    assert machine.state is RecoveryState.FAILED
     assert effects[-1].code == LedgerRecovery.code
     assert "b0 gave no answer in time" in effects[-1].reason
     assert "one of its 3 bookies must give it, or 2 say that they do not have it" in effects[-1].reason
@@ -107,7 +95,7 @@ def test_no_failure_of_any_kind_counts_as_a_negative(code):
     machine, _asked = reading()
     for index in range(3):
         machine.handle(ReadAnswer(0, index, code if index else NO_ENTRY, None))
-    assert machine.state is State.FAILED
+    assert machine.state is RecoveryState.FAILED
 
 
 def test_damaged_bytes_are_unknown_and_never_found():
@@ -118,7 +106,7 @@ def test_damaged_bytes_are_unknown_and_never_found():
     machine.handle(ReadAnswer(0, 0, 0, bytes(body)))
     machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
     machine.handle(ReadAnswer(0, 2, 0, bytes(body)))
-    assert machine.state is State.FAILED
+    assert machine.state is RecoveryState.FAILED
 
 
 def test_what_the_store_said_is_named_with_its_code():
@@ -127,7 +115,11 @@ def test_what_the_store_said_is_named_with_its_code():
     machine.handle(Begin())
     failed = machine.handle(StoreFailed(MetaStore.code, "the store is away"))[-1]
     assert failed.code == LedgerRecovery.code
-    assert failed.reason == f"ledger 1 can't be recovered: the store is away (MetaStore, code {MetaStore.code}); nothing is lost by trying again"
+    assert (
+        failed.reason
+        == f"ledger 1 can't be recovered: the store is away (MetaStore, code {MetaStore.code}); nothing is lost "
+        "by trying again"
+    )
 
 
 def test_an_unknown_behind_the_end_does_not_matter():
@@ -135,10 +127,10 @@ def test_an_unknown_behind_the_end_does_not_matter():
     machine, _asked = reading()
     for index in range(3):
         machine.handle(ReadAnswer(1, index, TIMED_OUT, None))
-    assert machine.state is State.READING
+    assert machine.state is RecoveryState.READING
     for index in range(2):
         machine.handle(ReadAnswer(0, index, NO_ENTRY, None))
-    assert machine.state is State.CLOSING
+    assert machine.state is RecoveryState.CLOSING
 
 
 def test_s29_fence_answers_of_four_two_two():
@@ -149,18 +141,21 @@ def test_s29_fence_answers_of_four_two_two():
         machine.handle(Marked(0, ("b0", "b1", "b2", "b3")))
         for index in heard:
             machine.handle(FenceAnswer(index, NO_ENTRY, None))
-        assert (machine.state is not State.FENCING) == covers, heard
+        assert (machine.state is not RecoveryState.FENCING) == covers, heard
 
 
 def test_a_damaged_fence_answer_covers_but_brings_no_lac():
-    """The bookie is fenced, its bytes are not believed; alone it completes nothing, and as the last answer it does not fail the rest."""
+    """
+    The bookie is fenced, its bytes are not believed; alone it completes nothing, and as the last answer it does not
+    fail the rest.
+    """
     machine = RecoveryMachine(1, Quorums(2, 2, 2), DIGEST, Limits())
     machine.handle(Begin())
     machine.handle(Marked(0, ("b0", "b1")))
     machine.handle(FenceAnswer(0, 0, b"\0" * 50))
-    assert machine.state is State.FENCING
+    assert machine.state is RecoveryState.FENCING
     machine.handle(FenceAnswer(1, 0, DIGEST.entry(1, 4, 3, 50, b"x" * 10)))
-    assert machine.state is State.READING
+    assert machine.state is RecoveryState.READING
     assert machine.base == 3
 
 
@@ -188,8 +183,8 @@ def test_recovery_of_a_writer_that_is_alive():
 @pytest.mark.parametrize("late_fence", [False, True])
 def test_s1_s2_an_entry_that_arrives_after_the_recovery_read_is_never_acknowledged(late_fence):
     """
-    S1: e0 reaches b1 only; the fence to b2 is lost, and b1 does not answer; b0 and b2 have nothing, so the ledger closes empty; then
-    e0 reaches b2.  S2: the fence comes to b2 after the recovery read.  The recovery read fenced b2.
+    S1: e0 reaches b1 only; the fence to b2 is lost, and b1 does not answer; b0 and b2 have nothing, so the ledger
+    closes empty; then e0 reaches b2.  S2: the fence comes to b2 after the recovery read.  The recovery read fenced b2.
     """
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client(add_timeout_ms=60_000).create_ledger())
@@ -217,7 +212,10 @@ def test_s1_s2_an_entry_that_arrives_after_the_recovery_read_is_never_acknowledg
 
 
 def test_s3_an_empty_last_fragment_is_recovered_from_its_own_first_entry():
-    """S3: 2/2/2, fragments at 0, 1000, 2000, the last one empty and answering LAC -1; its end is 1999, and nothing older is read."""
+    """
+    S3: 2/2/2, fragments at 0, 1000, 2000, the last one empty and answering LAC -1; its end is 1999, and nothing older
+    is read.
+    """
     cluster = FakeCluster(6)
     ledger = cluster.ledger({0: ["b1", "b2"], 1000: ["b2", "b3"], 2000: ["b4", "b5"]}, 2, 2)
     cluster.put(ledger, 1999, b"x" * 5, 1998, 10_000, "b2", "b3")
@@ -247,7 +245,9 @@ def test_s4_a_dead_bookie_of_the_last_fragment_is_replaced_in_the_closing_write(
 
 
 def test_s5_a_recovery_that_fails_leaves_no_ensemble_behind():
-    """S5: one bookie down, its replacement refuses recovery adds; the old one returns; a later open finds everything."""
+    """
+    S5: one bookie down, its replacement refuses recovery adds; the old one returns; a later open finds everything.
+    """
     cluster = FakeCluster(4)
     writer = cluster.succeed(cluster.client().create_ledger(write_quorum=2))
     cluster.succeed(writer.append_many([b"entry %d" % entry for entry in range(20)]))
@@ -273,7 +273,9 @@ def test_s6_ensembles_of_a_dead_recovery_mislead_nobody():
     ledger = cluster.ledger({0: ["b1", "b2"]}, 2, 2)
     cluster.kill("b0")
     cluster.put(ledger, 0, b"e0", -1, 2, "b1", "b2")
-    cluster.store_fault = lambda name, given: Fault(error=MetaStore("gone")) if name == "write_ledger" and given[1].is_closed else None
+    cluster.store_fault = lambda name, given: (
+        Fault(error=MetaStore("gone")) if name == "write_ledger" and given[1].is_closed else None
+    )
     cluster.judge = lambda request: -8 if request.op == "recovery add" and request.bookie == "b2" else "pass"
     assert isinstance(cluster.fails(cluster.client().open_ledger(ledger)), LedgerRecovery)
     assert "b3" in cluster.holders(ledger, 0), "r1 wrote to its replacement"
@@ -527,11 +529,19 @@ def test_a_later_fragment_of_somebody_else_ends_the_attempt():
     cluster = FakeCluster(5)
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 3)
     cluster.put(ledger, 0, b"x", -1, 1, "b0", "b1", "b2")
-    cluster.judge = lambda request: -12 if request.op == "recovery add" and request.bookie == "b0" else "hold" if request.op == "recovery add" else "pass"
+    cluster.judge = lambda request: (
+        -12
+        if request.op == "recovery add" and request.bookie == "b0"
+        else "hold"
+        if request.op == "recovery add"
+        else "pass"
+    )
     opening = cluster.outcome(cluster.client().open_ledger(ledger))
     cluster.spin(0.2)
     current = cluster.shared.ledgers[ledger]
-    cluster.succeed(cluster.store.write_ledger(ledger, current.value.with_ensemble(7, ["b2", "b3", "b4"]), current.version))
+    cluster.succeed(
+        cluster.store.write_ledger(ledger, current.value.with_ensemble(7, ["b2", "b3", "b4"]), current.version)
+    )
     cluster.judge = lambda _request: "pass"
     cluster.let_go()
     cluster.spin(20)

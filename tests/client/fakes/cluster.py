@@ -1,10 +1,10 @@
 """
-A cluster on virtual time, behind the pool's contract: bookies that keep obligations B1 to B7 (protocol-rules.md 1.5), without
-sockets, frames or disks.
+A cluster on virtual time, behind the pool's contract: bookies that keep obligations B1 to B7 of protocol-rules.md 1.5,
+without sockets, frames or disks.
 
-A story decides what happens to each request: `cluster.judge = lambda request: …` answers "pass", "drop" (it never arrives),
-"mute" (it is done, but the answer is lost), "hold" (it waits until `cluster.let_go`), or a code that the bookie answers with
-instead of doing anything.
+A story decides what happens to each request: `cluster.judge = lambda request: …` answers "pass", "drop" (it never
+arrives), "mute" (it is done, but the answer is lost), "hold" (it waits until `cluster.let_go`), or a code that the
+bookie answers with instead of doing anything.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +28,17 @@ from quire.protocol.digest import HEADER, Digest, DigestType
 
 T = TypeVar("T")
 
-UNREACHABLE, TIMED_OUT, NO_ENTRY, NO_LEDGER, FENCED, UNAUTHORIZED, READ_ONLY, WRITE, UNKNOWN = -8, -23, -13, -7, -101, -102, -104, -12, -108
+UNREACHABLE, TIMED_OUT, NO_ENTRY, NO_LEDGER, FENCED, UNAUTHORIZED, READ_ONLY, WRITE, UNKNOWN = (
+    -8,
+    -23,
+    -13,
+    -7,
+    -101,
+    -102,
+    -104,
+    -12,
+    -108,
+)
 
 
 class VirtualReactor(Clock):
@@ -146,7 +156,11 @@ class FakeChannel:
         for entry, body in work:
             op = "recovery add" if batch.recovery else "add"
             request = Request(self.bookie.name, op, self.ledger, entry, self.pool.number)
-            self.pool.cluster.route(request, lambda entry=entry, body=body: self.store(entry, body, batch), lambda code, entry=entry: self.answer(entry, code))
+            self.pool.cluster.route(
+                request,
+                lambda entry=entry, body=body: self.store(entry, body, batch),
+                lambda code, entry=entry: self.answer(entry, code),
+            )
 
     def store(self, entry: int, body: bytes, batch: AddBatch) -> Callable[[], None] | None:
         if not self.bookie.up or self.bookie.starts != self.life:
@@ -165,7 +179,10 @@ class FakeChannel:
         self.sink.acked(self, entry, 1, code)
 
     def look(self) -> None:
-        """Fails the channel when nothing was answered for the time-out, or an add was passed over by later ones for so long."""
+        """
+        Fails the channel when nothing was answered for the time-out, or an add was passed over by later ones for so
+        long.
+        """
         self.looking = False
         limit = self.pool.options.add_timeout_ms / 1000
         if not self.unanswered or self.closed:
@@ -214,7 +231,16 @@ class FakePool:
         """What it sent goes on: nothing is ever queued here."""
         channel.close()
 
-    def ask(self, bookie: str, op: str, ledger: int, entry: int, work: Callable[[FakeBookie], T], blank: Callable[[int], T], more: float = 0.0) -> Deferred[T]:
+    def ask(
+        self,
+        bookie: str,
+        op: str,
+        ledger: int,
+        entry: int,
+        work: Callable[[FakeBookie], T],
+        blank: Callable[[int], T],
+        more: float = 0.0,
+    ) -> Deferred[T]:
         done: Deferred[T] = Deferred()
         target = self.cluster.bookies[bookie]
         request = Request(bookie, op, ledger, entry, self.number)
@@ -254,8 +280,17 @@ class FakePool:
         """Reads under way, as a story has it."""
         return self.crowd.get(bookie, 0)
 
-    def read(self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0) -> Deferred[Answer]:
-        return self.ask(bookie, "fence" if fence_key else "read", ledger, entry, lambda target: target.read(ledger, entry, fence_key), Answer)
+    def read(
+        self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
+    ) -> Deferred[Answer]:
+        return self.ask(
+            bookie,
+            "fence" if fence_key else "read",
+            ledger,
+            entry,
+            lambda target: target.read(ledger, entry, fence_key),
+            Answer,
+        )
 
     def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
         def work(target: FakeBookie) -> BatchAnswer:
@@ -264,7 +299,11 @@ class FakePool:
                 return BatchAnswer(answer.code, [])
             bodies, size = [answer.body], len(answer.body)
             entries = target.ledgers[ledger].entries
-            while len(bodies) < count_max and (body := entries.get(first + len(bodies))) is not None and size + len(body) <= bytes_max:
+            while (
+                len(bodies) < count_max
+                and (body := entries.get(first + len(bodies))) is not None
+                and size + len(body) <= bytes_max
+            ):
                 bodies.append(body)
                 size += len(body)
             return BatchAnswer(0, bodies)
@@ -395,7 +434,9 @@ class FakeCluster:
                 self.unregister(name)
         for pool in self.pools:
             for channel in [channel for channel in pool.channels if channel.bookie.name in names]:
-                self.clock.callLater(self.latency, channel.fail, UNREACHABLE, f"the connection to {channel.bookie.name} was lost")
+                self.clock.callLater(
+                    self.latency, channel.fail, UNREACHABLE, f"the connection to {channel.bookie.name} was lost"
+                )
 
     def restart(self, *names: str, registered: bool = False) -> None:
         for name in names:
@@ -412,10 +453,18 @@ class FakeCluster:
         pool = FakePool(self, self._clients, chosen)
         self.pools = [*self.pools, pool]
         return Client(
-            self.clock, self.store, chosen, pool=pool, random=Random(self._clients), placement=RandomPlacement(self.random), time_of_day=self.clock.seconds
+            self.clock,
+            self.store,
+            chosen,
+            pool=pool,
+            random=Random(self._clients),
+            placement=RandomPlacement(self.random),
+            time_of_day=self.clock.seconds,
         )  # type: ignore[arg-type]
 
-    def route(self, request: Request, perform: Callable[[], Callable[[], None] | None], refuse: Callable[[int], None]) -> None:
+    def route(
+        self, request: Request, perform: Callable[[], Callable[[], None] | None], refuse: Callable[[int], None]
+    ) -> None:
         verdict = self.judge(request)
         if verdict == "drop":
             return
@@ -481,9 +530,15 @@ class FakeCluster:
         return self.shared.ledgers[ledger].value
 
     def holders(self, ledger: int, entry: int) -> set[str]:
-        return {name for name, bookie in self.bookies.items() if ledger in bookie.ledgers and entry in bookie.ledgers[ledger].entries}
+        return {
+            name
+            for name, bookie in self.bookies.items()
+            if ledger in bookie.ledgers and entry in bookie.ledgers[ledger].entries
+        }
 
-    def put(self, ledger: int, entry: int, payload: bytes, lac: int, length: int, *names: str, digest: Digest | None = None) -> None:
+    def put(
+        self, ledger: int, entry: int, payload: bytes, lac: int, length: int, *names: str, digest: Digest | None = None
+    ) -> None:
         """An entry on these bookies, as a writer that is gone left it."""
         made = digest or Digest(DigestType.CRC32C, b"")
         body = made.entry(ledger, entry, lac, length, payload)

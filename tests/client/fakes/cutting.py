@@ -1,5 +1,6 @@
 """
-A byte proxy before each bookie, and a reactor whose connections go through them: connections are cut in the middle of a frame.
+A byte proxy before each bookie, and a reactor whose connections go through them: connections are cut in the middle of a
+frame.
 
 Knows: nothing of the protocol; it hands bytes on and counts them.
 """

@@ -1,8 +1,8 @@
 """
 Scripted bookies: the far end of a client's connections as values, without sockets and on virtual time.
 
-`Net` is a reactor whose connections are made by the test; `Peer` is one accepted connection, which decodes what the client
-wrote and answers what the test says, when it says so.
+`Net` is a reactor whose connections are made by the test; `Peer` is one accepted connection, which decodes what the
+client wrote and answers what the test says, when it says so.
 """
 
 from collections.abc import Callable
@@ -86,7 +86,10 @@ class Net(MemoryReactorClock):
         return self._attempts.pop(0)
 
     def accept(self, bookie: str | None = None, told: bool = True) -> "Peer":
-        """The next attempt stands; the other side says that it is `bookie`, and without one that it does not tell.  Not `told`: it says nothing yet."""
+        """
+        The next attempt stands; the other side says that it is `bookie`, and without one that it does not tell.  Not
+        `told`: it says nothing yet.
+        """
         attempt = self._next()
         peer = Peer(attempt.factory.buildProtocol(None), attempt.address)
         if told:
@@ -196,7 +199,9 @@ class Listener:
 
 
 def batch(ledger: int, first: int, count: int, size: int = 10, **kinds: Any) -> AddBatch:
-    return AddBatch(DIGEST, ledger, first, first - 1, first * size, [bytes([i % 256]) * size for i in range(count)], **kinds)
+    return AddBatch(
+        DIGEST, ledger, first, first - 1, first * size, [bytes([i % 256]) * size for i in range(count)], **kinds
+    )
 
 
 def body(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
@@ -219,4 +224,17 @@ def pending(deferred: Deferred[Any]) -> bool:
     return not deferred.called
 
 
-__all__ = ["DIGEST", "AddAcks", "Addresses", "Listener", "Net", "Peer", "batch", "body", "make_pool", "part", "pending", "result"]
+__all__ = [
+    "DIGEST",
+    "AddAcks",
+    "Addresses",
+    "Listener",
+    "Net",
+    "Peer",
+    "batch",
+    "body",
+    "make_pool",
+    "part",
+    "pending",
+    "result",
+]

@@ -36,7 +36,9 @@ def test_an_edit_is_stored_and_known():
 def test_what_is_not_needed_is_not_written():
     """An edit whose condition is false returns the current metadata without a write."""
     cluster, record = a_ledger()
-    assert edit(cluster, record, lambda _metadata: False, lambda metadata: metadata.recovering()).state is LedgerState.OPEN
+    assert (
+        edit(cluster, record, lambda _metadata: False, lambda metadata: metadata.recovering()).state is LedgerState.OPEN
+    )
     assert cluster.writes == []
 
 
@@ -44,7 +46,9 @@ def test_a_conflict_is_merged_when_the_edit_is_still_wanted():
     """The edit is applied to what another writer stored meanwhile, and both changes remain."""
     cluster, record = a_ledger()
     current = cluster.shared.ledgers[record.ledger]
-    cluster.succeed(cluster.store.write_ledger(record.ledger, current.value.replace_bookies(0, ["b0", "b1", "b5"]), current.version))
+    cluster.succeed(
+        cluster.store.write_ledger(record.ledger, current.value.replace_bookies(0, ["b0", "b1", "b5"]), current.version)
+    )
     after = edit(cluster, record, is_open, lambda metadata: metadata.with_ensemble(7, ["b0", "b1", "b3"]))
     assert [fragment.bookies for fragment in after.fragments] == [("b0", "b1", "b5"), ("b0", "b1", "b3")]
 

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from quire.client.core.append.messages import StoreEnsemble
-from quire.client.placement.choice import SUSPECT_SECONDS_MAX, Spares
+from quire.client.placement.choice import SUSPECT_SECONDS_MAX, BookieChoice
 from quire.client.placement.policy import RandomPlacement
 from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol.errors import MetaStore, NotEnoughBookies
@@ -32,9 +32,9 @@ class Store:
         return succeed(BookieList(dict.fromkeys(self.names, INFO), {"r0": INFO}))
 
 
-def spares(*names):
+def choice_among(*names):
     store, clock = Store(*names), Clock()
-    return Spares(clock, store, RandomPlacement(Random(1))), store, clock
+    return BookieChoice(clock, store, RandomPlacement(Random(1))), store, clock
 
 
 def result(story):
@@ -52,7 +52,7 @@ def wanted(*failed, must=False, bookies=("a", "b", "c")):
 
 def test_an_ensemble_is_of_writable_bookies():
     """All registered bookies can be chosen, and more than these raise `NotEnoughBookies`."""
-    chosen, _store, _clock = spares("a", "b", "c", "d")
+    chosen, _store, _clock = choice_among("a", "b", "c", "d")
     assert set(result(chosen.ensemble(4))) == {"a", "b", "c", "d"}
     with pytest.raises(NotEnoughBookies):
         result(chosen.ensemble(5))
@@ -60,7 +60,7 @@ def test_an_ensemble_is_of_writable_bookies():
 
 def test_a_replacement_is_neither_in_the_ensemble_nor_failed():
     """The others keep their places, and the result names the bookies that were seen."""
-    chosen, _store, _clock = spares("a", "b", "c", "d", "e")
+    chosen, _store, _clock = choice_among("a", "b", "c", "d", "e")
     picked = result(chosen.replace(wanted("a", "b")))
     assert set(picked.bookies) == {"c", "d", "e"}
     assert picked.bookies[2] == "c"
@@ -70,7 +70,7 @@ def test_a_replacement_is_neither_in_the_ensemble_nor_failed():
 
 def test_as_many_as_there_are_spares_are_replaced():
     """The rest stays, and the shortage lists the bookies that could not be used."""
-    chosen, _store, _clock = spares("b", "c", "d")
+    chosen, _store, _clock = choice_among("b", "c", "d")
     picked = result(chosen.replace(wanted("a", "b", must=True)))
     assert picked.bookies == ("d", "b", "c")
     assert "all that are writable are in the ensemble or failed lately: b, c, d" in picked.shortage
@@ -78,7 +78,7 @@ def test_as_many_as_there_are_spares_are_replaced():
 
 def test_a_suspect_is_picked_only_when_there_must_be_one():
     """Without `must` the failed bookie stays in the ensemble."""
-    chosen, _store, _clock = spares("b", "c", "d")
+    chosen, _store, _clock = choice_among("b", "c", "d")
     chosen.suspect("d")
     assert result(chosen.replace(wanted("a"))).bookies == ("a", "b", "c")
     assert result(chosen.replace(wanted("a", must=True))).bookies == ("d", "b", "c")
@@ -86,7 +86,7 @@ def test_a_suspect_is_picked_only_when_there_must_be_one():
 
 def test_suspicion_ends_with_time_or_when_the_bookie_left():
     """A bookie is no suspect after the maximum, or once a list lacked it."""
-    chosen, store, clock = spares("b", "c", "d")
+    chosen, store, clock = choice_among("b", "c", "d")
     chosen.suspect("d")
     clock.advance(SUSPECT_SECONDS_MAX + 1)
     assert chosen.suspects(store.names) == []
@@ -97,7 +97,7 @@ def test_suspicion_ends_with_time_or_when_the_bookie_left():
 
 def test_a_store_that_is_down_is_a_shortage():
     """A replacement leaves the ensemble as it is with a reason; a new ensemble raises."""
-    chosen, store, _clock = spares("b", "c", "d")
+    chosen, store, _clock = choice_among("b", "c", "d")
     store.down = True
     picked = result(chosen.replace(wanted("a")))
     assert picked.bookies == ("a", "b", "c")
@@ -108,7 +108,7 @@ def test_a_store_that_is_down_is_a_shortage():
 
 def test_the_store_is_asked_only_where_too_few_are_known():
     """Who has come since is found then; otherwise choosing costs the store nothing."""
-    chosen, store, _clock = spares("a", "b", "c", "d")
+    chosen, store, _clock = choice_among("a", "b", "c", "d")
     store.heard = ("a", "b", "c")
     assert set(result(chosen.ensemble(3))) == {"a", "b", "c"}
     assert store.asked == 0

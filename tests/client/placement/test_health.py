@@ -1,4 +1,7 @@
-"""Who is asked first and who is chosen last: failures, slowness, lists of registered bookies, quarantine; and the same in a whole client."""
+"""
+Who is asked first and who is chosen last: failures, slowness, lists of registered bookies, quarantine; and the same in
+a whole client.
+"""
 
 from random import Random
 

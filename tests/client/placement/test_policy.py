@@ -22,7 +22,8 @@ def test_an_ensemble_has_different_bookies_and_none_that_is_excluded():
 def test_too_few_bookies_are_refused_with_the_numbers():
     """NotEnoughBookies (-6) says how many are needed, can be used and are excluded."""
     with pytest.raises(
-        NotEnoughBookies, match=f"5 bookies are needed; 4 of the 6 writable ones can be used, not {', '.join(BOOKIES[:2])}; start more"
+        NotEnoughBookies,
+        match=f"5 bookies are needed; 4 of the 6 writable ones can be used, not {', '.join(BOOKIES[:2])}; start more",
     ) as refusal:
         RandomPlacement(Random(1)).new_ensemble(BOOKIES, 5, exclude=[*BOOKIES[:2], "elsewhere:1"])
     assert refusal.value.code == -6

@@ -1,4 +1,7 @@
-"""Rack-aware and region-aware placement: where copies lie, what a replacement keeps, what is refused; weights; policies by name."""
+"""
+Rack-aware and region-aware placement: where copies lie, what a replacement keeps, what is refused; weights; policies by
+name.
+"""
 
 from collections import Counter
 from importlib.metadata import EntryPoint, EntryPoints
@@ -18,7 +21,11 @@ from quire.protocol.errors import NotEnoughBookies
 
 def cluster(**racks):
     """`r1=3`: three bookies in /r1; with `__` a region: `eu__r1=2`."""
-    places = {f"{rack}-{number}:3181": "/" + rack.replace("__", "/") for rack, count in racks.items() for number in range(count)}
+    places = {
+        f"{rack}-{number}:3181": "/" + rack.replace("__", "/")
+        for rack, count in racks.items()
+        for number in range(count)
+    }
     return places, sorted(places)
 
 
@@ -103,7 +110,10 @@ def test_else_from_a_rack_that_no_survivor_is_in():
     places, bookies = cluster(r1=3, r2=1, r3=1, r4=1)
     ensemble = ["r1-0:3181", "r2-0:3181", "r3-0:3181"]
     for seed in range(10):
-        assert rack_aware(places, seed).replacement(bookies, ensemble, ["r2-0:3181"], index=1, wish=Wish(3, 2)) == "r4-0:3181"
+        assert (
+            rack_aware(places, seed).replacement(bookies, ensemble, ["r2-0:3181"], index=1, wish=Wish(3, 2))
+            == "r4-0:3181"
+        )
 
 
 def test_else_from_anywhere_unless_racks_are_enforced():
@@ -182,7 +192,9 @@ def test_a_replacement_stays_in_its_region_else_keeps_the_quorum_spread():
     assert policy.replacement(bookies, ensemble, index=2, wish=Wish(3, 2)) == "sa__r1-0:3181"
     with pytest.raises(NotEnoughBookies, match="regions"):
         policy.replacement(bookies, ensemble, ["sa__r1-0:3181"], index=2, wish=Wish(3, 2))
-    assert region_aware(places, enforce=False).replacement(bookies, ensemble, ["sa__r1-0:3181"], index=2, wish=Wish(3, 2))
+    assert region_aware(places, enforce=False).replacement(
+        bookies, ensemble, ["sa__r1-0:3181"], index=2, wish=Wish(3, 2)
+    )
 
 
 # Weights.
@@ -215,7 +227,9 @@ def test_more_free_disk_means_more_ledgers():
 
 
 def named(name, **options):
-    return from_options.policy(Random(1), ClientOptions(placement=name, **options), lambda _bookie: DEFAULT_RACK, lambda _bookies: None)
+    return from_options.policy(
+        Random(1), ClientOptions(placement=name, **options), lambda _bookie: DEFAULT_RACK, lambda _bookies: None
+    )
 
 
 def test_policies_by_name_and_by_bookkeeper_s_class():
@@ -237,7 +251,10 @@ def test_policies_by_name_and_by_bookkeeper_s_class():
     ],
 )
 def test_copies_lie_apart_as_the_policy_means_it(name, options, apart):
-    """Beside a copy in /eu/r1: racks are whole places, regions and zones their first part; and the least number is the policy's own."""
+    """
+    Beside a copy in /eu/r1: racks are whole places, regions and zones their first part; and the least number is the
+    policy's own.
+    """
     found = from_options.domains(ClientOptions(placement=name, enforce_domains=True, **options), lambda bookie: bookie)
     assert found is not None
     assert [place for place in ("/eu/r1", "/eu/r2", "/us/r1") if found.suffice(["/eu/r1", place], 3)] == apart
@@ -253,7 +270,9 @@ def test_copies_may_lie_anywhere_at_random_and_unless_it_is_asked_for():
 def test_zones_are_strict_unless_the_options_say_otherwise():
     """Zone-aware placement refuses uneven shapes, and takes them with `enforce_zones` off."""
     with pytest.raises(ValueError, match="strict zone-aware"):
-        named("org.apache.bookkeeper.client.ZoneawareEnsemblePlacementPolicy").new_ensemble(["a", "b", "c"], 3, (), Wish(2, 2))
+        named("org.apache.bookkeeper.client.ZoneawareEnsemblePlacementPolicy").new_ensemble(
+            ["a", "b", "c"], 3, (), Wish(2, 2)
+        )
     assert len(named("zone-aware", enforce_zones=False).new_ensemble(["a", "b", "c"], 3, (), Wish(2, 2))) == 3
 
 

@@ -9,7 +9,12 @@ from quire.client.placement.policy import Wish
 from quire.client.placement.zone import ZoneAware
 from quire.protocol.errors import NotEnoughBookies
 
-PLACES = {f"z{zone}u{domain}n{number}": f"/z{zone}/u{domain}" for zone in range(3) for domain in range(2) for number in range(2)}
+PLACES = {
+    f"z{zone}u{domain}n{number}": f"/z{zone}/u{domain}"
+    for zone in range(3)
+    for domain in range(2)
+    for number in range(2)
+}
 WISH = Wish(3, 2)
 
 

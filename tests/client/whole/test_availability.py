@@ -1,9 +1,8 @@
 """
 The availability table (availability.md 2), for every E <= 5: what an ensemble bears without spares.
 
-A small model says for each set of dead bookies what can be done; the table is computed from it and compared with the
-worked values and bounds there; and the whole client is held against the model on a fake cluster, with every set of dead
-bookies (those that only turn the ring are left out).
+A small model says for each set of dead bookies what can be done; the table is computed from it and compared with the worked values and bounds there; and the whole client is held against the model on a fake cluster, with every
+set of dead bookies (those that only turn the ring are left out).
 """
 
 import pathlib
@@ -60,7 +59,9 @@ def can_fence(shape, dead):
 
 
 def can_recover(shape, dead, tail=0):
-    """Fence, say "absent" of the first entry that is not there, and write back what is (one entry of each write set)."""
+    """
+    Fence, say "absent" of the first entry that is not there, and write back what is (one entry of each write set).
+    """
     _e, w, a = shape
     return can_fence(shape, dead) and can_append(shape, dead) and len(write_sets(shape)[tail] - dead) >= w - a + 1
 
@@ -95,7 +96,10 @@ def test_the_worked_values(shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_the_general_bounds(shape):
-    """Appending costs WQ - AQ, fencing AQ - 1, recovery the lesser; a read WQ - 1, or AQ - 1 where only the ack quorum holds an entry."""
+    """
+    Appending costs WQ - AQ, fencing AQ - 1, recovery the lesser; a read WQ - 1, or AQ - 1 where only the ack quorum
+    holds an entry.
+    """
     _e, w, a = shape
     assert bounds(shape, can_append)[0] == w - a
     assert bounds(shape, can_fence)[0] == a - 1
@@ -126,7 +130,9 @@ def rings(e):
 
 
 def left(shape, copies, dead):
-    """A ledger whose writer is gone, with one entry for each write set, `copies` of each and none known to be confirmed."""
+    """
+    A ledger whose writer is gone, with one entry for each write set, `copies` of each and none known to be confirmed.
+    """
     e = shape[0]
     cluster = FakeCluster(e)
     ledger = cluster.ledger({0: [f"b{index}" for index in range(e)]}, shape[1], shape[2])

@@ -1,6 +1,6 @@
 """
-Cancellation at every await of the client's operations: whichever is cut short leaves no handle, recovery, watch, channel, pending call of
-the clock or message from a request behind, and what it began goes no further.
+Cancellation at every await of the client's operations: whichever is cut short leaves no handle, recovery, watch,
+channel, pending call of the clock or message from a request behind, and what it began goes no further.
 """
 
 import asyncio
@@ -25,11 +25,20 @@ TAIL_TURNS = 60  # a tail's rounds repeat themselves from there on
 
 
 class Stage:
-    """A cluster whose store and bookies answer each in its own turn of the clock; a ledger that is written, one that is closed, one whose writer is gone."""
+    """
+    A cluster whose store and bookies answer each in its own turn of the clock; a ledger that is written, one that is
+    closed, one whose writer is gone.
+    """
 
     def __init__(self, shape=(3, 3, 2)):
         self.cluster = cluster = FakeCluster(4)
-        self.options = {"read_timeout_ms": 500, "add_timeout_ms": 500, "long_poll_ms": 100, "speculative_read_ms": 50, "speculative_poll_ms": 30}
+        self.options = {
+            "read_timeout_ms": 500,
+            "add_timeout_ms": 500,
+            "long_poll_ms": 100,
+            "speculative_read_ms": 50,
+            "speculative_poll_ms": 30,
+        }
         e, w, a = shape
         others = cluster.client(**self.options)
         self.writing = cluster.succeed(others.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a))
@@ -129,7 +138,9 @@ def test_an_operation_that_is_cancelled_at_any_turn_leaves_nothing_behind(name, 
         before = stage.left_behind()
         stage.cluster.store_fault = lambda _name, _given: Fault(before=0.001, after=0.001)
         made = OPERATIONS[name](stage)
-        outcome = stage.cluster.outcome(deferred := made if isinstance(made, Deferred) else Deferred.fromCoroutine(made))
+        outcome = stage.cluster.outcome(
+            deferred := made if isinstance(made, Deferred) else Deferred.fromCoroutine(made)
+        )
         for _ in range(turns):
             if not outcome.done:
                 stage.turn()
@@ -167,7 +178,9 @@ def test_a_recovery_that_is_cancelled_asks_and_writes_nothing_more(turns):
     assert len(cluster.writes) == written
     if not ended:
         assert isinstance(opening.error, CancelledError)
-    assert cluster.succeed(stage.client.recover_ledger(stage.writing.id)).last_entry == ENTRIES - 1, "trying again is always allowed"
+    assert cluster.succeed(stage.client.recover_ledger(stage.writing.id)).last_entry == ENTRIES - 1, (
+        "trying again is always allowed"
+    )
 
 
 def test_a_recovery_that_is_cancelled_does_not_try_a_conflict_again():
@@ -178,7 +191,9 @@ def test_a_recovery_that_is_cancelled_does_not_try_a_conflict_again():
     while not any(metadata.state is LedgerState.CLOSED for metadata in cluster.writes):
         stage.turn()
     found = cluster.shared.ledgers[stage.writing.id]
-    cluster.shared.ledgers[stage.writing.id] = found._replace(version=found.version + 1)  # the write under way will be refused
+    cluster.shared.ledgers[stage.writing.id] = found._replace(
+        version=found.version + 1
+    )  # the write under way will be refused
     recovering.cancel()
     recovering.addErrback(lambda failure: failure.trap(CancelledError))
     stage.left_behind()
@@ -190,7 +205,9 @@ def test_the_client_s_close_ends_whatever_is_under_way_and_is_not_cancelled_itse
     """A cancelled close still closes the store and ends opens, tails and watches."""
     stage = Stage()
     follower = stage.cluster.succeed(stage.client.open_ledger(stage.writer.id, recover=False))
-    opening = [stage.cluster.outcome(stage.client.open_ledger(stage.writing.id, recover=recover)) for recover in (True, False)]
+    opening = [
+        stage.cluster.outcome(stage.client.open_ledger(stage.writing.id, recover=recover)) for recover in (True, False)
+    ]
     follower = stage.cluster.succeed(stage.client.open_ledger(stage.writer.id, recover=False))
     tail = stage.cluster.outcome(all_of(follower.tail(1000.0)))
     for _ in range(turns):
@@ -296,7 +313,10 @@ def one_turn():
 
 
 async def cut(story, turns):
-    """Cancels it after so many turns, each one of the loop and then, while that stands still, one of the reactor; whether it was cut short."""
+    """
+    Cancels it after so many turns, each one of the loop and then, while that stands still, one of the reactor; whether
+    it was cut short.
+    """
     task, thread = asyncio.ensure_future(story), reactor_thread()
     for _ in range(turns):
         await one_turn()
@@ -312,7 +332,9 @@ async def cut(story, turns):
 
 
 def test_a_task_that_is_cancelled_leaves_nothing_in_the_client(uri, clients):
-    """The result may be on its way between two threads: a writer, reader or watch that nobody got is ended all the same."""
+    """
+    The result may be on its way between two threads: a writer, reader or watch that nobody got is ended all the same.
+    """
 
     async def story():
         async with aio.connect(uri) as bk:

@@ -1,6 +1,6 @@
 """
-What a user reads when something goes wrong, over the blocking face and real bookies: which bookies failed and how, which quorum is
-missing, what to do.
+What a user reads when something goes wrong, over the blocking face and real bookies: which bookies failed and how,
+which quorum is missing, what to do.
 """
 
 import os
@@ -42,7 +42,12 @@ from quire.tools.local_cluster.cluster import LocalCluster
 from tests.client.fakes.cluster import FakeCluster
 from tests.reactor import reactor, run
 
-SMALL = {"journalSegmentSizeMB": "4", "dbStorage_writeCacheMaxSizeMb": "32", "diskUsageThreshold": "0.999", "diskUsageWarnThreshold": "0.999"}
+SMALL = {
+    "journalSegmentSizeMB": "4",
+    "dbStorage_writeCacheMaxSizeMb": "32",
+    "diskUsageThreshold": "0.999",
+    "diskUsageWarnThreshold": "0.999",
+}
 SHORT = {"add_timeout_ms": 2500, "read_timeout_ms": 2500, "long_poll_ms": 500, "speculative_read_ms": 500}
 
 
@@ -69,7 +74,9 @@ def test_errors_over_real_bookies(tmp_path: Path) -> None:
 def of_the_ledger(bk: Client) -> None:
     with told(NoSuchLedger, "has no ledger 99", "`quire ledger list`"):
         bk.open_ledger(99)
-    with told(NotEnoughBookies, "5 bookies are needed", "3 of the 3 writable", "start more, or ask for a smaller ensemble"):
+    with told(
+        NotEnoughBookies, "5 bookies are needed", "3 of the 3 writable", "start more, or ask for a smaller ensemble"
+    ):
         bk.create_ledger(ensemble_size=5)
     with bk.create_ledger(password=b"right") as writer:
         writer.append(b"a")
@@ -79,7 +86,10 @@ def of_the_ledger(bk: Client) -> None:
             bk.open_ledger(writer.id, b"wrong")
         with told(IllegalOp, "entry id 7 was given, the next one is 1", "advanced=True"):
             writer.append_at(7, b"x")
-        with bk.open_ledger(writer.id, b"right", recover=False) as reader, told(Read, "entry 5 lies past", "read_last_confirmed()"):
+        with (
+            bk.open_ledger(writer.id, b"right", recover=False) as reader,
+            told(Read, "entry 5 lies past", "read_last_confirmed()"),
+        ):
             reader.read(0, 5)
     with told(LedgerClosed, "the ledger is closed; create another to go on"):
         writer.append(b"b")
@@ -99,7 +109,11 @@ def of_lost_writers(bk: Client, other: Client) -> None:
     writer = bk.create_ledger()
     writer.append(b"a")
     other.open_ledger(writer.id).close()
-    fenced = ("127.0.0.1:", "refused entry 1", "somebody else opened the ledger for recovery; open it to see where it ends")
+    fenced = (
+        "127.0.0.1:",
+        "refused entry 1",
+        "somebody else opened the ledger for recovery; open it to see where it ends",
+    )
     with told(LedgerFenced, "append up to entry 1 (acknowledged: 0)", *fenced):
         writer.append(b"b")
     with told(LedgerClosed, "this writer has ended", *fenced):
@@ -162,7 +176,9 @@ def hung(cluster: LocalCluster) -> None:
     with (
         ThreadPoolExecutor(5) as asking,
         connect(cluster.uri, ClientOptions(**SHORT)) as bk,
-        connect(cluster.uri, ClientOptions(**SHORT, add_quorum_timeout_ms=3000, disable_ensemble_change=True)) as patient,
+        connect(
+            cluster.uri, ClientOptions(**SHORT, add_quorum_timeout_ms=3000, disable_ensemble_change=True)
+        ) as patient,
         connect(cluster.uri, ClientOptions(**SHORT, ensemble_changes_max=0)) as fixed,
     ):
         left, writer, forced = bk.create_ledger(), bk.create_ledger(), bk.create_ledger(write_flags="DEFERRED_SYNC")
@@ -178,16 +194,30 @@ def hung(cluster: LocalCluster) -> None:
             force, opening = asking.submit(forced.force), asking.submit(bk.open_ledger, left.id)
             silent = [f"{bookie} gave no answer in time" for bookie in (one, two)]
             mute = [f"bookie {bookie}, V2: no add was answered for" for bookie in (one, two)]
-            with told(Timeout, "entries up to 0 could not be forced", *silent, "all 3 bookies of the ensemble must answer"):
+            with told(
+                Timeout, "entries up to 0 could not be forced", *silent, "all 3 bookies of the ensemble must answer"
+            ):
                 force.result()
-            with told(Timeout, f"ledger {left.id} can't be recovered", "1 of 3 bookies answered", "an ack quorum of 2", *silent, "`quire bookie list`"):
+            with told(
+                Timeout,
+                f"ledger {left.id} can't be recovered",
+                "1 of 3 bookies answered",
+                "an ack quorum of 2",
+                *silent,
+                "`quire bookie list`",
+            ):
                 opening.result()
-            what = "without them some entries miss the ack quorum of 2; start bookies, then open the ledger to see where it ends"
+            what = (
+                "without them some entries miss the ack quorum of 2; start bookies, then open the ledger to see "
+                "where it ends"
+            )
             with told(NotEnoughBookies, "append up to entry 1 (acknowledged: 0)", *mute, "failed lately", three, what):
                 appends[0].result()
             with told(LedgerClosed, "this writer has ended", *mute):
                 writer.append(b"c")
-            with told(AddEntryQuorumTimeout, "entry 1 missed its ack quorum of 2 for 3000 ms", one, two, "open the ledger"):
+            with told(
+                AddEntryQuorumTimeout, "entry 1 missed its ack quorum of 2 for 3000 ms", one, two, "open the ledger"
+            ):
                 appends[1].result()
             with told(Write, "no add was answered", "maxNumEnsembleChanges", "open the ledger to see where it ends"):
                 appends[2].result()
@@ -208,13 +238,30 @@ def gone(cluster: LocalCluster, bk: Client) -> None:
     cluster.kill(one)
     cluster.kill(two)
     lost = [f"{bookie} can't be reached" for bookie in (one, two)]
-    with told(NotEnoughBookies, one, two, "BookieHandleNotAvailable, code -8", "nobody can replace them", "the ack quorum of 2", "start bookies"):
+    with told(
+        NotEnoughBookies,
+        one,
+        two,
+        "BookieHandleNotAvailable, code -8",
+        "nobody can replace them",
+        "the ack quorum of 2",
+        "start bookies",
+    ):
         while True:  # the store may still name the dead ones as spares, for as long as their sessions last
             writer.append(b"b")
-    with told(LedgerRecovery, f"ledger {later.id} can't be recovered", "1 of 3 bookies answered", *lost, "bring some of these back"):
+    with told(
+        LedgerRecovery,
+        f"ledger {later.id} can't be recovered",
+        "1 of 3 bookies answered",
+        *lost,
+        "bring some of these back",
+    ):
         bk.open_ledger(later.id)
     cluster.kill(three)
-    with bk.open_ledger(whole.id) as reader, told(BookieHandleNotAvailable, "entry 0", "one of its 3 replicas", *lost, three, "start one of these"):
+    with (
+        bk.open_ledger(whole.id) as reader,
+        told(BookieHandleNotAvailable, "entry 0", "one of its 3 replicas", *lost, three, "start one of these"),
+    ):
         reader.read(0, 0)
 
 
@@ -225,12 +272,23 @@ def test_a_store_that_is_down_is_named_and_what_happens_to_the_ledger() -> None:
     cluster = FakeCluster(5)
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append(b"a"))
-    cluster.store_fault = lambda name, _given: Fault(error=MetaStore("zk://10.0.0.1 does not answer")) if name == "write_ledger" else None
+    cluster.store_fault = lambda name, _given: (
+        Fault(error=MetaStore("zk://10.0.0.1 does not answer")) if name == "write_ledger" else None
+    )
     cluster.kill("b0", "b1")
-    with told(MetaStore, "the connection to b0 was lost", "could not be stored: zk://10.0.0.1 does not answer", "open the ledger to see where it ends"):
+    with told(
+        MetaStore,
+        "the connection to b0 was lost",
+        "could not be stored: zk://10.0.0.1 does not answer",
+        "open the ledger to see where it ends",
+    ):
         raise cluster.fails(writer.append(b"b"))
     writer = cluster.succeed(cluster.client().create_ledger())
-    with told(MetaStore, "its end could not be stored: zk://10.0.0.1 does not answer", "open the ledger, which brings it to its end"):
+    with told(
+        MetaStore,
+        "its end could not be stored: zk://10.0.0.1 does not answer",
+        "open the ledger, which brings it to its end",
+    ):
         raise cluster.fails(writer.close())
 
 
@@ -240,7 +298,11 @@ def test_a_bookie_in_limbo_is_no_answer_and_says_so() -> None:
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append(b"a"))
     cluster.judge = lambda request: -108 if request.bookie != "b2" and request.op == "fence" else "pass"
-    with told(LedgerRecovery, "b0 may have lost entries of the ledger, and answers for none until it is repaired", "1 of 3 bookies answered"):
+    with told(
+        LedgerRecovery,
+        "b0 may have lost entries of the ledger, and answers for none until it is repaired",
+        "1 of 3 bookies answered",
+    ):
         raise cluster.fails(cluster.client().open_ledger(writer.id))
     metadata: LedgerMetadata = cluster.metadata(writer.id)
     assert not metadata.is_closed

@@ -1,4 +1,6 @@
-"""Windows and backlogs when ids have gaps (advanced writers), and when a recovery writes back more than a window holds."""
+"""
+Windows and backlogs when ids have gaps (advanced writers), and when a recovery writes back more than a window holds.
+"""
 
 from tests.client.fakes.cluster import FakeCluster
 

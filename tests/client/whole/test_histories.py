@@ -1,10 +1,10 @@
 """
-Random histories of a whole client on a fake cluster: a writer, readers that follow it, recoveries at any moment, while bookies die
-and return, requests and answers are lost or late, and the metadata store conflicts and stalls.
+Random histories of a whole client on a fake cluster: a writer, readers that follow it, recoveries at any moment, while
+bookies die and return, requests and answers are lost or late, and the metadata store conflicts and stalls.
 
-Checked from outside (protocol-rules.md 4.5): what was acknowledged is readable after the close with the same bytes (I2, I4); all
-openers see one end (I1); nothing is acknowledged beyond it; a reader's end never shrinks nor passes the final one (I8); every append
-and open ends exactly once; once faults stop, the ledger can be closed (I7).
+Checked from outside (protocol-rules.md 4.5): what was acknowledged is readable after the close with the same bytes
+(I2, I4); all openers see one end (I1); nothing is acknowledged beyond it; a reader's end never shrinks nor passes the
+final one (I8); every append and open ends exactly once; once faults stop, the ledger can be closed (I7).
 """
 
 from random import Random
@@ -25,9 +25,17 @@ class History:
         self.random = Random(f"{shape}/{seed}")
         self.shape = shape
         self.cluster = FakeCluster(shape[0] + self.random.randint(0, 3), seed, latency=0.001)
-        self.options = {"add_timeout_ms": 200, "read_timeout_ms": 200, "long_poll_ms": 100, "speculative_read_ms": 50, "window_entries_max": 40}
+        self.options = {
+            "add_timeout_ms": 200,
+            "read_timeout_ms": 200,
+            "long_poll_ms": 100,
+            "speculative_read_ms": 50,
+            "window_entries_max": 40,
+        }
         client = self.cluster.client(**self.options)
-        self.writer = self.cluster.succeed(client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2]))
+        self.writer = self.cluster.succeed(
+            client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2])
+        )
         self.appends = []  # (payloads, outcome)
         self.opens = []
         self.tails = []
@@ -103,7 +111,9 @@ class History:
 
     def look(self):
         if len(self.readers) < 2:
-            outcome = self.cluster.outcome(self.cluster.client(**self.options).open_ledger(self.writer.id, recover=False))
+            outcome = self.cluster.outcome(
+                self.cluster.client(**self.options).open_ledger(self.writer.id, recover=False)
+            )
             self.cluster.spin(0.01)
             if outcome.code == 0:
                 self.readers.append([outcome.value, outcome.value.last_entry_id])

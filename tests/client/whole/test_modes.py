@@ -1,13 +1,13 @@
 """
-The ways in which a writer may treat a bookie that fails (protocol-rules.md 2.4, 2.5): quorum time-out, a bounded number of changes,
-delayed changes, none at all; and explicit LAC, opportunistic striping.
+The ways in which a writer may treat a bookie that fails (protocol-rules.md 2.4, 2.5): quorum time-out, a bounded
+number of changes, delayed changes, none at all; and explicit LAC, opportunistic striping.
 """
 
 from random import Random
 
 import pytest
 
-from quire.client.core.append.messages import Alarm, BookiesSeen, KeepEnsemble, Limits, Rang, State
+from quire.client.core.append.messages import Alarm, AlarmFired, BookiesSeen, KeepEnsemble, Limits, State
 from quire.client.placement.zone import ZoneAware
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerRecovery, NotEnoughBookies
@@ -19,7 +19,9 @@ QUORUM_TIMEOUT, WRITE, UNREACHABLE = -21, -12, -8
 
 def created(cluster, shape=(3, 3, 2), flags=(), **options):
     client = cluster.client(**options)
-    return cluster.succeed(client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], write_flags=flags))
+    return cluster.succeed(
+        client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], write_flags=flags)
+    )
 
 
 # Quorum time-out.
@@ -35,9 +37,9 @@ def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
     story.append(2)
     story.ack(0, 0, 1)
     assert story.alarms[Alarm.QUORUM] == 500, "two looks in one time-out"
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert not story.failed
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
     assert story.closes == [(-1, 0)]
     assert Alarm.QUORUM not in story.alarms
@@ -50,7 +52,7 @@ def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_
     story.ack(0, 0)
     story.lose(1)
     for _ in range(2):
-        story.give(Rang(Alarm.QUORUM))
+        story.give(AlarmFired(Alarm.QUORUM))
     _code, reason = story.machine.ended_by
     assert "(addEntryQuorumTimeoutSec): lost (BookieHandleNotAvailable, code -8); no answer from b2;" in reason
 
@@ -59,14 +61,14 @@ def test_the_time_out_counts_from_each_entry_s_own_append():
     """An entry that was appended later is not failed by the alarm of an earlier one."""
     story = patient()
     story.append(1)
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     story.append(1)
     story.ack(0, 0, 1)
     story.ack(1, 0)
-    story.give(Rang(Alarm.QUORUM))
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert not story.failed, "the first is acknowledged, the second is young"
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
     assert story.closes == [(0, 10)]
 
@@ -78,7 +80,7 @@ def test_the_alarm_stops_when_nothing_waits_and_begins_anew():
     story.ack(0, 0)
     story.ack(1, 0)
     story.alarms.clear()
-    story.give(Rang(Alarm.QUORUM))
+    story.give(AlarmFired(Alarm.QUORUM))
     assert story.alarms == {}
     story.append(1)
     assert story.alarms == {Alarm.QUORUM: 500}
@@ -91,11 +93,11 @@ def test_an_advanced_entry_behind_a_gap_has_its_quorum():
     story.ack(0, 1)
     story.ack(1, 1)
     for _ in range(5):
-        story.give(Rang(Alarm.QUORUM))
+        story.give(AlarmFired(Alarm.QUORUM))
     assert not story.failed
     story.append(1, first=0)
     for _ in range(3):
-        story.give(Rang(Alarm.QUORUM))
+        story.give(AlarmFired(Alarm.QUORUM))
     assert story.failed == [QUORUM_TIMEOUT]
 
 
@@ -216,7 +218,7 @@ def test_a_bookie_that_was_spared_is_tried_again_and_only_later():
     story.lose(0)
     story.give(BookiesSeen(frozenset(("b0", "b1", "b2", "b9"))))
     assert len(story.opened) == 3, "it is known to be registered: no reason to try again at once"
-    story.give(Rang(Alarm.RETRY))
+    story.give(AlarmFired(Alarm.RETRY))
     assert story.opened[-1][1:] == (0, "b0")
     assert not story.stores, "a spare is no reason for a change"
     story.ack(0, 0)
@@ -347,14 +349,22 @@ def test_with_too_few_bookies_the_ensemble_shrinks_to_the_write_quorum():
     cluster = FakeCluster(3)
     assert created(cluster, (5, 2, 2), opportunistic_striping=True).metadata.ensemble_size == 3
     assert cluster.fails(cluster.client().create_ledger(ensemble_size=5, write_quorum=2, ack_quorum=2)).code == -6
-    assert cluster.fails(cluster.client(opportunistic_striping=True).create_ledger(ensemble_size=5, write_quorum=4, ack_quorum=2)).code == -6
+    assert (
+        cluster.fails(
+            cluster.client(opportunistic_striping=True).create_ledger(ensemble_size=5, write_quorum=4, ack_quorum=2)
+        ).code
+        == -6
+    )
 
 
 def test_a_smaller_ensemble_that_the_placement_does_not_take_is_passed_over():
-    """Strict zone-aware placement takes multiples of the write quorum; that the wanted size is none is the caller's mistake."""
+    """
+    Strict zone-aware placement takes multiples of the write quorum; that the wanted size is none is the caller's
+    mistake.
+    """
     cluster = FakeCluster(5)
     client = cluster.client(opportunistic_striping=True)
-    client.spares.placement = ZoneAware(Random(1), lambda bookie: f"/z{int(bookie[1:]) % 3}/{bookie}")
+    client.choice.placement = ZoneAware(Random(1), lambda bookie: f"/z{int(bookie[1:]) % 3}/{bookie}")
     assert cluster.succeed(client.create_ledger(ensemble_size=6, write_quorum=3)).metadata.ensemble_size == 3
     assert isinstance(cluster.fails(client.create_ledger(ensemble_size=5, write_quorum=3)), ValueError)
 
@@ -430,7 +440,9 @@ def test_the_wait_for_another_replica_grows_within_a_read():
     """Speculative requests follow after 100 ms and 300 ms more; then the read times out."""
     cluster = FakeCluster(3)
     ledger = written(cluster)
-    reader = cluster.succeed(cluster.client(speculative_read_ms=100, speculative_read_growth=3.0, read_timeout_ms=4000).open_ledger(ledger))
+    reader = cluster.succeed(
+        cluster.client(speculative_read_ms=100, speculative_read_growth=3.0, read_timeout_ms=4000).open_ledger(ledger)
+    )
     times = []
     cluster.judge = lambda request: (times.append(round(cluster.clock.seconds() - start, 2)), "drop")[1]
     start = cluster.clock.seconds()
@@ -472,7 +484,9 @@ def test_an_error_says_who_failed_how_which_quorum_is_missing_and_what_to_do():
 
 
 def test_a_ledger_whose_copies_can_not_lie_apart_is_not_created(tmp_path):
-    """Its entries could never be acknowledged.  Once the racks are told it is, and an entry waits for the second rack."""
+    """
+    Its entries could never be acknowledged.  Once the racks are told it is, and an entry waits for the second rack.
+    """
     places = tmp_path / "places"
     places.write_text("b0 /r1\nb1 /r1\nb2 /r1\n")
     cluster = FakeCluster(3)
@@ -493,7 +507,10 @@ def test_a_ledger_whose_copies_can_not_lie_apart_is_not_created(tmp_path):
 
 
 def test_ensemble_changes_are_switched_off_and_on_at_run_time():
-    """While they are off a bookie that died keeps its place; once they are on again it is replaced, also in a writer that is idle."""
+    """
+    While they are off a bookie that died keeps its place; once they are on again it is replaced, also in a writer that
+    is idle.
+    """
     cluster = FakeCluster(5)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -520,7 +537,10 @@ def test_ensemble_changes_are_switched_off_and_on_at_run_time():
 
 @pytest.mark.parametrize("changes_max", [-1, 1])
 def test_changes_that_are_switched_off_while_one_is_under_way(changes_max):
-    """It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer, whether or not it may change again."""
+    """
+    It is the last: who failed meanwhile keeps its place, and appends wait for it instead of ending the writer, whether
+    or not it may change again.
+    """
     story = Story(shape=(3, 3, 3), limits=Limits(changes_max=changes_max))
     story.append(1)
     story.lose(0)
@@ -536,7 +556,7 @@ def test_changes_that_are_switched_off_while_one_is_under_way(changes_max):
     story.ack(2, 0)
     assert story.released == -1
     story.give(BookiesSeen(frozenset(("b1", "b2", "b7"))))
-    story.give(Rang(Alarm.RETRY))
+    story.give(AlarmFired(Alarm.RETRY))
     story.ack(1, 0)
     assert story.released == 0
 

@@ -71,7 +71,9 @@ def test_write_close_read(four, protocol, shape):
 
     async def story():
         client = await four.client(protocol=protocol)
-        writer = await client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], password=b"p")
+        writer = await client.create_ledger(
+            ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], password=b"p"
+        )
         wanted = lines(2000)
         await append_all(writer, wanted)
         await writer.close()
@@ -108,7 +110,9 @@ def test_a_bookie_stops_while_entries_are_appended(four, protocol):
 
 
 def test_d17_three_bookies_and_one_stops(three):
-    """Writing goes on with two; the third returns and gets what is new; all is read back; the metadata was not touched."""
+    """
+    Writing goes on with two; the third returns and gets what is new; all is read back; the metadata was not touched.
+    """
     wanted = lines(900)
 
     async def first():
@@ -277,8 +281,8 @@ def test_deferred_sync_and_own_ids(three):
 
 class Exchange:
     """
-    Six bookies with ids of their own; a ledger of 100 entries on the first three, whose writer, and a reader of it, are idle when all six are rolled
-    one after another: each comes back with its files, at the address that another one had.
+    Six bookies with ids of their own; a ledger of 100 entries on the first three, whose writer, and a reader of it, are
+    idle when all six are rolled one after another: each comes back with its files, at the address that another one had.
     """
 
     def __init__(self, path):
@@ -421,7 +425,10 @@ class Noting:
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_a_program_that_appends_once_and_ends_leaves_all_copies(three, protocol):
-    """Acknowledged by one of three, closed at once, the client too: nobody waits for the other connections, and no copy is left out."""
+    """
+    Acknowledged by one of three, closed at once, the client too: nobody waits for the other connections, and no copy is
+    left out.
+    """
 
     async def story():
         for _ in range(20):

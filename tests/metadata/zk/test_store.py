@@ -582,7 +582,7 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
                 store.watch_ledger(1000 + made, heard)
                 await heard.until(lambda _: True)
                 made += 1
-            await client.spares.available()
+            await client.choice.available()
             heard = Heard()
             store.watch_ledger(1000, heard)
             await heard.until(lambda _: True)
@@ -610,7 +610,7 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
                     create,
                     lambda self_made=self_made: self_made[0].close(),
                     lambda self_made=self_made: client.open_ledger(self_made[0].id),
-                    lambda: Deferred.fromCoroutine(client.spares.replace(StoreEnsemble(0, ((0, "b:0"),), ("b:0", "b:1"), must=True))),
+                    lambda: Deferred.fromCoroutine(client.choice.replace(StoreEnsemble(0, ((0, "b:0"),), ("b:0", "b:1"), must=True))),
                     watch,
                     lambda watches=watches: succeed(watches[0].cancel()),
                     change,

@@ -1,4 +1,7 @@
-"""The writer's machine: its table, each rule of protocol-rules.md 2.3 to 2.8 alone, and random histories against a naive twin."""
+"""
+The writer's machine: its table, each rule of protocol-rules.md 2.3 to 2.8 alone, and random histories against a naive
+twin.
+"""
 
 from itertools import product
 from random import Random
@@ -11,6 +14,7 @@ from quire.client.core.append.messages import (
     Acked,
     AddRefused,
     Alarm,
+    AlarmFired,
     Append,
     BookiesSeen,
     ChangeRefused,
@@ -24,7 +28,6 @@ from quire.client.core.append.messages import (
     Forced,
     Input,
     Limits,
-    Rang,
     Shutdown,
     State,
 )
@@ -33,7 +36,16 @@ from quire.protocol.digest import Digest, DigestType
 
 S = State
 DIGEST = Digest(DigestType.CRC32C, b"")
-FENCED, UNAUTHORIZED, READ_ONLY, LOST, TIMED_OUT, CLOSED, NOT_ENOUGH, CLIENT_CLOSED = -101, -102, -104, -8, -23, -11, -6, -19
+FENCED, UNAUTHORIZED, READ_ONLY, LOST, TIMED_OUT, CLOSED, NOT_ENOUGH, CLIENT_CLOSED = (
+    -101,
+    -102,
+    -104,
+    -8,
+    -23,
+    -11,
+    -6,
+    -19,
+)
 
 
 class Story:
@@ -157,7 +169,7 @@ def test_every_pair_is_decided():
 
 def test_what_a_peer_or_a_clock_can_cause_is_legal_everywhere():
     """Answers, failures, lists of bookies and alarms have a row in every state."""
-    for state, given in product(S, (Acked, AddRefused, ChannelLost, Fatal, BookiesSeen, Rang)):
+    for state, given in product(S, (Acked, AddRefused, ChannelLost, Fatal, BookiesSeen, AlarmFired)):
         assert (state, given) in TRANSITIONS
 
 
@@ -261,11 +273,11 @@ def test_the_window_holds_back_what_exceeds_it():
     story = Story(limits=Limits(window_entries_max=10, batch_entries_max=5))
     story.append(15)
     assert sum(batch.count for batch in story.batches) == 10
-    assert story.machine.crowded
+    assert story.machine.window_full
     story.ack(0, 0, 4)
     story.ack(1, 0, 4)
     assert sum(batch.count for batch in story.batches) == 15
-    assert not story.machine.crowded
+    assert not story.machine.window_full
 
 
 def test_a_batch_larger_than_the_window_goes_alone():
@@ -410,8 +422,16 @@ GONE = "lost (BookieHandleNotAvailable, code -8), and"
         ([Close(), CloseRefused(FENCED, "fenced")], CLOSED, "this writer has ended: fenced"),
         ([Close(), Shutdown()], CLIENT_CLOSED, "the client was closed while the ledger's end was being stored"),
         ([Shutdown()], CLIENT_CLOSED, "the client was closed"),
-        ([ChannelLost(1, LOST, "lost"), ChangeRefused(CLOSED, "closed at 7")], CLOSED, f"this writer has ended: {GONE} closed at 7"),
-        ([ChannelLost(1, LOST, "lost"), ChangeRefused(-25, "deleted")], CLOSED, f"this writer has ended: {GONE} deleted"),
+        (
+            [ChannelLost(1, LOST, "lost"), ChangeRefused(CLOSED, "closed at 7")],
+            CLOSED,
+            f"this writer has ended: {GONE} closed at 7",
+        ),
+        (
+            [ChannelLost(1, LOST, "lost"), ChangeRefused(-25, "deleted")],
+            CLOSED,
+            f"this writer has ended: {GONE} deleted",
+        ),
     ],
 )
 def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
@@ -420,7 +440,7 @@ def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
     story.append(1)
     for given in ending:
         story.give(given)
-    assert story.machine.epitaph == (code, reason)
+    assert story.machine.final_error == (code, reason)
     story.append(1)
     assert story.refused == [code]
 
@@ -494,11 +514,11 @@ def test_d17_a_bookie_that_stays_registered_is_tried_again_ever_less_often():
     waits = []
     for _ in range(6):
         waits.append(story.alarms[Alarm.RETRY])
-        story.give(Rang(Alarm.RETRY))
+        story.give(AlarmFired(Alarm.RETRY))
         story.lose(0)
         story.changed(seen=("b0", "b1", "b2"))
     assert waits == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
-    story.give(Rang(Alarm.RETRY))
+    story.give(AlarmFired(Alarm.RETRY))
     story.append(1)
     story.ack(0, 1)
     story.lose(0)
@@ -781,7 +801,7 @@ def test_a_replica_that_holds_up_the_writer_too_long_is_replaced():
             story.ack(2, 0)
     story.append(1, size=10)
     story.ack(2, 1)
-    story.give(Rang(Alarm.STALL))
+    story.give(AlarmFired(Alarm.STALL))
     assert [store.failed for store in story.stores] == [((2, "b2"),)]
     story.changed(i2="b3")
     assert story.sent[story.channel(2)] == [11]
@@ -862,8 +882,8 @@ def test_random_answers_in_any_order_against_the_naive_twin(shape):
 @pytest.mark.parametrize("advanced", [False, True])
 def test_random_histories_with_failures(shape, advanced):
     """
-    Nothing is released that is not stored on an ack quorum of its current write set; and once failures stop and every answer
-    comes, everything is released.
+    Nothing is released that is not stored on an ack quorum of its current write set; and once failures stop and every
+    answer comes, everything is released.
     """
     for seed in range(400):
         RandomHistory(shape, advanced, Random(f"{shape}{advanced}{seed}")).run()
@@ -874,7 +894,11 @@ class RandomHistory:
 
     def __init__(self, shape, advanced, random):
         self.random = random
-        self.story = Story(shape, advanced=advanced, limits=Limits(window_entries_max=25, batch_entries_max=4, replica_backlog_bytes_max=600))
+        self.story = Story(
+            shape,
+            advanced=advanced,
+            limits=Limits(window_entries_max=25, batch_entries_max=4, replica_backlog_bytes_max=600),
+        )
         self.advanced = advanced
         self.free = list(range(40))
         self.stored = {}  # bookie -> acknowledged ids
@@ -899,7 +923,17 @@ class RandomHistory:
         return effects
 
     def run(self):
-        steps = [self.append, self.answer, self.answer, self.answer, self.lose, self.refuse, self.finish_change, self.seen, self.ring]
+        steps = [
+            self.append,
+            self.answer,
+            self.answer,
+            self.answer,
+            self.lose,
+            self.refuse,
+            self.finish_change,
+            self.seen,
+            self.ring,
+        ]
         for _ in range(self.random.randint(20, 90)):
             self.random.choice(steps)()
             if self.story.machine.state not in (S.OPEN, S.CHANGING):
@@ -934,7 +968,13 @@ class RandomHistory:
         open_channels = [channel for channel in self.story.open if self.answers.get(channel, ((), ()))[1]]
         if open_channels and self.random.random() < 0.3:
             channel = self.random.choice(sorted(open_channels))
-            self.give(self.story.give(AddRefused(channel, self.random.choice(self.answers[channel][1]), 1, self.random.choice((READ_ONLY, -12)))))
+            self.give(
+                self.story.give(
+                    AddRefused(
+                        channel, self.random.choice(self.answers[channel][1]), 1, self.random.choice((READ_ONLY, -12))
+                    )
+                )
+            )
 
     def finish_change(self):
         if not self.story.changing:
@@ -956,7 +996,7 @@ class RandomHistory:
     def ring(self):
         for alarm in list(self.story.alarms):
             del self.story.alarms[alarm]
-            self.give(self.story.give(Rang(alarm)))
+            self.give(self.story.give(AlarmFired(alarm)))
 
     def settle(self):
         """No more failures; whoever is out stays out."""
@@ -970,8 +1010,10 @@ class RandomHistory:
                 return
             self.finish_change()
             self.answer()
-            if not self.story.changing and not any(self.answers.get(channel, ((), ()))[1] for channel in self.story.open):
-                if not machine.crowded or not self.story.alarms:
+            if not self.story.changing and not any(
+                self.answers.get(channel, ((), ()))[1] for channel in self.story.open
+            ):
+                if not machine.window_full or not self.story.alarms:
                     break
                 self.ring()  # a bookie's backlog holds up the writer until the clock says so
         assert self.story.released == machine.pushed, (self.story.released, machine.pushed, machine.state)
@@ -984,7 +1026,11 @@ class RandomHistory:
             first = min(self.story.sent[channel], default=None)
             if first is None:
                 continue
-            missing = [entry for entry in self.story.q.entries_of(index, first, machine.pushed) if entry not in self.stored.get(bookie, ())]
+            missing = [
+                entry
+                for entry in self.story.q.entries_of(index, first, machine.pushed)
+                if entry not in self.stored.get(bookie, ())
+            ]
             assert not missing, f"{bookie} lacks {missing}"
 
 
@@ -1011,7 +1057,9 @@ def test_copies_in_one_rack_are_no_quorum(advanced):
 
 
 def test_the_last_bookie_of_a_rack_is_not_gone_on_without():
-    """An ack quorum lives, but in one rack: without a spare elsewhere the writer ends and says why; with one it goes on."""
+    """
+    An ack quorum lives, but in one rack: without a spare elsewhere the writer ends and says why; with one it goes on.
+    """
     for spare, ends in (("b4", True), ("b3", False)):
         story = Story(domains=APART)
         story.append(1)

@@ -62,7 +62,9 @@ def test_a_gap_that_is_settled_no_longer_counts() -> None:
 
 @pytest.mark.parametrize("quorums", [ALL, Quorums(4, 2, 2), Quorums(5, 3, 2)], ids=str)
 def test_any_order_of_answers_holds_what_was_answered(quorums: Quorums) -> None:
-    """Random single answers: exactly these entries of the index are held at each step, and nothing is left at the end."""
+    """
+    Random single answers: exactly these entries of the index are held at each step, and nothing is left at the end.
+    """
     for seed in range(50):
         made = Replica(0, "b0", 1, -1)
         entries = list(quorums.entries_of(0, 0, 30))

@@ -1,0 +1,132 @@
+"""
+What goes into a recovery's machine and what comes out of it, besides the adds' own messages.
+
+Knows: inputs from the metadata store and the network, effects for the driver.
+Does not know: what the machine decides.
+"""
+
+from dataclasses import dataclass
+
+from quire.client.core.append.messages import Effect as AddEffect
+from quire.client.core.append.messages import Input as AddInput
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@dataclass(slots=True)
+class Begin:
+    pass
+
+
+# Inputs from the metadata store.
+
+
+@dataclass(slots=True)
+class Marked:
+    """The store says IN_RECOVERY, and this is the last fragment: its first entry and its bookies."""
+
+    first: int
+    bookies: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class FoundClosed:
+    """Another client closed the ledger; its end is valid."""
+
+
+@dataclass(slots=True)
+class EndStored:
+    pass
+
+
+@dataclass(slots=True)
+class StoreFailed:
+    code: int
+    reason: str
+
+
+# Inputs from the network.
+
+
+@dataclass(slots=True)
+class FenceAnswer:
+    index: int
+    code: int
+    body: bytes | None
+
+
+@dataclass(slots=True)
+class ReadAnswer:
+    entry: int
+    index: int
+    code: int
+    body: bytes | None
+
+
+@dataclass(slots=True)
+class LengthAnswer:
+    """The length field of the entry that was asked for; None when it could not be read."""
+
+    length: int | None
+    reason: str = ""
+
+
+# Effects, besides those of the adds: OpenChannel, CloseChannel, SendAdds, StoreEnsemble (here: pick, store nothing),
+# alarms.
+
+
+@dataclass(slots=True)
+class MarkInRecovery:
+    """Compare-and-set OPEN to IN_RECOVERY; IN_RECOVERY already: no write (D2)."""
+
+
+@dataclass(slots=True)
+class Fence:
+    """A fencing read of the last entry."""
+
+    index: int
+    bookie: str
+
+
+@dataclass(slots=True)
+class RecoveryRead:
+    """A fencing read of one entry, with high priority."""
+
+    entry: int
+    index: int
+    bookie: str
+
+
+@dataclass(slots=True)
+class FindLength:
+    """An ordinary read of a confirmed entry, for its length field."""
+
+    entry: int
+
+
+@dataclass(slots=True)
+class StoreEnd:
+    """Compare-and-set to CLOSED with these ensembles, (first entry, bookies), each at or after the last one stored."""
+
+    last: int
+    length: int
+    ensembles: tuple[tuple[int, tuple[str, ...]], ...]
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The ledger is CLOSED; `adopted`: by another client."""
+
+    adopted: bool
+
+
+@dataclass(slots=True)
+class Failed:
+    """Not recovered; the fences and IN_RECOVERY stay, trying again is always allowed."""
+
+    code: int
+    reason: str
+
+
+Input = Begin | Marked | FoundClosed | EndStored | StoreFailed | FenceAnswer | ReadAnswer | LengthAnswer | AddInput
+Effect = MarkInRecovery | Fence | RecoveryRead | FindLength | StoreEnd | Recovered | Failed | AddEffect

@@ -1,0 +1,506 @@
+"""How far a ledger is confirmed: queries, tails, polls, hints that nothing vouches for (D14), ids out of order."""
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.protocol.errors import (
+    BookieHandleNotAvailable,
+    ClientClosed,
+    LedgerClosed,
+    LedgerRecovery,
+    NoSuchEntry,
+    Read,
+    Timeout,
+    UnauthorizedAccess,
+)
+from tests.client.fakes.cluster import FakeCluster, Outcome
+from tests.client.fakes.ledgers import collect, follow, payloads, written
+
+# How far.
+
+
+def test_s27_an_open_without_recovery_disturbs_nobody():
+    """No bookie is fenced, the writer appends on, and unconfirmed entries can be read."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    assert not reader.closed
+    assert reader.last_entry_id <= 9
+    assert not any(bookie.ledgers[writer.id].fenced for bookie in cluster.bookies.values())
+    assert cluster.succeed(writer.append(b"more")) == 10
+    assert isinstance(cluster.fails(reader.read(0, 10)), Read)
+    assert cluster.succeed(reader.read_last_confirmed()) == 9
+    assert len(cluster.succeed(reader.read_unconfirmed(0, 10))) == 11
+
+
+def test_the_last_add_confirmed_of_a_new_ledger():
+    """It is -1."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 0, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    assert reader.last_entry_id == -1
+
+
+def test_what_lies_before_the_last_fragment_is_confirmed():
+    """
+    R4: a writer's new fragment begins behind what was confirmed, so metadata alone tells of that much, whatever the
+    bookies know.
+    """
+    cluster = FakeCluster(4)
+    client, writer = written(cluster, 10, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    known = reader.last_entry_id
+    cluster.kill(writer.metadata.last_fragment.bookies[0])
+    cluster.succeed(writer.append(b"x"))
+    first = writer.metadata.last_fragment.first
+    assert first > known + 1, "the bookies told the reader less"
+    cluster.judge = lambda request: "drop"
+    cluster.spin(0.1)
+    assert reader.last_entry_id == first - 1
+
+
+def test_opening_without_recovery_needs_coverage():
+    """With too few answers the open fails with an error of their kind."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10, close=False)
+    cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie != "b0" else "pass"
+    error = cluster.fails(client.open_ledger(writer.id, recover=False))
+    assert isinstance(error, Timeout)
+    assert "1 of 3 bookies answered" in str(error)
+    cluster.judge = lambda request: -12 if request.op == "lac" and request.bookie != "b0" else "pass"
+    assert type(cluster.fails(client.open_ledger(writer.id, recover=False))) is Read
+    cluster.judge = lambda request: -102 if request.op == "lac" else "pass"
+    assert isinstance(cluster.fails(client.open_ledger(writer.id, recover=False)), UnauthorizedAccess)
+
+
+def test_d14_a_bookies_unsigned_word_does_not_move_the_end():
+    """A tail does not go past an entry that only a value without digest confirms."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    known = reader.last_entry_id
+    for bookie in cluster.bookies.values():
+        bookie.saw_lac(bookie.ledgers[writer.id], 1000)
+    tail = cluster.succeed(collect(reader.tail(1.0)))
+    assert len(tail) == known + 1
+    assert reader.last_entry_id == known
+
+
+def test_i8_the_visible_end_never_shrinks():
+    """Bookies that know less answer later; what was seen stays seen."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10, close=False)
+    cluster.succeed(writer.append(b"x"))
+    cluster.spin(0.1)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    seen = reader.last_entry_id
+    for bookie in cluster.bookies.values():
+        bookie.ledgers[writer.id].entries = {0: bookie.ledgers[writer.id].entries[0]}
+    assert cluster.succeed(reader.read_last_confirmed()) == seen
+
+
+def test_a_tail_follows_the_writer_to_the_close():
+    """It delivers all entries in order and ends when the ledger is closed."""
+    cluster = FakeCluster()
+    _client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 10.0)
+    for number in range(5, 40):
+        cluster.succeed(writer.append(b"%d" % number))
+        cluster.spin(0.05)
+    assert 35 <= len(got) < 40
+    assert not tail.done
+    cluster.succeed(writer.close())
+    cluster.spin(1)
+    assert tail.code == 0
+    assert payloads(got) == [b"%d" % number for number in range(40)]
+    assert reader.closed
+
+
+def test_a_tail_sees_news_without_waiting_for_a_time_out():
+    """An append wakes the long poll and its entries are delivered within milliseconds."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, _tail = follow(cluster, reader, 10.0)
+    cluster.spin(1)
+    before = len(got)
+    cluster.succeed(writer.append(b"a"))
+    cluster.succeed(writer.append(b"b"))
+    cluster.spin(0.03)
+    assert len(got) > before
+
+
+def test_a_tail_ends_after_silence():
+    """Without news for the given time the tail ends well."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    cluster.succeed(writer.write_lac())
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 4.0)
+    cluster.spin(3.5)
+    assert not tail.done
+    cluster.spin(1.0)
+    assert tail.code == 0
+    assert len(got) == 5
+
+
+def test_a_tail_of_a_closed_ledger_is_a_read():
+    """It delivers every entry and ends."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    got, tail = follow(cluster, reader, 10.0)
+    cluster.spin(0.1)
+    assert tail.code == 0
+    assert len(got) == 5
+
+
+@pytest.mark.parametrize("dead", [0, 1, 2])
+def test_a_tail_goes_on_when_a_bookie_dies_and_is_replaced(dead):
+    """All entries are delivered, whichever bookie of the ensemble died."""
+    cluster = FakeCluster(4)
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 20.0)
+    cluster.spin(0.1)
+    cluster.kill(cluster.metadata(writer.id).last_fragment.bookies[dead])
+    for number in range(5, 30):
+        cluster.succeed(writer.append(b"%d" % number))
+        cluster.spin(0.2)
+    cluster.succeed(writer.close())
+    cluster.spin(5)
+    assert tail.code == 0
+    assert payloads(got) == [b"%d" % number for number in range(30)]
+
+
+def test_a_tail_of_bookies_without_long_poll_asks_again_and_again():
+    """Entries are delivered although every long poll is refused."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    cluster.judge = lambda request: -1 if request.op == "poll" else "pass"
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 5.0)
+    for number in range(5, 10):
+        cluster.succeed(writer.append(b"%d" % number))
+        cluster.spin(0.5)
+    assert len(got) >= 9
+    cluster.succeed(writer.close())
+    cluster.spin(1)
+    assert tail.code == 0
+    assert len(got) == 10
+
+
+def test_a_tail_sees_the_end_that_a_recovery_finds():
+    """When another client recovers the ledger, the tail delivers the rest and ends."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 20, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 10.0)
+    cluster.spin(0.1)
+    cluster.succeed(cluster.client().open_ledger(writer.id))
+    cluster.spin(1)
+    assert tail.code == 0
+    assert len(got) == 20
+
+
+def test_a_tail_of_a_deleted_ledger_ends():
+    """A deletion ends the tail without an error."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    _got, tail = follow(cluster, reader, 100.0)
+    cluster.spin(1)
+    cluster.succeed(client.delete_ledger(writer.id))
+    cluster.spin(5)
+    assert tail.code == 0
+
+
+def test_closing_the_reader_ends_its_tail():
+    """The tail raises `ClientClosed`."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    _got, tail = follow(cluster, reader, 100.0)
+    cluster.spin(1)
+    cluster.succeed(reader.close())
+    cluster.spin(5)
+    assert isinstance(tail.error, ClientClosed)
+
+
+def test_reading_with_everybody_down():
+    """The read fails with the error for unreachable bookies."""
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    cluster.kill("b0", "b1", "b2")
+    assert isinstance(cluster.fails(reader.read(0, 0)), BookieHandleNotAvailable)
+
+
+def test_a_try_is_content_with_the_first_news():
+    """One bookie that knows more is enough; without news it is what was known; without anybody it fails."""
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger())
+    cluster.succeed(writer.append_many([b"a", b"b"]))
+    reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
+    cluster.succeed(writer.append_many([b"c"]))
+    cluster.succeed(writer.append_many([b"d"]))
+    cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie != "b1" else "pass"
+    began = cluster.clock.seconds()
+    assert cluster.succeed(reader.try_read_last_confirmed()) == 2
+    assert cluster.clock.seconds() - began < 0.5, "nobody waits for the silent ones"
+    assert isinstance(cluster.fails(reader.read_last_confirmed()), Timeout), "certainty takes more"
+    assert cluster.succeed(reader.try_read_last_confirmed()) == 2
+    cluster.judge = lambda request: -8 if request.op == "lac" else "pass"
+    error = cluster.fails(reader.try_read_last_confirmed())
+    assert isinstance(error, LedgerRecovery)
+    assert all(f"{bookie} can't be reached" in str(error) for bookie in ("b0", "b1", "b2"))
+    cluster.judge = lambda request: "pass" if request.op != "lac" else -7 if request.bookie == "b1" else -8
+    assert cluster.succeed(reader.try_read_last_confirmed()) == 2, "who has nothing of the ledger has answered"
+    cluster.judge = lambda _request: "pass"
+    cluster.succeed(writer.close())
+    cluster.spin(0.1)
+    assert cluster.succeed(reader.try_read_last_confirmed()) == 3, "a closed ledger's end is in the metadata"
+
+
+def test_the_last_entry_is_asked_for_anew_while_the_ledger_is_open():
+    """Each call returns the entry that is confirmed by then."""
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger())
+    reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
+    assert isinstance(cluster.fails(reader.read_last_entry()), NoSuchEntry)
+    for payload in (b"a", b"b", b"c"):
+        cluster.succeed(writer.append(payload))
+    assert cluster.succeed(reader.read_last_entry()) == (writer.id, 1, b"b")
+    cluster.succeed(writer.close())
+    closed = cluster.succeed(cluster.client().open_ledger(writer.id))
+    assert cluster.succeed(closed.read_last_entry()) == (writer.id, 2, b"c")
+
+
+@pytest.mark.parametrize(("wait_ms", "asked"), [(50, 3), (0, 1)])
+def test_a_poll_that_lasts_is_sent_to_the_next_bookie_too(wait_ms, asked):
+    """The bookie that is asked first hangs; another one has the news, and is asked first from then on."""
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger())
+    cluster.succeed(writer.append(b"first"))  # else they would say that they have nothing of it
+    client = cluster.client(speculative_poll_ms=wait_ms, long_poll_ms=900, read_timeout_ms=1000)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    first = reader.metadata.last_fragment.bookies[reader.id % 3]
+    cluster.judge = lambda request: "drop" if request.op == "poll" and request.bookie == first else "pass"
+    seen = []
+
+    async def follow():
+        async for entries in reader.tail(0.8):
+            seen.extend(entry.data for entry in entries)
+
+    tail = Outcome(Deferred.fromCoroutine(follow()))
+    cluster.spin(0.5)
+    polls = [request.bookie for request in client.pool.asked if request.op == "poll"]
+    assert len(polls) == len(set(polls)) == asked
+    cluster.succeed(writer.append_many([b"a"]))
+    cluster.succeed(writer.append_many([b"b"]))
+    cluster.spin(0.2)
+    assert seen == ([b"first", b"a"] if asked == 3 else [])
+    assert [request.bookie for request in client.pool.asked if request.op == "poll"][asked : asked + 1] != [first]
+    cluster.judge = lambda _request: "pass"
+    reader.close()
+    cluster.spin(2.0)
+    assert tail.done
+
+
+@pytest.mark.parametrize(("long_poll_ms", "times"), [(900, [0, 50, 130, 210]), (100, [0, 50])])
+def test_further_polls_go_out_after_longer_and_longer_waits_until_the_first_would_end(long_poll_ms, times):
+    """The waits grow by the factor of the options up to their maximum."""
+    cluster = FakeCluster(4)
+    writer = cluster.succeed(cluster.client().create_ledger(ensemble_size=4, write_quorum=4))
+    cluster.succeed(writer.append(b"first"))
+    client = cluster.client(
+        speculative_poll_ms=50, speculative_poll_ms_max=80, long_poll_ms=long_poll_ms, read_timeout_ms=1000
+    )
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    asked = []
+
+    def drop(request):
+        if request.op == "poll":
+            asked.append((request.bookie, cluster.clock.seconds()))
+        return "drop" if request.op == "poll" else "pass"
+
+    cluster.judge = drop
+    tail = Outcome(Deferred.fromCoroutine(anext(reader.tail(0.6))))
+    cluster.spin(0.5)
+    assert [round(1000 * (at - asked[0][1])) for _bookie, at in asked] == times
+    assert len({bookie for bookie, _at in asked}) == len(times)
+    reader.close()
+    cluster.spin(2.0)
+    assert tail.done
+
+
+@pytest.mark.parametrize("news", ["answer", "close of the ledger", "close of the reader"])
+def test_once_there_is_news_nobody_else_is_polled(news):
+    """An answer or a close ends the speculative poll of further bookies."""
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger())
+    cluster.succeed(writer.append(b"first"))
+    client = cluster.client(speculative_poll_ms=50, long_poll_ms=900)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+
+    async def follow():
+        async for _entries in reader.tail(0.8):
+            pass
+
+    tail = Outcome(Deferred.fromCoroutine(follow()))
+    cluster.spin(0.02)
+    if news == "answer":
+        cluster.succeed(writer.append(b"second"))
+    elif news == "close of the ledger":
+        cluster.succeed(writer.close())
+    else:
+        reader.close()
+    cluster.spin(0.035)  # the second bookie's turn would come
+    assert tail.done == (news != "answer")
+    assert sum(request.op == "poll" for request in client.pool.asked) == (2 if news == "answer" else 1), (
+        "the next round begins with one"
+    )
+    reader.close()
+    cluster.spin(1.0)
+    assert tail.done
+
+
+# Hints that nothing vouches for (D14), and ids out of order.
+
+
+def out_of_order(cluster, shape=(3, 3, 2), count=10):
+    """
+    An advanced writer that wrote entries from 1000 on first: every bookie's highest entry carries an old last add
+    confirmed.
+    """
+    writer = cluster.succeed(
+        cluster.client().create_ledger(
+            ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2], advanced=True
+        )
+    )
+    early = [cluster.outcome(writer.append_at(entry, b"early")) for entry in range(1000, 1005)]
+    cluster.spin(0.01)
+    for entry in range(count):
+        cluster.succeed(writer.append_at(entry, b"%d" % entry))
+    cluster.spin(0.01)
+    return writer, early
+
+
+def requests(client):
+    return sum(request.op in ("poll", "lac", "read", "batch") for request in client.pool.asked)
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 2), (3, 2, 2), (5, 3, 2)])
+@pytest.mark.parametrize("options", [{}, {"batch_read": False}])
+def test_a_tail_sees_what_is_confirmed_where_ids_are_out_of_order_and_then_waits(shape, options):
+    """
+    All but the last, which nobody told of; that comes with the next.  A few questions for each, and none while nothing
+    happens.
+    """
+    cluster = FakeCluster(5)
+    writer, early = out_of_order(cluster, shape)
+    client = cluster.client(long_poll_ms=1000, read_timeout_ms=2000, **options)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    assert reader.last_entry_id == -1, "what the highest entries carry"
+    got, tail = follow(cluster, reader, 30.0)
+    cluster.spin(0.5)
+    assert payloads(got) == [b"%d" % entry for entry in range(9)]
+    before = requests(client)
+    cluster.spin(10.0)
+    assert requests(client) - before <= 10 * (1 + shape[0]), "one poll a second, and what it leads to"
+    before = requests(client)
+    for entry in range(10, 20):
+        cluster.succeed(writer.append_at(entry, b"%d" % entry))
+        cluster.spin(0.05)
+        assert len(got) == entry, "as soon as the next entry tells that it is confirmed"
+    assert requests(client) - before <= 10 * (6 * shape[0])
+    cluster.succeed(writer.close())
+    cluster.spin(1)
+    assert tail.code == 0
+    assert payloads(got) == [b"%d" % entry for entry in range(20)]
+    assert all(isinstance(outcome.error, LedgerClosed) for outcome in early)
+
+
+def test_a_tail_finds_what_a_wide_window_confirmed_out_of_order():
+    """
+    Many entries carry the same old last add confirmed, only the last ones a newer one; the tail reads on until it meets
+    those.
+    """
+    cluster = FakeCluster()
+    writer = cluster.succeed(cluster.client().create_ledger(advanced=True))
+    cluster.outcome(writer.append_at(1000, b"early"))
+    cluster.spin(0.01)
+    for start in (0, 100):
+        for entry in range(start, start + 100):
+            cluster.outcome(writer.append_at(entry, b"%d" % entry))
+        cluster.spin(0.1)
+    reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
+    got, _tail = follow(cluster, reader, 30.0)
+    cluster.spin(1)
+    assert len(got) >= 100
+    cluster.succeed(writer.write_lac())
+    cluster.spin(1)
+    assert len(got) == 200
+
+
+@pytest.mark.parametrize("liars", [1, 2, 3])
+@pytest.mark.parametrize("long_poll_ms", [200, 3000])
+def test_a_bookie_that_holds_a_wrong_lac_neither_stops_a_tail_nor_makes_it_spin(liars, long_poll_ms):
+    """News is seen at once while another bookie is asked, and within the rest if none but liars are there."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 0, close=False, long_poll_ms=long_poll_ms)
+    for number in range(3):
+        cluster.succeed(writer.append(b"%d" % number))
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, tail = follow(cluster, reader, 1000.0)
+    for name in sorted(cluster.bookies)[:liars]:
+        cluster.bookies[name].saw_lac(cluster.bookies[name].ledgers[writer.id], 1_000_000)
+    cluster.spin(10.0)  # long enough for whatever grows to have grown
+    before = requests(client)
+    cluster.spin(10.0)
+    rest = min(1.0, long_poll_ms / 1000)
+    assert requests(client) - before <= 10 / rest * 20
+    for number in range(3, 20):
+        cluster.succeed(writer.append(b"%d" % number))
+        cluster.spin(rest + 0.1)
+        assert len(got) >= number
+    assert not tail.done
+    cluster.succeed(writer.close())
+    cluster.spin(0.1)
+    assert tail.code == 0
+    assert len(got) == 20
+
+
+def test_a_bookie_that_answers_every_poll_at_once_is_asked_less_and_less():
+    """As one that knows no long poll and says so by no error."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 5, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    poll = client.pool.long_poll
+    client.pool.long_poll = lambda bookie, ledger, lac, _timeout_ms: poll(bookie, ledger, lac, 1)
+    _got, _tail = follow(cluster, reader, 1000.0)
+    cluster.spin(1.0)
+    assert requests(client) > 5
+    before = requests(client)
+    cluster.spin(10.0)
+    assert requests(client) - before <= 11 * 4
+
+
+def test_fresh_news_costs_a_tail_one_poll_and_one_question_of_each_bookie():
+    """Each append causes one poll, one read and one LAC request to each bookie."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 0, close=False)
+    cluster.succeed(writer.append(b"0"))
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    got, _tail = follow(cluster, reader, 1000.0)
+    cluster.spin(0.1)
+    for number in range(1, 20):
+        before = len(client.pool.asked)
+        cluster.succeed(writer.append(b"%d" % number))
+        began = cluster.clock.seconds()
+        while len(got) < number:
+            cluster.spin(0.0005)
+        assert cluster.clock.seconds() - began < 0.008, "as long as three questions and answers take"
+        cluster.spin(0.01)
+        assert sorted(request.op for request in client.pool.asked[before:]) == ["lac", "lac", "lac", "poll", "read"]
