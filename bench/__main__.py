@@ -1,14 +1,16 @@
 """
-`make bench`: quire beside the yardstick and, where Maven and a JDK are, beside Apache BookKeeper, on this machine and now.
+`make bench`: quire beside the yardstick and, where Maven and a JDK are, beside Apache BookKeeper, on this machine and
+now.
 
     python -m bench                              all rows (about six minutes)
     python -m bench --only yardstick --quick     rows whose name contains the word; short runs that say little
     python -m bench --json > figures.json        every single figure
     python -m bench --against ../before          this checkout beside another one, and nothing else
 
-Every row is pairs of runs that stood side by side (A B, B A, A B, …), E=3 WQ=3 AQ=2, CRC32C, every acknowledgement after a sync;
-its ratio is the median over the pairs, with a 95 % bootstrap interval.  Exit status 1 when a row misses its floor.  Beside another
-checkout a rate or a p50 is missed only when its whole interval is on the wrong side, CPU per entry when its median is 3 % above.
+Every row is pairs of runs that stood side by side (A B, B A, A B, …), E=3 WQ=3 AQ=2, CRC32C, every acknowledgement
+after a sync; its ratio is the median over the pairs, with a 95 % bootstrap interval.  Exit status 1 when a row misses
+its floor.  Beside another checkout a rate or a p50 is missed only when its whole interval is on the wrong side, CPU per
+entry when its median is 3 % above.
 """
 
 import argparse
@@ -53,7 +55,9 @@ class Bench:
         if self.options.only and not any(word in row for word in self.options.only):
             return False
         if "java" in row and not self.java_at_hand:
-            self.left_out.append(f"{row}: " + ("--no-java" if self.options.no_java else "no mvn, java or javac on the PATH"))
+            self.left_out.append(
+                f"{row}: " + ("--no-java" if self.options.no_java else "no mvn, java or javac on the PATH")
+            )
             return False
         return True
 
@@ -87,7 +91,10 @@ class Bench:
         for number, runs in enumerate(rounds(self.options.pairs, *sides.values()), 1):
             for name, run in zip(sides, runs, strict=True):
                 self.runs.append({"row": what, "side": name, **run})
-            told = "   ".join(f"{name} {run['entries_per_second']:,.0f}/s p50 {run['p50_ms']:.2f} ms" for name, run in zip(sides, runs, strict=True))
+            told = "   ".join(
+                f"{name} {run['entries_per_second']:,.0f}/s p50 {run['p50_ms']:.2f} ms"
+                for name, run in zip(sides, runs, strict=True)
+            )
             self.say(f"  {what} {number}/{self.options.pairs}   {told}")
             found.append(runs)
         return found
@@ -101,7 +108,9 @@ class Bench:
         load = self.load(size, entries, 1000, 50)
         runs = {"yardstick": lambda: self.yardstick.run(load), "java": lambda: self.java.run(load)}
         self.start(*asked)
-        found = self.side_by_side(f"append {size} B", {"quire": lambda: self.quire.run(load)} | {side: runs[side] for side in asked})
+        found = self.side_by_side(
+            f"append {size} B", {"quire": lambda: self.quire.run(load)} | {side: runs[side] for side in asked}
+        )
         ours, *others = (column(found, index, "entries_per_second") for index in range(len(asked) + 1))
         for side, theirs in zip(asked, others, strict=True):
             self.rows.append(Comparison(names[side], ours, theirs, floors[side], unit="entries/s"))
@@ -116,16 +125,29 @@ class Bench:
         if not self.wanted(name):
             return
         self.start("yardstick")
-        found = self.side_by_side(name, {"quire": lambda: self.quire.run(load), "yardstick": lambda: self.yardstick.run(load)})
+        found = self.side_by_side(
+            name, {"quire": lambda: self.quire.run(load), "yardstick": lambda: self.yardstick.run(load)}
+        )
         self.rows.append(Comparison(name, column(found, 0, key), column(found, 1, key), most, at_most=True, unit=unit))
 
     def one_outstanding(self) -> None:
-        self.beside_yardstick("one outstanding append, quire p50 / yardstick p50", self.load(1024, 3000, 1, 1), "p50_ms", 2.0, "ms")
+        self.beside_yardstick(
+            "one outstanding append, quire p50 / yardstick p50", self.load(1024, 3000, 1, 1), "p50_ms", 2.0, "ms"
+        )
 
     def client_cpu(self) -> None:
-        """What the process that appends spends itself, its bookies' share left out; other work on the machine changes it little."""
+        """
+        What the process that appends spends itself, its bookies' share left out; other work on the machine changes it
+        little.
+        """
         load = self.load(100, 200_000, 1000, 50)
-        self.beside_yardstick("append 100 B, client CPU, quire / yardstick", load, "client_cpu_us_per_entry", CLIENT_CPU_RATIO_MAX, "us/entry")
+        self.beside_yardstick(
+            "append 100 B, client CPU, quire / yardstick",
+            load,
+            "client_cpu_us_per_entry",
+            CLIENT_CPU_RATIO_MAX,
+            "us/entry",
+        )
 
     def java_on_quire(self, size: int, entries: int) -> None:
         name = f"java client {size} B, on quire / on java"
@@ -135,9 +157,20 @@ class Bench:
         self.start("java")
         uri, pids = self.quire.uri, self.quire.pids
         self.java.warm_up(uri, share=0.02 if self.options.quick else 0.2)
-        sides = {"java on quire": lambda: self.java.run(load, on=uri, pids=pids), "java on java": lambda: self.java.run(load)}
+        sides = {
+            "java on quire": lambda: self.java.run(load, on=uri, pids=pids),
+            "java on java": lambda: self.java.run(load),
+        }
         found = self.side_by_side(f"java client {size} B", sides)
-        self.rows.append(Comparison(name, column(found, 0, "entries_per_second"), column(found, 1, "entries_per_second"), 0.6, unit="entries/s"))
+        self.rows.append(
+            Comparison(
+                name,
+                column(found, 0, "entries_per_second"),
+                column(found, 1, "entries_per_second"),
+                0.6,
+                unit="entries/s",
+            )
+        )
 
     def resident(self) -> None:
         name = "resident after start, MB / 80 MB"
@@ -159,22 +192,35 @@ class Bench:
             if not self.wanted(name):
                 continue
             self.start("before")
-            words = [verb, *(f"--{key}={value}" for key, value in load.words().items()), *(["--random"] if "random" in name else [])]
-            # A read right after its write would count the flush of that write too: each side keeps one ledger, written before.
+            words = [
+                verb,
+                *(f"--{key}={value}" for key, value in load.words().items()),
+                *(["--random"] if "random" in name else []),
+            ]
+            # A read right after its write would count the flush of that write too: each side keeps one ledger, written
+            # before.
             sides = {
-                side: partial(bookies.bench, *words, *([f"--ledger={self.written(bookies, load)}"] if verb == "read" else []))
+                side: partial(
+                    bookies.bench, *words, *([f"--ledger={self.written(bookies, load)}"] if verb == "read" else [])
+                )
                 for side, bookies in (("this", self.quire), ("before", self.before))
             }
             found = self.side_by_side(name, sides)
             for run in (run for runs in found for run in runs):
-                run["cpu"] = run["client_cpu_us_per_entry"] + run["bookie_cpu_us_per_entry"] * (COPIES if verb == "write" else 1)
+                run["cpu"] = run["client_cpu_us_per_entry"] + run["bookie_cpu_us_per_entry"] * (
+                    COPIES if verb == "write" else 1
+                )
             for figure, goal, most, unit in (
                 ("entries_per_second", 1.0, False, "entries/s"),
                 ("p50_ms", 1.0, True, "ms"),
                 ("cpu", CHECKOUT_CPU_RATIO_MAX, True, "us/entry"),
             ):
                 ours, theirs = column(found, 0, figure), column(found, 1, figure)
-                self.rows.append(Comparison(f"{name}: {figure}", ours, theirs, goal, at_most=most, by_interval=figure != "cpu", unit=unit))
+                self.rows.append(
+                    Comparison(
+                        f"{name}: {figure}", ours, theirs, goal, at_most=most, by_interval=figure != "cpu", unit=unit
+                    )
+                )
 
     def written(self, side: Quire, load: Load) -> int:
         """The id of a ledger with the entries of this load."""
@@ -201,7 +247,9 @@ class Bench:
             low, high = row.interval
             bound = f"{'<=' if row.at_most else '>='} {row.goal:g}"
             shown = f"{row.median:>7.2f} {f'{low:.2f} to {high:.2f}':>15} {bound:>9}"
-            lines.append(f"{row.name:<52} {figure(ours):>12} {figure(theirs):>12} {shown}  {'pass' if row.passed else 'MISS'}")
+            lines.append(
+                f"{row.name:<52} {figure(ours):>12} {figure(theirs):>12} {shown}  {'pass' if row.passed else 'MISS'}"
+            )
         return "\n".join(lines + [f"left out: {reason}" for reason in self.left_out])
 
 
@@ -215,11 +263,25 @@ def column(found: list[list[Run]], side: int, figure: str) -> list[float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"rounds of each row (default {PAIRS})")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the entries, little warm-up: shows that it runs, not how fast")
-    parser.add_argument("--only", action="append", metavar="WORD", help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident")
-    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="this checkout beside that one: rates, p50 and CPU per entry of appends and reads")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the entries, little warm-up: shows that it runs, not how fast"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="WORD",
+        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident",
+    )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="this checkout beside that one: rates, p50 and CPU per entry of appends and reads",
+    )
     parser.add_argument("--no-java", action="store_true", help="leave Apache BookKeeper out")
     parser.add_argument("--dir", help="where journals and ledgers lie (default: the temporary folder)")
     parser.add_argument("--json", action="store_true", help="one JSON document with every run on standard output")
@@ -228,8 +290,22 @@ def main() -> int:
     bench = Bench(options)
     bench.all()
     if options.json:
-        machine = {"python": platform.python_version(), "system": platform.platform(), "seconds": round(time.monotonic() - begun)}
-        print(json.dumps({"rows": [row.as_json() for row in bench.rows], "runs": bench.runs, "left_out": bench.left_out, "machine": machine}, indent=1))
+        machine = {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "seconds": round(time.monotonic() - begun),
+        }
+        print(
+            json.dumps(
+                {
+                    "rows": [row.as_json() for row in bench.rows],
+                    "runs": bench.runs,
+                    "left_out": bench.left_out,
+                    "machine": machine,
+                },
+                indent=1,
+            )
+        )
     print(bench.table(), file=sys.stderr if options.json else sys.stdout)
     return 0 if all(row.passed for row in bench.rows) else 1
 

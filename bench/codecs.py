@@ -1,10 +1,11 @@
 """
-What the codecs cost: microseconds of CPU per entry for packing, parsing and answering adds, and for reads, in both generations.
+What the codecs cost: microseconds of CPU per entry for packing, parsing and answering adds, and for reads, in both
+generations.
 
     python -m bench.codecs [entries in a run, default 50]
 
-Best of several rounds, so other load on the machine disturbs little.  Goals (V2, 100 bytes): parse and acknowledge 0.6 us, pack
-with CRC32C 1.3 us; V3 parses within twice of V2.
+Best of several rounds, so other load on the machine disturbs little.  Goals (V2, 100 bytes): parse and acknowledge 0.6
+us, pack with CRC32C 1.3 us; V3 parses within twice of V2.
 """
 
 import random
@@ -77,7 +78,9 @@ def reads(count: int) -> dict[str, float]:
         answers = wire.answer(request, reply) * count
         row[f"{name} parse"] = microseconds(lambda requests=requests, data=data: requests.feed(data), count)
         row[f"{name} answer"] = microseconds(lambda request=request, reply=reply: wire.answer(request, reply), 1)
-        row[f"{name} parse answers"] = microseconds(lambda replies=replies, answers=answers: replies.feed(answers), count)
+        row[f"{name} parse answers"] = microseconds(
+            lambda replies=replies, answers=answers: replies.feed(answers), count
+        )
     batch, found = BatchRead(7, 0, 1, 0, 1 << 22), BatchReply(Status.EOK, 7, 0, 1, bodies)
     answers, receiver = wire.answer(batch, found), v2.Replies()
     row["batch answer"] = microseconds(lambda: wire.answer(batch, found), count)

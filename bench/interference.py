@@ -1,15 +1,17 @@
 """
-What flushes, compaction and catch-up reads do to the latency of appends: one bookie that only appends; one that flushes all the time and compacts, while
-another process reads an old ledger of it from the disk as fast as it can; in turn, in one run.
+What flushes, compaction and catch-up reads do to the latency of appends: one bookie that only appends; one that flushes
+all the time and compacts, while another process reads an old ledger of it from the disk as fast as it can; in turn, in
+one run.
 
     python -m bench.interference                       # 9 pairs of 4 s, 10,000 entries/s of 1 KiB
     python -m bench.interference --rate 50000 --size 100 --pairs 3 --seconds 2
 
-The old ledger lies in logs among others, one of which is deleted before each turn, so that all these logs are worth compacting then.
-Open loop: every millisecond its share of entries is sent, whether the last ones were answered or not, and an append's latency counts from
-that tick to its answer.  Prints one JSON line: both sides' p50 and p99 of each pair, the median of the ratios, and their interval; MB/s that were read and
-MB that compaction moved beside.  The goal holds when the lower bound is within it (p50 1.3, p99 1.5).  Where other work shares
-the machine, `chrt -r 5` before the command keeps it out of the figures.
+The old ledger lies in logs among others, one of which is deleted before each turn, so that all these logs are worth
+compacting then.  Open loop: every millisecond its share of entries is sent, whether the last ones were answered or not,
+and an append's latency counts from that tick to its answer.  Prints one JSON line: both sides' p50 and p99 of each
+pair, the median of the ratios, and their interval; MB/s that were read and MB that compaction moved beside.  The goal
+holds when the lower bound is within it (p50 1.3, p99 1.5).  Where other work shares the machine, `chrt -r 5` before the
+command keeps it out of the figures.
 """
 
 import argparse
@@ -40,7 +42,12 @@ TICK = 0.001
 OLD_ENTRIES, BATCH, DOOMED_BATCH = 200_000, 1000, 20
 ROUND_S_MAX = 60.0
 QUIET = {"flushInterval": "3600000", "dbStorage_writeCacheMaxSizeMb": "4096"}
-BUSY = {"flushInterval": "250", "dbStorage_readAheadCacheMaxSizeMb": "1", "logSizeLimit": "33554432", "majorCompactionThreshold": "0.999"}
+BUSY = {
+    "flushInterval": "250",
+    "dbStorage_readAheadCacheMaxSizeMb": "1",
+    "logSizeLimit": "33554432",
+    "majorCompactionThreshold": "0.999",
+}
 GOALS = {"p50": 1.3, "p99": 1.5}
 
 
@@ -64,9 +71,16 @@ def fill(port: int, old: int, doomed: list[int]) -> None:
 
 
 def read_on(port: int, old: int) -> None:
-    """Batch reads of the old ledger, from its start again and again, until standard input ends; prints when it begins, and the bytes it got."""
+    """
+    Batch reads of the old ledger, from its start again and again, until standard input ends; prints when it begins, and
+    the bytes it got.
+    """
     received = 0
-    with socket.create_connection((HOST, port)) as link, link.makefile("rb") as replies, selectors.DefaultSelector() as selector:
+    with (
+        socket.create_connection((HOST, port)) as link,
+        link.makefile("rb") as replies,
+        selectors.DefaultSelector() as selector,
+    ):
         selector.register(sys.stdin, selectors.EVENT_READ)
         print("reading", flush=True)
         while not selector.select(0):
@@ -84,12 +98,16 @@ class Reader:
     def __init__(self, port: int, old: int) -> None:
         self.mb = 0
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.interference", "--read-on", str(port), str(old)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "bench.interference", "--read-on", str(port), str(old)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __enter__(self) -> Self:
         assert self._process.stdout is not None
-        self._process.stdout.readline()  # Python's start takes a CPU for tenths of a second, which is none of what is measured
+        # Python's start takes a CPU for tenths of a second, which is none of what is measured
+        self._process.stdout.readline()
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -110,7 +128,10 @@ class Side:
     def disturb(self) -> None:
         """A doomed ledger goes, and compaction of every log that held it begins."""
         self.client.delete_ledger(self.doomed.pop())
-        urllib.request.urlopen(urllib.request.Request(self._gc, b'{"forceMajor": true, "forceMinor": false}', method="PUT"), timeout=ROUND_S_MAX).close()
+        urllib.request.urlopen(
+            urllib.request.Request(self._gc, b'{"forceMajor": true, "forceMinor": false}', method="PUT"),
+            timeout=ROUND_S_MAX,
+        ).close()
 
     def status(self) -> dict[str, Any]:
         with urllib.request.urlopen(self._gc, timeout=ROUND_S_MAX) as answer:
@@ -147,7 +168,13 @@ def appended(port: int, ledger: int, seconds: float, rate: int, size: int) -> li
             if waiting:
                 with contextlib.suppress(BlockingIOError):
                     del waiting[: link.send(waiting)]
-            pause = 0.0 if waiting else max(0.0, len(ticks) * TICK - (time.perf_counter() - began)) if len(ticks) < wanted else 1.0
+            pause = (
+                0.0
+                if waiting
+                else max(0.0, len(ticks) * TICK - (time.perf_counter() - began))
+                if len(ticks) < wanted
+                else 1.0
+            )
             if selector.select(pause):
                 more = link.recv(1 << 20)
                 if not more:
@@ -180,8 +207,14 @@ def main() -> None:
         return
     found: dict[str, dict[str, list[float]]] = {"quiet": {"p50": [], "p99": []}, "busy": {"p50": [], "p99": []}}
     read: list[float] = []
-    temporary = tempfile.TemporaryDirectory(dir=words.directory, prefix="quire-interference-", ignore_cleanup_errors=True)
-    with temporary as folder, side(f"{folder}/quiet", QUIET, words.pairs) as quiet, side(f"{folder}/busy", BUSY, words.pairs) as busy:
+    temporary = tempfile.TemporaryDirectory(
+        dir=words.directory, prefix="quire-interference-", ignore_cleanup_errors=True
+    )
+    with (
+        temporary as folder,
+        side(f"{folder}/quiet", QUIET, words.pairs) as quiet,
+        side(f"{folder}/busy", BUSY, words.pairs) as busy,
+    ):
 
         def turn(one: Side) -> list[float]:
             return appended(one.port, new_ledger(one.client), words.seconds, words.rate, words.size)
@@ -206,7 +239,18 @@ def main() -> None:
     for part, goal in GOALS.items():
         comparison = Comparison(part, found["busy"][part], found["quiet"][part], goal, at_most=True, unit="ms")
         lines.append(comparison.as_json() | {"passed": comparison.interval[0] <= goal})
-    print(json.dumps({"rate": words.rate, "size": words.size, "seconds": words.seconds, "read_mb_s": read, "compacted_mb": moved, "lines": lines}))
+    print(
+        json.dumps(
+            {
+                "rate": words.rate,
+                "size": words.size,
+                "seconds": words.seconds,
+                "read_mb_s": read,
+                "compacted_mb": moved,
+                "lines": lines,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

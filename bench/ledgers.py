@@ -5,15 +5,17 @@
     python -m bench.ledgers --many 100000            a reduced form, about two minutes
     python -m bench.ledgers --many 3000 --few 100 --delete 500 --adds 2000 --samples 200     whether it works at all
 
-Two bookies in processes of their own, metadata in SQLite.  At first the big one gets an entry of 100 bytes in each ledger, the small one as many entries in
-its few.  Then three things are measured:
+Two bookies in processes of their own, metadata in SQLite.  At first the big one gets an entry of 100 bytes in each
+ledger, the small one as many entries in its few.  Then three things are measured:
 
-`active`    The small bookie holds some of the big one's ledgers, drawn at random, and on both these get adds: the two do the same work, and only the number
-            of ledgers that they hold differs.  Short bursts by turns, then adds one at a time, some on each side by turns, so that whatever else the
-            machine does hits both.  The bounds on CPU per entry, p50 (the median of the ratios of neighbouring turns) and p99 are judged on this.
-`spread`    Adds to ledgers drawn from all that the big bookie holds.  A bookie with 10^3 ledgers has no such load: 20,000 adds to 10^3 ledgers are 10^3 runs
-            in a flush, 20,000 adds to 10^6 ledgers are 20,000 runs, each with its own row, and nearly each needs its ledger's row read first.  It is told
-            as it is and judged by nobody.
+`active`    The small bookie holds some of the big one's ledgers, drawn at random, and on both these get adds: the two
+            do the same work, and only the number
+            of ledgers that they hold differs.  Short bursts by turns, then adds one at a time, some on each side by
+            turns, so that whatever else the machine does hits both.  The bounds on CPU per entry, p50 (the median of
+            the ratios of neighbouring turns) and p99 are judged on this.
+`spread`    Adds to ledgers drawn from all that the big bookie holds.  A bookie with 10^3 ledgers has no such load:
+            20,000 adds to 10^3 ledgers are 10^3 runs in a flush, 20,000 adds to 10^6 ledgers are 20,000 runs, each with
+            its own row, and nearly each needs its ledger's row read first.  It is printed and not judged.
 the rest    Resident memory, restarts after a kill and after a stop, the deletion of 10^4 ledgers; of the big bookie.
 
 CPU is that of the whole process from the first add until it is idle again, so flushes and RocksDB's compactions count.
@@ -51,7 +53,14 @@ AT_ONCE_METADATA = 20_000  # ledgers in one transaction
 BURST = 1000  # adds at once on one side, then on the other
 BY_TURNS = 50  # the same of adds one at a time
 IDLE_S, IDLE_PART, IDLE_S_MAX = 0.5, 0.05, 60.0  # idle: less than this part of a CPU in this time
-RESIDENT_MB_MAX, RESTART_S_MAX, DELETE_CPU_S_MAX, CPU_RATIO_MAX, P50_RATIO_MAX, P99_RATIO_MAX = 200.0, 10.0, 2.0, 1.1, 1.1, 1.5
+RESIDENT_MB_MAX, RESTART_S_MAX, DELETE_CPU_S_MAX, CPU_RATIO_MAX, P50_RATIO_MAX, P99_RATIO_MAX = (
+    200.0,
+    10.0,
+    2.0,
+    1.1,
+    1.1,
+    1.5,
+)
 
 
 def frame(ledger: int, entry: int) -> bytes:
@@ -98,7 +107,9 @@ def change(uri: str, what: str, ledgers: Sequence[int]) -> None:
 
 
 def quire(*words: str) -> str:
-    return subprocess.run([sys.executable, "-m", "quire.tools", *words], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-m", "quire.tools", *words], check=True, capture_output=True, text=True
+    ).stdout
 
 
 class BookieProcess:
@@ -110,8 +121,10 @@ class BookieProcess:
         self.metadata = Metadata(directory, ledgers)
         self._conf = directory / "bookie.conf"
         self._conf.write_text(
-            f"metadataServiceUri={self.metadata.uri}\nbookiePort=0\nbookieId=one\nadvertisedAddress=127.0.0.1\nlisteningInterface=127.0.0.1\nallowLoopback=true\n"
-            f"journalDirectories={directory}/journal\nledgerDirectories={directory}/ledgers\ndiskUsageThreshold=0.99\ndiskUsageWarnThreshold=0.99\n"
+            f"metadataServiceUri={self.metadata.uri}\nbookiePort=0\nbookieId=one\nadvertisedAddress=127.0.0.1\n"
+            "listeningInterface=127.0.0.1\nallowLoopback=true\n"
+            f"journalDirectories={directory}/journal\nledgerDirectories={directory}/ledgers\n"
+            "diskUsageThreshold=0.99\ndiskUsageWarnThreshold=0.99\n"
         )
         self._log = open(directory / "log", "ab")  # noqa: SIM115  # closed with the process
         self._next = dict.fromkeys(ledgers, 0)
@@ -121,7 +134,15 @@ class BookieProcess:
         """Seconds until it serves."""
         began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "quire.tools.daemons.bookie", "--conf", str(self._conf), "--json", "--stop-with-stdin"],
+            [
+                sys.executable,
+                "-m",
+                "quire.tools.daemons.bookie",
+                "--conf",
+                str(self._conf),
+                "--json",
+                "--stop-with-stdin",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -197,10 +218,16 @@ class BookieProcess:
         """A forced round of garbage collection: CPU seconds, seconds, ledgers deleted."""
         url = f"{self._http}/api/v1/bookie/gc"
         before, began, cpu = self._status(url), time.perf_counter(), self.cpu
-        urllib.request.urlopen(urllib.request.Request(url, b'{"forceMinor": false, "forceMajor": false}', method="PUT"), timeout=READY_S).close()
+        urllib.request.urlopen(
+            urllib.request.Request(url, b'{"forceMinor": false, "forceMajor": false}', method="PUT"), timeout=READY_S
+        ).close()
         while self._status(url)["is_in_force_gc"] == "true":
             time.sleep(1)  # each look costs the bookie a millisecond
-        return self.cpu - cpu, time.perf_counter() - began, self._status(url)["ledgers_deleted"] - before["ledgers_deleted"]
+        return (
+            self.cpu - cpu,
+            time.perf_counter() - began,
+            self._status(url)["ledgers_deleted"] - before["ledgers_deleted"],
+        )
 
     def _status(self, url: str) -> dict[str, Any]:
         with urllib.request.urlopen(url, timeout=READY_S) as answer:
@@ -219,7 +246,9 @@ def settle(sides: dict[str, BookieProcess], options: argparse.Namespace) -> None
         side.settle()
 
 
-def bursts(sides: dict[str, BookieProcess], drawn: Sequence[int], options: argparse.Namespace, rng: random.Random) -> dict[str, float]:
+def bursts(
+    sides: dict[str, BookieProcess], drawn: Sequence[int], options: argparse.Namespace, rng: random.Random
+) -> dict[str, float]:
     """CPU microseconds per entry of each side, over bursts by turns and what follows from them."""
     settle(sides, options)
     before = {name: side.cpu for name, side in sides.items()}
@@ -231,7 +260,9 @@ def bursts(sides: dict[str, BookieProcess], drawn: Sequence[int], options: argpa
     return {name: (side.cpu - before[name]) / (turns * BURST) * 1e6 for name, side in sides.items()}
 
 
-def waits(sides: dict[str, BookieProcess], drawn: Sequence[int], options: argparse.Namespace, rng: random.Random) -> dict[str, list[list[float]]]:
+def waits(
+    sides: dict[str, BookieProcess], drawn: Sequence[int], options: argparse.Namespace, rng: random.Random
+) -> dict[str, list[list[float]]]:
     """Milliseconds of adds one at a time, a few on each side by turns: those of each turn."""
     found: dict[str, list[list[float]]] = {name: [] for name in sides}
     for number in range(-(-options.samples // BY_TURNS)):
@@ -240,7 +271,13 @@ def waits(sides: dict[str, BookieProcess], drawn: Sequence[int], options: argpar
     return found
 
 
-def compare(sides: dict[str, BookieProcess], drawn: Sequence[int], options: argparse.Namespace, rng: random.Random, kind: str = "") -> dict[str, float]:
+def compare(
+    sides: dict[str, BookieProcess],
+    drawn: Sequence[int],
+    options: argparse.Namespace,
+    rng: random.Random,
+    kind: str = "",
+) -> dict[str, float]:
     """The figures of one kind of load."""
     figures = {}
     for name, spent in bursts(sides, drawn, options, rng).items():
@@ -252,7 +289,9 @@ def compare(sides: dict[str, BookieProcess], drawn: Sequence[int], options: argp
         figures[f"{name}{kind}_p99_ms"] = round(percentile(together, 0.99), 3)
     if len(sides) == 2:
         pairs = zip(turns["many"], turns["few"], strict=True)
-        figures["p50_ratio"] = round(statistics.median(statistics.median(many) / statistics.median(few) for many, few in pairs), 3)
+        figures["p50_ratio"] = round(
+            statistics.median(statistics.median(many) / statistics.median(few) for many, few in pairs), 3
+        )
     return figures
 
 
@@ -262,7 +301,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     figures: dict[str, Any] = {"many": options.many, "few": options.few}
     with tempfile.TemporaryDirectory(dir=options.dir, prefix="quire-ledgers-") as folder:
         active, everything = sorted(rng.sample(range(options.many), options.few)), range(options.many)
-        sides = {name: BookieProcess(pathlib.Path(folder, name), ledgers) for name, ledgers in (("few", active), ("many", everything))}
+        sides = {
+            name: BookieProcess(pathlib.Path(folder, name), ledgers)
+            for name, ledgers in (("few", active), ("many", everything))
+        }
         many = sides["many"]
         try:
             for name, side in sides.items():
@@ -294,10 +336,22 @@ def missed(figures: dict[str, Any]) -> list[str]:
     """The bounds that the figures do not keep."""
     found = []
     for name, value, most in (
-        ("resident memory, MB", max(value for name, value in figures.items() if name.startswith("many_resident_mb")), RESIDENT_MB_MAX),
+        (
+            "resident memory, MB",
+            max(value for name, value in figures.items() if name.startswith("many_resident_mb")),
+            RESIDENT_MB_MAX,
+        ),
         ("restart, s", max(figures["restart_s"], figures["restart_after_kill_s"]), RESTART_S_MAX),
-        ("CPU of deleting 10^4 ledgers, s", figures["delete_cpu_s"] * 10_000 / max(figures["deleted"], 1), DELETE_CPU_S_MAX),
-        ("CPU per entry, ratio", figures["many_cpu_us_per_entry"] / max(figures["few_cpu_us_per_entry"], 0.01), CPU_RATIO_MAX),
+        (
+            "CPU of deleting 10^4 ledgers, s",
+            figures["delete_cpu_s"] * 10_000 / max(figures["deleted"], 1),
+            DELETE_CPU_S_MAX,
+        ),
+        (
+            "CPU per entry, ratio",
+            figures["many_cpu_us_per_entry"] / max(figures["few_cpu_us_per_entry"], 0.01),
+            CPU_RATIO_MAX,
+        ),
         ("p50, ratio", figures["p50_ratio"], P50_RATIO_MAX),
         ("p99, ratio", figures["many_p99_ms"] / figures["few_p99_ms"], P99_RATIO_MAX),
     ):

@@ -1,16 +1,18 @@
 """
 `python -m bench.long_ledger`: what a read of one entry costs in a very long ledger, beside shorter ones.
 
-    python -m bench.long_ledger                                  10^4, 10^6 and 10^8 entries: about eight minutes and 5 GB
+    python -m bench.long_ledger                      10^4, 10^6 and 10^8 entries: about eight minutes and 5 GB
     python -m bench.long_ledger --entries 10000 1000000          without the longest
     python -m bench.long_ledger --entries 1000 100000 --reads 50 --rounds 2 --cold 5      whether it works at all
 
-One bookie in a process of its own for each length, metadata in SQLite.  Each store is written by the bookie's own entry-log and index writers, not over
-the wire: entries of 40 bytes as a client makes them (empty payloads would be 36), 256 to a run.  Then, by turns, single random reads one at a time
-(p50, p99, CPU of the bookie), first with all files in the page cache (warm), then with none of them there before each read (cold).
-It prints a JSON document; the exit status is 1 when a bound is missed: p99 of the longest at most 1.5 times that of the shortest, warm (the
-median over the rounds), and 4.3 bytes of index for an entry, sums included, from 10^6 entries on.  Cold figures have no bound: a short ledger's index stays
-in the bookie's own memory even then, so that a read of it costs one read of the disk, and one in a long ledger two.
+One bookie in a process of its own for each length, metadata in SQLite.  Each store is written by the bookie's own
+entry-log and index writers, not over the wire: entries of 40 bytes as a client makes them (empty payloads would be 36),
+256 to a run.  Then, by turns, single random reads one at a time (p50, p99, CPU of the bookie), first with all files in
+the page cache (warm), then with none of them there before each read (cold).  It prints a JSON document; the exit status
+is 1 when a bound is missed: p99 of the longest at most 1.5 times that of the shortest, warm (the median over the
+rounds), and 4.3 bytes of index for an entry, sums included, from 10^6 entries on.  Cold figures have no bound: a short
+ledger's index stays in the bookie's own memory even then, so that a read of it costs one read of the disk, and one in a
+long ledger two.
 """
 
 import argparse
@@ -68,7 +70,9 @@ def write_store(ledgers: str, entries: int) -> float:
             size = len(bodies[0])
             field = size.to_bytes(4, "big")
             log, offset = directory.logs.append(LEDGER, field + field.join(bodies))
-            if directory.index.append(LEDGER, first, len(bodies), encode_run(log, offset, [size] * len(bodies), list(map(crc32c, bodies)))):
+            if directory.index.append(
+                LEDGER, first, len(bodies), encode_run(log, offset, [size] * len(bodies), list(map(crc32c, bodies)))
+            ):
                 directory.index.commit()
             if number % SYNC_RUNS == 0:
                 directory.sync()
@@ -96,7 +100,11 @@ class LongLedger(BookieProcess):
 
     def index_bytes(self) -> int:
         """Of the index alone: its tables and its log of writes, as they lie on the disk."""
-        return sum(path.stat().st_size for path in (self.stored / "current" / "runs").iterdir() if path.suffix in (".sst", ".log"))
+        return sum(
+            path.stat().st_size
+            for path in (self.stored / "current" / "runs").iterdir()
+            if path.suffix in (".sst", ".log")
+        )
 
     def warm(self) -> None:
         """All files come into the page cache."""
@@ -141,10 +149,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         try:
             for count in options.entries:
                 side = sides[count] = LongLedger(pathlib.Path(folder, str(count)), count)
-                figures[count] |= {"made_s": round(side.made_s, 1), "index_bytes_per_entry": round(side.index_bytes() / count, 3)}
+                figures[count] |= {
+                    "made_s": round(side.made_s, 1),
+                    "index_bytes_per_entry": round(side.index_bytes() / count, 3),
+                }
                 figures[count]["resident_mb_at_the_start"] = round(resident_mb(side.process.pid), 1)
                 side.warm()
-            warm = by_turns(sides, options.rounds, lambda side: [side.read(rng.randrange(side.entries)) for _ in range(options.reads)])
+            warm = by_turns(
+                sides,
+                options.rounds,
+                lambda side: [side.read(rng.randrange(side.entries)) for _ in range(options.reads)],
+            )
             for count, side in sides.items():
                 figures[count]["cpu_us_per_read"] = round(side.burst_cpu / (options.reads * options.rounds) * 1e6, 1)
                 figures[count]["resident_mb"] = round(resident_mb(side.process.pid), 1)
@@ -162,9 +177,18 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     for name, found in (("warm", warm), ("cold", cold)):
         for count in options.entries:
             pooled = [spent for some in found[count] for spent in some]
-            figures[count] |= {f"{name}_p50_ms": round(percentile(pooled, 0.5), 3), f"{name}_p99_ms": round(percentile(pooled, 0.99), 3)}
-        pairs = [percentile(long, 0.99) / percentile(short, 0.99) for long, short in zip(found[longest], found[shortest], strict=True)]
-        ratios[name] = {"p99": round(statistics.median(pairs), 3), "interval": [round(value, 3) for value in interval(pairs)]}
+            figures[count] |= {
+                f"{name}_p50_ms": round(percentile(pooled, 0.5), 3),
+                f"{name}_p99_ms": round(percentile(pooled, 0.99), 3),
+            }
+        pairs = [
+            percentile(long, 0.99) / percentile(short, 0.99)
+            for long, short in zip(found[longest], found[shortest], strict=True)
+        ]
+        ratios[name] = {
+            "p99": round(statistics.median(pairs), 3),
+            "interval": [round(value, 3) for value in interval(pairs)],
+        }
     return {"entries": {str(count): row for count, row in figures.items()}, "ratios": ratios}
 
 
@@ -192,12 +216,16 @@ def missed(found: dict[str, Any]) -> list[str]:
     said = [f"p99 warm, ratio: {ratio:.2f}, at most {P99_RATIO_MAX}"] if ratio > P99_RATIO_MAX else []
     for count, row in found["entries"].items():
         if int(count) >= JUDGED_FROM and row["index_bytes_per_entry"] > INDEX_BYTES_MAX:
-            said.append(f"index bytes per entry of {count}: {row['index_bytes_per_entry']:.2f}, at most {INDEX_BYTES_MAX}")
+            said.append(
+                f"index bytes per entry of {count}: {row['index_bytes_per_entry']:.2f}, at most {INDEX_BYTES_MAX}"
+            )
     return said
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.long_ledger", description="Single reads in a very long ledger.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.long_ledger", description="Single reads in a very long ledger."
+    )
     parser.add_argument("--entries", type=int, nargs="+", default=[10_000, 1_000_000, 100_000_000])
     parser.add_argument("--rounds", type=int, default=45)
     parser.add_argument("--reads", type=int, default=200, help="warm reads, each round")

@@ -23,7 +23,8 @@ class Comparison:
     theirs: Sequence[float]
     goal: float
     at_most: bool = False  # the ratio must stay below the goal instead of reaching it
-    by_interval: bool = False  # it is enough that the interval reaches the goal: what the run can't tell apart is no miss
+    # it is enough that the interval reaches the goal: what the run can't tell apart is no miss
+    by_interval: bool = False
     unit: str = ""
 
     @property
@@ -47,7 +48,14 @@ class Comparison:
         low, high = self.interval
         figures = {"median": round(self.median, 3), "low": round(low, 3), "high": round(high, 3)}
         bound = {"goal": self.goal, "at_most": self.at_most, "passed": self.passed}
-        return {"name": self.name, "ours": list(self.ours), "theirs": list(self.theirs), "unit": self.unit, **figures, **bound}
+        return {
+            "name": self.name,
+            "ours": list(self.ours),
+            "theirs": list(self.theirs),
+            "unit": self.unit,
+            **figures,
+            **bound,
+        }
 
 
 def interval(values: Sequence[float], covered: float = COVERED, rounds: int = ROUNDS) -> tuple[float, float]:

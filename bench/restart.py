@@ -4,9 +4,10 @@ How long a bookie is away: killed with a full journal, and stopped cleanly; ours
     python -m bench.restart                    # 1 GB, 3 pairs, beside Apache's bookie where Maven is
     python -m bench.restart --alone --mb 200   # ours only, smaller
 
-Each bookie gets `--mb` of 1 KiB entries in plain V2 frames over one connection, none of which it may flush (a checkpoint interval of an hour, a write
-cache that holds all).  Then: SIGKILL, start, and from that start on the time to the first add that is acknowledged; then SIGTERM, the
-time it takes to stop, start, and the same time again.  Prints one JSON line.
+Each bookie gets `--mb` of 1 KiB entries in plain V2 frames over one connection, none of which it may flush (a
+checkpoint interval of an hour, a write cache that holds all).  Then: SIGKILL, start, and from that start on the time to
+the first add that is acknowledged; then SIGTERM, the time it takes to stop, start, and the same time again.  Prints one
+JSON line.
 """
 
 import argparse
@@ -36,7 +37,9 @@ HOST = "127.0.0.1"
 class Side:
     """One bookie; `start` returns at once or when it serves, whichever its harness does."""
 
-    def __init__(self, name: str, port: int, start: Callable[[], object], kill: Callable[[], object], stop: Callable[[], object]) -> None:
+    def __init__(
+        self, name: str, port: int, start: Callable[[], object], kill: Callable[[], object], stop: Callable[[], object]
+    ) -> None:
         self.name, self.port, self.start, self.kill, self.stop = name, port, start, kill, stop
         self.entries = 0
 
@@ -97,7 +100,13 @@ def take(link: socket.socket, count: int) -> None:
 def ours(folder: pathlib.Path) -> Iterator[Side]:
     with LocalCluster(folder, bookies=1, options=UNTOUCHED) as cluster:
         (bookie,) = cluster.bookies
-        yield Side("quire", bookie.port, bookie.begin, bookie.end_now, lambda: (bookie.ask_to_end(), bookie.wait_for_end(time.monotonic() + SECONDS_MAX)))
+        yield Side(
+            "quire",
+            bookie.port,
+            bookie.begin,
+            bookie.end_now,
+            lambda: (bookie.ask_to_end(), bookie.wait_for_end(time.monotonic() + SECONDS_MAX)),
+        )
 
 
 @contextlib.contextmanager
@@ -133,11 +142,15 @@ def main() -> None:
     for number in range(words.pairs):
         for make in sides if number % 2 == 0 else sides[::-1]:
             with (
-                tempfile.TemporaryDirectory(dir=words.directory, prefix="quire-restart-", ignore_cleanup_errors=True) as folder,
+                tempfile.TemporaryDirectory(
+                    dir=words.directory, prefix="quire-restart-", ignore_cleanup_errors=True
+                ) as folder,
                 make(pathlib.Path(folder)) as side,
             ):
                 figures.setdefault(side.name, []).append(measured(side, words.mb))
-    medians = {name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in figures.items()}
+    medians = {
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in figures.items()
+    }
     print(json.dumps({"mb": words.mb, "runs": figures, "medians": medians}))
 
 

@@ -3,9 +3,11 @@ The contenders: each can be started once, measured many times, and stopped.
 
     Yardstick      three bare bookies and a bare client in Python: the ceiling of this machine
     Quire          quire's client on quire's bookies, through `quire bench`; also those of another checkout
-    Java           Apache's Java client on Apache's bookies; `on=` any metadata URI runs the same client on other bookies
+    Java           Apache's Java client on Apache's bookies; `on=` any metadata URI runs the same client on other
+                   bookies
 
-Knows: how to drive each, and what its bookies spent meanwhile (CPU, syncs, bytes written).  Does not know: what is compared with what.
+Knows: how to drive each, and what its bookies spent meanwhile (CPU, syncs, bytes written).  Does not know: what is
+compared with what.
 """
 
 import contextlib
@@ -27,7 +29,8 @@ from bench.yardstick import BareCluster
 
 SYNC_EVENTS = ("syscalls:sys_enter_fdatasync", "syscalls:sys_enter_fsync", "syscalls:sys_enter_sync_file_range")
 RUN_SECONDS_MAX = 600
-WARM_UP = {"size": 1024, "entries": 600_000, "window": 1000}  # below this the Java side still gets faster from run to run
+# below this the Java side still gets faster from run to run
+WARM_UP = {"size": 1024, "entries": 600_000, "window": 1000}
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Spent:
     """
     What some processes used while a run went on: CPU seconds, bytes sent to the disk, syncs where perf can count them.
 
-    The kernel counts the bytes of whole page-cache folios: an overwrite in a preallocated file may count a hundred times its size.
+    The kernel counts the bytes of whole page-cache folios: an overwrite in a preallocated file may count a hundred
+    times its size.
     """
 
     def __init__(self, pids: Sequence[int]) -> None:
@@ -114,8 +118,8 @@ class Yardstick:
 
 class Quire:
     """
-    Three quire bookies over SQLite or ZooKeeper, and quire's client: `quire local` and `quire bench` of this checkout, or of
-    another one whose folder is given.  Both sides run with the libraries of this one.
+    Three quire bookies over SQLite or ZooKeeper, and quire's client: `quire local` and `quire bench` of this checkout,
+    or of another one whose folder is given.  Both sides run with the libraries of this one.
     """
 
     name = "quire"
@@ -124,14 +128,18 @@ class Quire:
         if checkout is not None and not (checkout / ".types" / "quire").is_dir():
             raise SystemExit(f"{checkout} is no checkout of quire: it has no folder .types/quire")
         self.store = store
-        self.environment = os.environ | ({} if checkout is None else {"PYTHONPATH": str((checkout / ".types").resolve())})
+        self.environment = os.environ | (
+            {} if checkout is None else {"PYTHONPATH": str((checkout / ".types").resolve())}
+        )
         self.folder = tempfile.TemporaryDirectory(dir=directory, prefix="quire-bench-", ignore_cleanup_errors=True)
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "quire.tools", *words]
 
     def __enter__(self) -> "Quire":
-        started = self.command("local", "--json", "--bookies=3", f"--metadata={self.store}", f"--dir={self.folder.name}")
+        started = self.command(
+            "local", "--json", "--bookies=3", f"--metadata={self.store}", f"--dir={self.folder.name}"
+        )
         self.log = open(pathlib.Path(self.folder.name) / "local.log", "wb")
         self.local = subprocess.Popen(started, env=self.environment, stdout=subprocess.PIPE, stderr=self.log)
         assert self.local.stdout is not None
@@ -162,8 +170,19 @@ class Quire:
     def bench(self, *words: str) -> dict[str, Any]:
         """What `quire bench` of that checkout reports of its own bookies."""
         pids = ",".join(map(str, self.pids))
-        command = self.command("bench", *words, "--ensemble=3", "--write=3", "--ack=2", "--json", f"--metadata={self.uri}", f"--pids={pids}")
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
+        command = self.command(
+            "bench",
+            *words,
+            "--ensemble=3",
+            "--write=3",
+            "--ack=2",
+            "--json",
+            f"--metadata={self.uri}",
+            f"--pids={pids}",
+        )
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False
+        )
         if done.returncode:
             raise RuntimeError(f"`quire bench {words[0]}` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
         found: dict[str, Any] = json.loads(done.stdout)
@@ -178,7 +197,9 @@ class Java:
     def __init__(self, directory: str | None) -> None:
         from tests.interop import peer
 
-        self.cluster = peer.Cluster(3, heap="512m", direct="768m", directory=tempfile.mkdtemp(dir=directory, prefix="quire-peer-"))
+        self.cluster = peer.Cluster(
+            3, heap="512m", direct="768m", directory=tempfile.mkdtemp(dir=directory, prefix="quire-peer-")
+        )
         self.stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Java":
@@ -200,9 +221,17 @@ class Java:
         load = WARM_UP | {"entries": int(WARM_UP["entries"] * share)}
         self.client.call("write", seconds=RUN_SECONDS_MAX, metadata=on or self.cluster.metadata, keep="no", **load)
 
-    def run(self, load: Load, on: str | None = None, pids: Sequence[int] | None = None, protocol: str = "v2") -> dict[str, Any]:
+    def run(
+        self, load: Load, on: str | None = None, pids: Sequence[int] | None = None, protocol: str = "v2"
+    ) -> dict[str, Any]:
         """`on` names other bookies' metadata, `pids` their processes."""
-        words = {"size": load.size, "entries": load.entries, "window": load.window, "protocol": protocol, "metadata": on or self.cluster.metadata}
+        words = {
+            "size": load.size,
+            "entries": load.entries,
+            "window": load.window,
+            "protocol": protocol,
+            "metadata": on or self.cluster.metadata,
+        }
         with Spent(pids or self.pids) as spent:
             found = self.client.call("write", seconds=RUN_SECONDS_MAX, keep="no", **words)
         return found | spent.figures(load.entries)

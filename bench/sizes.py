@@ -69,7 +69,9 @@ class File:
     @property
     def room(self) -> str:
         """What of it is visible in its package; empty for the `__init__.py` of the package itself."""
-        return self.path.removesuffix(".py").removesuffix("/__init__").removeprefix(self.package).strip("/").split("/")[0]
+        return (
+            self.path.removesuffix(".py").removesuffix("/__init__").removeprefix(self.package).strip("/").split("/")[0]
+        )
 
 
 def module_name(path: str) -> str:
@@ -167,7 +169,9 @@ def module_graph(files: Iterable[File]) -> dict[str, frozenset[str]]:
 
 
 def room_graph(files: Iterable[File]) -> dict[str, frozenset[str]]:
-    """Room -> the rooms of the same package that it imports.  `files` are one package; its own `__init__.py` is no room."""
+    """
+    Room -> the rooms of the same package that it imports.  `files` are one package; its own `__init__.py` is no room.
+    """
     files = list(files)
     rooms = {file.module: file.room for file in files}
     found: dict[str, set[str]] = {room: set() for room in rooms.values() if room}
@@ -332,7 +336,11 @@ class Report:
         imports = module_graph(source)
         rows = [Summary.of(folder, files, imports) for folder, files in packages.items()]
         rows += [Summary.of("source", source, imports)]
-        rows += [Summary.of(name, files, {}) for name, files in (("bench", files_of(root, "bench")), ("tests", tests)) if files]
+        rows += [
+            Summary.of(name, files, {})
+            for name, files in (("bench", files_of(root, "bench")), ("tests", tests))
+            if files
+        ]
         tested = {folder: [file for file in tests if file.path.startswith(f"tests/{folder}/")] for folder in packages}
         ratios = {folder: code(tested[folder]) / code(files) for folder, files in packages.items()}
         ratios["source"] = code(tests) / code(source)
@@ -401,7 +409,9 @@ def tables(report: Report, long: int) -> Iterator[str]:
         ((c.lines, f"{c.path} {c.name}, {c.methods} methods") for c in report.large_classes),
     )
     yield listed(f"files above {FILE_LINES} lines", ((lines, path) for path, lines in report.long_files.items()))
-    yield listed("modules that import most of ours", ((imports, path) for path, imports in report.widest_imports.items()))
+    yield listed(
+        "modules that import most of ours", ((imports, path) for path, imports in report.widest_imports.items())
+    )
 
 
 def named(groups: list[list[str]]) -> str:

@@ -1,8 +1,8 @@
 """
 The yardstick: how fast three bare bookies and a bare client are on this machine, right now.
 
-    python bench/yardstick.py [--size 100] [--entries 200000] [--window 4000] [--batch 50]     # starts the bookies, one run
-    python bench/yardstick.py --ports 4711,4712,4713 …                                         # one run against running ones
+    python bench/yardstick.py [--size 100] [--entries 200000] [--window 4000] [--batch 50]   # starts the bookies
+    python bench/yardstick.py --ports 4711,4712,4713 …                                       # against running ones
 
 Appends with E=3 WQ=3 AQ=2 and CRC32C, prints one JSON line.  `--window 1 --batch 1` measures one outstanding append.
 """
@@ -81,7 +81,9 @@ def measure(options, ports):
 
     async def story():
         for port in ports:
-            writer.links.append(await endpoints.connectProtocol(endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", port), Link()))
+            writer.links.append(
+                await endpoints.connectProtocol(endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", port), Link())
+            )
         cpu, start = os.times(), time.perf_counter()
         writer.pump()
         seconds = await writer.done - start
@@ -96,7 +98,8 @@ def measure(options, ports):
     reactor.run()
     (seconds, cpu_seconds), waits = found[0], sorted(writer.latencies)
     figures = {
-        f"{name}_ms": round(waits[min(len(waits) - 1, int(len(waits) * share))] * 1e3, 3) for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
+        f"{name}_ms": round(waits[min(len(waits) - 1, int(len(waits) * share))] * 1e3, 3)
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
     }
     return {
         "entries_per_second": round(options.entries / seconds),
@@ -142,7 +145,12 @@ class Writer:
             parts = []
             for entry in range(self.next, self.next + batch):
                 head = HEAD.pack(1, entry, self.confirmed, (entry + 1) * size)
-                parts += (FRAME.pack(24 + 36 + size, ADD_V2, b"k" * 20), head, DIGEST.pack(crc32c(payload, crc32c(head))), payload)
+                parts += (
+                    FRAME.pack(24 + 36 + size, ADD_V2, b"k" * 20),
+                    head,
+                    DIGEST.pack(crc32c(payload, crc32c(head))),
+                    payload,
+                )
             self.next += batch
             self.sent_at[self.next - 1] = time.perf_counter()
             data = b"".join(parts)
@@ -162,7 +170,11 @@ def main():
         print(json.dumps(measure(options, [int(port) for port in options.ports.split(",")])))
     else:
         with BareCluster(options.dir) as bare:
-            print(json.dumps(bare.run(**{name: getattr(options, name) for name in ("size", "entries", "window", "batch")})))
+            print(
+                json.dumps(
+                    bare.run(**{name: getattr(options, name) for name in ("size", "entries", "window", "batch")})
+                )
+            )
 
 
 if __name__ == "__main__":

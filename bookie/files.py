@@ -1,14 +1,14 @@
 """
 The file system, behind one object: the only caller of file system calls in a bookie's storage.
 
-Knows: how to make each call, that a write may be short, that one `pwritev` takes at most 1,024 buffers, that a rename or a
-new name is durable only once its directory was synced.
+Knows: how to make each call, that a write may be short, that one `pwritev` takes at most 1,024 buffers, that a rename
+or a new name is durable only once its directory was synced.
 Does not know: what the files hold.
 
 A simulated disk replaces the object by overriding the primitive calls; what stands below them is built from them alone.
-Every method raises `OSError` as the system gave it; `NotBegun` where the process or the machine was short of something and the disk was not asked: an open, a
-look, a change of names.  A write or a sync is never told so.  Safety: a failed sync is reported once and never tried again here,
-for after it nobody knows what the pages hold.
+Every method raises `OSError` as the system gave it; `NotBegun` where the process or the machine was short of something
+and the disk was not asked: an open, a look, a change of names.  A write or a sync is never told so.  Safety: a failed
+sync is reported once and never tried again here, for after it nobody knows what the pages hold.
 """
 
 import ctypes
@@ -36,10 +36,12 @@ TRIM_BYTES_MIN = 1 << 20
 UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)
 FULL = (errno.ENOSPC, errno.EDQUOT)  # what a disk says that has no room, now
 DESCRIPTORS = (errno.EMFILE, errno.ENFILE)  # what only a call says that opens something
-SHORT = (*DESCRIPTORS, errno.ENOMEM, errno.EAGAIN, errno.EINTR)  # what says nothing of a disk: descriptors, memory, a signal
+# what says nothing of a disk: descriptors, memory, a signal
+SHORT = (*DESCRIPTORS, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 AGAIN_SECONDS = 0.2  # between two tries of what was not begun
 AGAIN_TRIES = 10  # then it is told, and waited for as a full disk is
-DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)  # what a disk says that is of no use any more
+# what a disk says that is of no use any more
+DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -72,11 +74,17 @@ class StorageError(Exception):
 
 
 class NotBegun(OSError):
-    """The call has done nothing, for something was short (`SHORT`) that is no disk's: whatever was to be done may be tried again."""
+    """
+    The call has done nothing, for something was short (`SHORT`) that is no disk's: whatever was to be done may be tried
+    again.
+    """
 
 
 def status_of(error: object) -> Status:
-    """What a client is answered: EIO; ETOOMANYREQUESTS where nothing was begun, so that it asks other bookies, and this one later."""
+    """
+    What a client is answered: EIO; ETOOMANYREQUESTS where nothing was begun, so that it asks other bookies, and this
+    one later.
+    """
     return Status.ETOOMANYREQUESTS if isinstance(error, NotBegun) else Status.EIO
 
 
@@ -160,11 +168,17 @@ class Files:
             return os.fstat(handle).st_size
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """One system call with at most `BUFFERS_MAX` buffers; returns how many bytes were written, perhaps fewer than given."""
+        """
+        One system call with at most `BUFFERS_MAX` buffers; returns how many bytes were written, perhaps fewer than
+        given.
+        """
         return os.pwritev(handle, buffers, offset)
 
     def preallocate(self, handle: int, offset: int, count: int) -> bool:
-        """Room on the disk for bytes that will be written from `offset` on, the visible size unchanged; false where the file system knows no such thing."""
+        """
+        Room on the disk for bytes that will be written from `offset` on, the visible size unchanged; false where the
+        file system knows no such thing.
+        """
         if FALLOCATE is None:
             return False
         number = errno.EINTR
@@ -178,7 +192,10 @@ class Files:
             raise OSError(number, os.strerror(number))
 
     def begin_writing(self, handle: int, offset: int, count: int) -> None:
-        """What was written there is on its way to the disk, so that a sync has less to do at once, and syncs beside it less to wait for.  Proves nothing."""
+        """
+        What was written there is on its way to the disk, so that a sync has less to do at once, and syncs beside it
+        less to wait for.  Proves nothing.
+        """
         if SYNC_FILE_RANGE is not None:
             SYNC_FILE_RANGE(handle, offset, count, RANGE_WRITE)
 
@@ -223,7 +240,10 @@ class Files:
             return
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory with all that is in it; a missing one is fine, and what an error left is removed by another try."""
+        """
+        Removes a directory with all that is in it; a missing one is fine, and what an error left is removed by another
+        try.
+        """
         if self.is_directory(path):
             with BEGINS_NOTHING:
                 shutil.rmtree(path)
@@ -235,7 +255,10 @@ class Files:
             self.rename(path, aside)
 
     def lock(self, path: str) -> int:
-        """Takes the lock file `path` until the handle is closed or the process ends; `BlockingIOError` when another process has it."""
+        """
+        Takes the lock file `path` until the handle is closed or the process ends; `BlockingIOError` when another
+        process has it.
+        """
         handle = self.open(path, create=True)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -317,7 +340,10 @@ class Files:
             self.close(handle)
 
     def rename_durably(self, old: str, new: str) -> None:
-        """A rename, on stable storage afterwards; with `NotBegun` it has the old name still, for what must be opened is opened first."""
+        """
+        A rename, on stable storage afterwards; with `NotBegun` it has the old name still, for what must be opened is
+        opened first.
+        """
         handle = self.open_directory(os.path.dirname(new))
         try:
             self.rename(old, new)
@@ -345,7 +371,10 @@ class Files:
             self.close(handle)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Puts a whole new file in place: after a crash there is the old one or the new one.  Durable on return; with `NotBegun` it is the old one."""
+        """
+        Puts a whole new file in place: after a crash there is the old one or the new one.  Durable on return; with
+        `NotBegun` it is the old one.
+        """
         temporary = path + TEMPORARY
         self.unlink(temporary)
         handle = self.open(temporary, create=True)

@@ -1,8 +1,8 @@
 """
 The options of a bookie, as data with documentation.
 
-Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not know: files or the environment; see `properties`.
-Keys that BookKeeper lacks are our own and say so in the sample.
+Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not know: files or the environment; see
+`properties`.  Keys that BookKeeper lacks are our own and say so in the sample.
 """
 
 import os
@@ -19,23 +19,45 @@ MIB = 1 << 20
 
 
 class BookieOptions(BaseModel):
-    """One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data lies loses it."""
+    """
+    One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data lies loses it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     metadata_uri: str = option(
-        key="metadataServiceUri", description="where the cluster's metadata is kept", example="zk://127.0.0.1:2181/ledgers", min_length=1
+        key="metadataServiceUri",
+        description="where the cluster's metadata is kept",
+        example="zk://127.0.0.1:2181/ledgers",
+        min_length=1,
     )
     session_timeout_ms: int = option(
-        10_000, ge=1000, key="zkTimeout", unit="ms", description="a metadata session ends after this much silence, and with it the bookie's registration"
+        10_000,
+        ge=1000,
+        key="zkTimeout",
+        unit="ms",
+        description="a metadata session ends after this much silence, and with it the bookie's registration",
     )
     port: int = option(3181, ge=0, le=65535, key="bookiePort", description="TCP port for clients; 0 takes a free one")
-    bookie_id: str | None = option(None, key="bookieId", description="a fixed id, independent of address; otherwise advertised address and port")
-    advertised_address: str | None = option(None, key="advertisedAddress", description="the host name or address that clients connect to")
-    listen: str = option("0.0.0.0", key="listeningInterface", description="the address or network interface to listen on; 0.0.0.0 is all of them", min_length=1)
-    use_host_name: bool = option(False, key="useHostNameAsBookieID", description="the bookie's id has its host name instead of its address")
+    bookie_id: str | None = option(
+        None, key="bookieId", description="a fixed id, independent of address; otherwise advertised address and port"
+    )
+    advertised_address: str | None = option(
+        None, key="advertisedAddress", description="the host name or address that clients connect to"
+    )
+    listen: str = option(
+        "0.0.0.0",
+        key="listeningInterface",
+        description="the address or network interface to listen on; 0.0.0.0 is all of them",
+        min_length=1,
+    )
+    use_host_name: bool = option(
+        False, key="useHostNameAsBookieID", description="the bookie's id has its host name instead of its address"
+    )
     use_short_host_name: bool = option(False, key="useShortHostName", description="the host name without its domain")
-    allow_loopback: bool = option(False, key="allowLoopback", description="accept a loopback address as the bookie's own")
+    allow_loopback: bool = option(
+        False, key="allowLoopback", description="accept a loopback address as the bookie's own"
+    )
 
     journal_directories: tuple[str, ...] = option(
         min_length=1,
@@ -47,29 +69,57 @@ class BookieOptions(BaseModel):
         min_length=1,
         key="ledgerDirectories",
         example="/var/lib/quire/ledgers",
-        description="where entry logs lie, comma-separated; a ledger's directory is chosen by its id, so the order matters",
+        description=(
+            "where entry logs lie, comma-separated; a ledger's directory is chosen by its id, so the order matters"
+        ),
     )
     index_directories: tuple[str, ...] = option(
-        (), key="indexDirectories", description="where indexes lie, as many as ledger directories; empty: beside the entry logs"
+        (),
+        key="indexDirectories",
+        description="where indexes lie, as many as ledger directories; empty: beside the entry logs",
     )
-    allow_storage_expansion: bool = option(False, key="allowStorageExpansion", description="new, empty directories may be added to an old bookie")
+    allow_storage_expansion: bool = option(
+        False, key="allowStorageExpansion", description="new, empty directories may be added to an old bookie"
+    )
 
     journal_segment_bytes: int = option(
-        64 * MIB, ge=MIB, key="journalSegmentSizeMB", unit="MiB", scale=MIB, description="size of one preallocated journal segment (our own key)"
+        64 * MIB,
+        ge=MIB,
+        key="journalSegmentSizeMB",
+        unit="MiB",
+        scale=MIB,
+        description="size of one preallocated journal segment (our own key)",
     )
-    journal_sync_data: bool = option(True, key="journalSyncData", description="sync each group before it is acknowledged; false loses data with the power")
+    journal_sync_data: bool = option(
+        True,
+        key="journalSyncData",
+        description="sync each group before it is acknowledged; false loses data with the power",
+    )
     journal_write_data: bool = option(
         True,
         key="journalWriteData",
-        description="entries go to the journal; false: to memory, at the next checkpoint to the disk, and after a kill this bookie doesn't know what it lost "
+        description="entries go to the journal; false: to memory, at the next checkpoint to the disk, and after a "
+        "kill this bookie doesn't know what it lost "
         "(its ledgers are in limbo until they are copied from others)",
     )
     journal_group_wait_ms_max: int = option(
-        0, ge=0, le=1000, key="journalMaxGroupWaitMSec", unit="ms", description="how long a group may wait for more; 0: only while the last sync runs"
+        0,
+        ge=0,
+        le=1000,
+        key="journalMaxGroupWaitMSec",
+        unit="ms",
+        description="how long a group may wait for more; 0: only while the last sync runs",
     )
-    journal_group_bytes_max: int = option(4 * MIB, ge=4096, key="journalBufferedWritesThreshold", unit="bytes", description="most bytes in one group")
+    journal_group_bytes_max: int = option(
+        4 * MIB, ge=4096, key="journalBufferedWritesThreshold", unit="bytes", description="most bytes in one group"
+    )
     journal_queue_bytes_max: int = option(
-        64 * MIB, ge=MIB, key="journalMaxMemorySizeMb", unit="MiB", scale=MIB, description="most bytes waiting for a journal; beyond it adds are parked"
+        64 * MIB,
+        ge=MIB,
+        key="journalMaxMemorySizeMb",
+        unit="MiB",
+        scale=MIB,
+        description="most bytes waiting for a journal; beyond it adds are parked",
     )
     journal_backlog_bytes_max: int = option(
         16384 * MIB,
@@ -77,55 +127,116 @@ class BookieOptions(BaseModel):
         key="journalBacklogSizeMB",
         unit="MiB",
         scale=MIB,
-        description="a journal that checkpoints can't free takes no more than this (at least four segments); beyond it adds are parked (our own key)",
+        description=(
+            "a journal that checkpoints can't free takes no more than this (at least four segments); beyond "
+            "it adds are parked (our own key)"
+        ),
     )
     write_cache_bytes_max: int = option(
-        128 * MIB, ge=2 * MIB, key="dbStorage_writeCacheMaxSizeMb", unit="MiB", scale=MIB, description="both halves of the write cache"
+        128 * MIB,
+        ge=2 * MIB,
+        key="dbStorage_writeCacheMaxSizeMb",
+        unit="MiB",
+        scale=MIB,
+        description="both halves of the write cache",
     )
-    read_cache_bytes_max: int = option(32 * MIB, ge=0, key="dbStorage_readAheadCacheMaxSizeMb", unit="MiB", scale=MIB, description="read-ahead")
-    entry_log_bytes_max: int = option(1024 * MIB, ge=4096, le=(1 << 31) - 1, key="logSizeLimit", unit="bytes", description="an entry log ends at this size")
-    flush_interval_ms: int = option(10_000, ge=10, key="flushInterval", unit="ms", description="time between checkpoints")
+    read_cache_bytes_max: int = option(
+        32 * MIB, ge=0, key="dbStorage_readAheadCacheMaxSizeMb", unit="MiB", scale=MIB, description="read-ahead"
+    )
+    entry_log_bytes_max: int = option(
+        1024 * MIB,
+        ge=4096,
+        le=(1 << 31) - 1,
+        key="logSizeLimit",
+        unit="bytes",
+        description="an entry log ends at this size",
+    )
+    flush_interval_ms: int = option(
+        10_000, ge=10, key="flushInterval", unit="ms", description="time between checkpoints"
+    )
 
     gc_interval_ms: int = option(
-        600_000, ge=1000, key="gcWaitTime", unit="ms", description="time between two rounds of garbage collection: deleted ledgers are looked for, logs removed"
+        600_000,
+        ge=1000,
+        key="gcWaitTime",
+        unit="ms",
+        description="time between two rounds of garbage collection: deleted ledgers are looked for, logs removed",
     )
     gc_metadata_reads_per_second: int = option(
-        1000, ge=1, key="gcMetadataOpRateLimit", description="most reads of the metadata of ledgers that seem to be deleted, a second"
+        1000,
+        ge=1,
+        key="gcMetadataOpRateLimit",
+        description="most reads of the metadata of ledgers that seem to be deleted, a second",
     )
     over_replicated_interval_ms: int = option(
         86_400_000,
         key="gcOverreplicatedLedgerWaitTime",
         unit="ms",
-        description="time between two looks for copies of closed ledgers that do not name this bookie and have all their copies elsewhere; 0 or less: off",
+        description=(
+            "time between two looks for copies of closed ledgers that do not name this bookie and have all "
+            "their copies elsewhere; 0 or less: off"
+        ),
     )
     minor_compaction_threshold: float = option(
-        0.2, key="minorCompactionThreshold", description="minor compaction takes entry logs of which a smaller part lives; 0 or less, or above 1: off"
+        0.2,
+        key="minorCompactionThreshold",
+        description="minor compaction takes entry logs of which a smaller part lives; 0 or less, or above 1: off",
     )
-    minor_compaction_interval_s: int = option(3600, key="minorCompactionInterval", unit="s", description="time between minor compactions; 0 or less: off")
+    minor_compaction_interval_s: int = option(
+        3600, key="minorCompactionInterval", unit="s", description="time between minor compactions; 0 or less: off"
+    )
     minor_compaction_ms_max: int = option(
-        -1, key="minorCompactionMaxTimeMillis", unit="ms", description="a minor compaction begins no further log after this; 0 or less: no limit"
+        -1,
+        key="minorCompactionMaxTimeMillis",
+        unit="ms",
+        description="a minor compaction begins no further log after this; 0 or less: no limit",
     )
-    major_compaction_threshold: float = option(0.8, key="majorCompactionThreshold", description="the same of major compaction")
-    major_compaction_interval_s: int = option(86_400, key="majorCompactionInterval", unit="s", description="time between major compactions; 0 or less: off")
-    major_compaction_ms_max: int = option(-1, key="majorCompactionMaxTimeMillis", unit="ms", description="the same of a major compaction")
+    major_compaction_threshold: float = option(
+        0.8, key="majorCompactionThreshold", description="the same of major compaction"
+    )
+    major_compaction_interval_s: int = option(
+        86_400, key="majorCompactionInterval", unit="s", description="time between major compactions; 0 or less: off"
+    )
+    major_compaction_ms_max: int = option(
+        -1, key="majorCompactionMaxTimeMillis", unit="ms", description="the same of a major compaction"
+    )
     compaction_entries_per_second: int = option(
-        0, ge=0, key=("compactionRateByEntries", "compactionRate"), description="most entries that compaction moves a second; 0: no limit"
+        0,
+        ge=0,
+        key=("compactionRateByEntries", "compactionRate"),
+        description="most entries that compaction moves a second; 0: no limit",
     )
     compaction_bytes_per_second: int = option(
-        32 * MIB, ge=0, key="compactionRateByBytes", unit="bytes", description="most bytes that compaction moves a second; 0: no limit"
+        32 * MIB,
+        ge=0,
+        key="compactionRateByBytes",
+        unit="bytes",
+        description="most bytes that compaction moves a second; 0: no limit",
     )
     force_allow_compaction: bool = option(
-        False, key="forceAllowCompaction", description="a forced garbage collection compacts although that kind of compaction is turned off"
+        False,
+        key="forceAllowCompaction",
+        description="a forced garbage collection compacts although that kind of compaction is turned off",
     )
     gc_when_no_space: bool = option(
-        False, key="isForceGCAllowWhenNoSpace", description="compact on nearly full disks too, and at once when one gets so; needs room for what is moved"
+        False,
+        key="isForceGCAllowWhenNoSpace",
+        description="compact on nearly full disks too, and at once when one gets so; needs room for what is moved",
     )
 
     disk_usage_threshold: float = option(
-        0.95, gt=0, lt=1, key="diskUsageThreshold", description="a ledger directory whose disk is fuller than this part makes the bookie read-only"
+        0.95,
+        gt=0,
+        lt=1,
+        key="diskUsageThreshold",
+        description="a ledger directory whose disk is fuller than this part makes the bookie read-only",
     )
-    disk_usage_warn_threshold: float = option(0.90, gt=0, lt=1, key="diskUsageWarnThreshold", description="a fuller disk is told in the log")
-    disk_check_interval_ms: int = option(10_000, ge=100, key="diskCheckInterval", unit="ms", description="time between looks at the disks")
+    disk_usage_warn_threshold: float = option(
+        0.90, gt=0, lt=1, key="diskUsageWarnThreshold", description="a fuller disk is told in the log"
+    )
+    disk_check_interval_ms: int = option(
+        10_000, ge=100, key="diskCheckInterval", unit="ms", description="time between looks at the disks"
+    )
     high_priority_free_bytes_min: int = option(
         1024 * MIB,
         ge=0,
@@ -135,22 +246,38 @@ class BookieOptions(BaseModel):
     )
     force_read_only: bool = option(False, key="forceReadOnlyBookie", description="start read-only and stay so")
 
-    frame_bytes_max: int = option(5_242_880, ge=4096, key="nettyMaxFrameSizeBytes", unit="bytes", description="largest frame, its length field included")
-    batch_read_bytes_max: int = option(5_242_880, ge=4096, key="maxBatchReadSize", unit="bytes", description="most bytes in one batch read's answer")
+    frame_bytes_max: int = option(
+        5_242_880,
+        ge=4096,
+        key="nettyMaxFrameSizeBytes",
+        unit="bytes",
+        description="largest frame, its length field included",
+    )
+    batch_read_bytes_max: int = option(
+        5_242_880, ge=4096, key="maxBatchReadSize", unit="bytes", description="most bytes in one batch read's answer"
+    )
     reads_pending_max: int = option(
         10_000,
         ge=0,
         key="maxPendingReadRequestsPerThread",
         description="reads that wait for the disk; one more is answered with too many requests; 0: no limit",
     )
-    long_polls_max: int = option(10_000, ge=1, key="longPollsMax", description="long polls that wait; one more is refused with too many requests (our own key)")
+    long_polls_max: int = option(
+        10_000,
+        ge=1,
+        key="longPollsMax",
+        description="long polls that wait; one more is refused with too many requests (our own key)",
+    )
     connection_pending_bytes_max: int = option(
         64 * MIB,
         ge=MIB,
         key="connectionPendingSizeMB",
         unit="MiB",
         scale=MIB,
-        description="what one connection sent and what waits for the journal; beyond it the bookie stops reading from it (our own key)",
+        description=(
+            "what one connection sent and what waits for the journal; beyond it the bookie stops reading "
+            "from it (our own key)"
+        ),
     )
     pending_bytes_max: int = option(
         256 * MIB,
@@ -158,7 +285,9 @@ class BookieOptions(BaseModel):
         key="pendingSizeMB",
         unit="MiB",
         scale=MIB,
-        description="the same of all connections; beyond it no connection of which something waits is read from (our own key)",
+        description=(
+            "the same of all connections; beyond it no connection of which something waits is read from (our own key)"
+        ),
     )
     answers_bytes_max: int = option(
         256 * MIB,
@@ -166,7 +295,10 @@ class BookieOptions(BaseModel):
         key="answersSizeMB",
         unit="MiB",
         scale=MIB,
-        description="answers that their readers do not take; beyond it the connections that took none for the longest time are closed (our own key)",
+        description=(
+            "answers that their readers do not take; beyond it the connections that took none for the "
+            "longest time are closed (our own key)"
+        ),
     )
     partial_bytes_max: int = option(
         64 * MIB,
@@ -174,24 +306,45 @@ class BookieOptions(BaseModel):
         key="partialFramesSizeMB",
         unit="MiB",
         scale=MIB,
-        description="frames that are not whole yet, of all connections, at least two of the largest; beyond it those begun first are closed (our own key)",
+        description=(
+            "frames that are not whole yet, of all connections, at least two of the largest; beyond it those "
+            "begun first are closed (our own key)"
+        ),
     )
-    connections_max: int = option(10_000, ge=1, key="connectionsMax", description="open connections; beyond it the longest idle one is closed (our own key)")
+    connections_max: int = option(
+        10_000,
+        ge=1,
+        key="connectionsMax",
+        description="open connections; beyond it the longest idle one is closed (our own key)",
+    )
     partial_frame_ms_max: int = option(
-        60_000, ge=100, key="partialFrameTimeoutMs", unit="ms", description="a begun frame must be whole after this, or its connection is closed (our own key)"
+        60_000,
+        ge=100,
+        key="partialFrameTimeoutMs",
+        unit="ms",
+        description="a begun frame must be whole after this, or its connection is closed (our own key)",
     )
 
-    metrics_host: str = option("127.0.0.1", key="prometheusStatsHttpAddress", description="address of /metrics and /healthz")
-    metrics_port: int = option(0, ge=0, le=65535, key="prometheusStatsHttpPort", description="their port; 0 takes a free one")
+    metrics_host: str = option(
+        "127.0.0.1", key="prometheusStatsHttpAddress", description="address of /metrics and /healthz"
+    )
+    metrics_port: int = option(
+        0, ge=0, le=65535, key="prometheusStatsHttpPort", description="their port; 0 takes a free one"
+    )
 
     @model_validator(mode="after")
     def _relations(self) -> Self:
         """What no single range can say; `ValueError` names both keys."""
         if self.index_directories and len(self.index_directories) != len(self.ledger_directories):
             raise ValueError(
-                f"indexDirectories names {len(self.index_directories)} directories, ledgerDirectories {len(self.ledger_directories)}: give as many, or none"
+                f"indexDirectories names {len(self.index_directories)} directories, ledgerDirectories "
+                f"{len(self.ledger_directories)}: give as many, or none"
             )
-        directories = {"journalDirectories": self.journal_directories, "ledgerDirectories": self.ledger_directories, "indexDirectories": self.index_directories}
+        directories = {
+            "journalDirectories": self.journal_directories,
+            "ledgerDirectories": self.ledger_directories,
+            "indexDirectories": self.index_directories,
+        }
         for key, paths in directories.items():
             if not all(paths):
                 raise ValueError(f"{key} has an empty name: {','.join(paths)!r}")
@@ -199,9 +352,13 @@ class BookieOptions(BaseModel):
                 raise ValueError(f"{key} names a directory twice: {','.join(paths)}")
         if 0 < self.major_compaction_threshold < self.minor_compaction_threshold <= 1:
             raise ValueError(
-                f"minorCompactionThreshold {self.minor_compaction_threshold} is above majorCompactionThreshold {self.major_compaction_threshold}: "
+                f"minorCompactionThreshold {self.minor_compaction_threshold} is above majorCompactionThreshold "
+                f"{self.major_compaction_threshold}: "
                 "a major compaction would take fewer logs than a minor one"
             )
         if self.disk_usage_warn_threshold > self.disk_usage_threshold:
-            raise ValueError(f"diskUsageWarnThreshold {self.disk_usage_warn_threshold} is above diskUsageThreshold {self.disk_usage_threshold}")
+            raise ValueError(
+                f"diskUsageWarnThreshold {self.disk_usage_warn_threshold} is above diskUsageThreshold "
+                f"{self.disk_usage_threshold}"
+            )
         return self

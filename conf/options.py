@@ -1,5 +1,6 @@
 """
-How one option is declared: as a pydantic field that also carries its key in files, its unit and the scale between the two.
+How one option is declared: as a pydantic field that also carries its key in files, its unit and the scale between the
+two.
 
 Knows: the shape that `properties` and the samples read back.  Does not know: any option.
 """
@@ -14,7 +15,10 @@ from pydantic.fields import FieldInfo
 
 
 class Key(TypedDict):
-    """How a field is written in a file.  The first name is the preferred one; `scale` turns the file's number into the field's."""
+    """
+    How a field is written in a file.  The first name is the preferred one; `scale` turns the file's number into the
+    field's.
+    """
 
     names: list[str]
     unit: str
@@ -33,8 +37,9 @@ def option(
     **limits: Any,
 ) -> Any:
     """
-    A field of an options model.  `default` and `limits` (ge, le, gt, lt, min_length) are in the field's own unit, which its
-    name ends in; `unit` and `scale` are the file's: a key in MiB has scale 2^20.  `example` stands in the sample for a required key.
+    A field of an options model.  `default` and `limits` (ge, le, gt, lt, min_length) are in the field's own unit, which
+    its name ends in; `unit` and `scale` are the file's: a key in MiB has scale 2^20.  `example` stands in the sample
+    for a required key.
     """
     names = [key] if isinstance(key, str) else list(key)
     extra: Key = {"names": names, "unit": unit, "scale": scale, "example": example}

@@ -1,8 +1,9 @@
 """
 Reading Java-properties files with BookKeeper's key names into options.
 
-Knows: the file format, `BK_<key>` overrides from the environment, which key is which field, and what to say about the rest:
-a BookKeeper key that means nothing here gives one warning, a key that nobody knows is refused with the nearest one named.
+Knows: the file format, `BK_<key>` overrides from the environment, which key is which field, and what to say about the
+rest: a BookKeeper key that means nothing here gives one warning, a key that nobody knows is refused with the nearest
+one named.
 Does not know: what an option does.
 
 Order of strength: the environment, then the file, then the default.
@@ -36,7 +37,10 @@ LAYOUTS = {
 
 
 class ConfigurationError(ValueError):
-    """A configuration that can't be used.  The text names the file and line (or the variable), the key and what is allowed."""
+    """
+    A configuration that can't be used.  The text names the file and line (or the variable), the key and what is
+    allowed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +132,18 @@ def overrides(environment: Mapping[str, str]) -> list[Property]:
 
 
 def settled(found: Sequence[Property]) -> dict[str, Property]:
-    """One property per key.  The environment wins; two different values in one file are refused, for readers differ in which one they take."""
+    """
+    One property per key.  The environment wins; two different values in one file are refused, for readers differ in
+    which one they take.
+    """
     chosen: dict[str, Property] = {}
     for item in found:
         before = chosen.get(item.key)
         from_file = not item.where.startswith("environment")
         if before is not None and from_file and before.value != item.value:
-            raise ConfigurationError(f"{item.where}: {item.key} is set again, to {item.value!r}; {before.where} says {before.value!r}")
+            raise ConfigurationError(
+                f"{item.where}: {item.key} is set again, to {item.value!r}; {before.where} says {before.value!r}"
+            )
         chosen[item.key] = item
     return chosen
 
@@ -165,7 +174,8 @@ def value_of(item: Property, key: Key, annotation: object) -> object:
 def options(model: type[M], found: Sequence[Property]) -> tuple[M, list[str]]:
     """
     The options and the warnings to log, from properties in rising strength.
-    Raises `ConfigurationError` for an unknown key, a bad value, a missing key or a broken relation, all of them in one text.
+    Raises `ConfigurationError` for an unknown key, a bad value, a missing key or a broken relation, all of them in one
+    text.
     """
     chosen = settled(found)
     derived = metadata_uri(chosen)
@@ -209,7 +219,9 @@ def options(model: type[M], found: Sequence[Property]) -> tuple[M, list[str]]:
                 continue
             key, allowed = key_of(fields[name])["names"][0], range_text(fields[name])
             if name not in origin:
-                faults.append(f"{key} is missing: {fields[name].description}; for example {key}={key_of(fields[name])['example']}")
+                faults.append(
+                    f"{key} is missing: {fields[name].description}; for example {key}={key_of(fields[name])['example']}"
+                )
             else:
                 item = origin[name]
                 faults.append(f"{item.where}: {item.key}={item.value} is not allowed: {allowed or fault['msg']}")
@@ -219,16 +231,27 @@ def options(model: type[M], found: Sequence[Property]) -> tuple[M, list[str]]:
     return made, warnings
 
 
-def load(model: type[M], path: str | None, environment: Mapping[str, str], extra: Sequence[Property] = ()) -> tuple[M, list[str]]:
-    """Options from a file (None: no file), the environment, and `extra` (command line) in rising strength, with the warnings to log."""
+def load(
+    model: type[M], path: str | None, environment: Mapping[str, str], extra: Sequence[Property] = ()
+) -> tuple[M, list[str]]:
+    """
+    Options from a file (None: no file), the environment, and `extra` (command line) in rising strength, with the
+    warnings to log.
+    """
     properties = read(path) if path is not None else []
     stronger = {item.key: item for item in [*overrides(environment), *extra]}
     return options(model, [*(item for item in properties if item.key not in stronger), *stronger.values()])
 
 
 def sample(model: type[BaseModel], title: str) -> str:
-    """The documented sample file of a model: required keys with an example, the others commented out with their defaults."""
-    out = [f"# {title}", "# Keys are BookKeeper's unless their text says otherwise; BK_<key> in the environment overrides.", ""]
+    """
+    The documented sample file of a model: required keys with an example, the others commented out with their defaults.
+    """
+    out = [
+        f"# {title}",
+        "# Keys are BookKeeper's unless their text says otherwise; BK_<key> in the environment overrides.",
+        "",
+    ]
     for field in model.model_fields.values():
         key = key_of(field)
         name, unit = key["names"][0], key["unit"]

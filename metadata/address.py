@@ -58,7 +58,9 @@ def parse_zookeeper(uri: str) -> ZooKeeperAddress:
         words = scheme.lower().split("+")
         word = words[1] if len(words) > 1 else ""
         if words[0] != "zk" or word not in ZK_SCHEMES:
-            raise bad(uri, f"the scheme {scheme!r} is unknown (zk, {', '.join('zk+' + name for name in ZK_SCHEMES if name)})")
+            raise bad(
+                uri, f"the scheme {scheme!r} is unknown (zk, {', '.join('zk+' + name for name in ZK_SCHEMES if name)})"
+            )
         layout = ZK_SCHEMES[word]
     authority, slash, path = rest.partition("/")
     root = slash + path

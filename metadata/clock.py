@@ -1,10 +1,11 @@
 """
 The machine's clocks: one that is never set, for all that waits or measures, and the time of day, for what people read.
 
-Twisted's reactor asks the time of day for both.  Where that is set back, by a person or after a leap of a virtual machine, whatever waits (the
-time-outs of requests, the next flush, garbage collection) waits that much longer; where it is set forward, all of it is due at once, and a
-bookie would take a minute for the day after which a superfluous copy may go.  So the programs of quire steady their reactor before it
-runs.  A program with a reactor of its own may do the same; with the time of day nothing false is served, but it has to wait.
+Twisted's reactor asks the time of day for both.  Where that is set back, by a person or after a leap of a virtual
+machine, whatever waits (the time-outs of requests, the next flush, garbage collection) waits that much longer; where it
+is set forward, all of it is due at once, and a bookie would take a minute for the day after which a superfluous copy
+may go.  So the programs of quire steady their reactor before it runs.  A program with a reactor of its own may do the
+same; with the time of day nothing false is served, but it has to wait.
 
 Knows: those two clocks, and what is used of a reactor, as types.  Does not know: who waits for what.
 """
@@ -53,7 +54,9 @@ class StartableReactor(Reactor, Protocol):
 
     def callWhenRunning(self, fn: Callable[..., object], /, *args: object) -> object: ...
 
-    def addSystemEventTrigger(self, phase: str, event_type: str, fn: Callable[..., object], /, *args: object) -> object: ...
+    def addSystemEventTrigger(
+        self, phase: str, event_type: str, fn: Callable[..., object], /, *args: object
+    ) -> object: ...
 
 
 def pause(clock: Clock, seconds: float) -> Deferred[None]:

@@ -4,8 +4,9 @@ What the cluster agrees on about one ledger: quorums, fragments, state, end.
 Knows: the invariants (protocol-rules.md 1.1, metadata-rules.md 4.2 and 7) and the only changes that are allowed.
 Does not know: bytes (`formats.ledger_codec`), or who keeps them (`store`).
 
-Safety: a value that breaks an invariant can't be made, CLOSED is never left, and the end of a closed ledger never changes.
-Every edit is a pure function from one value to the next; the store's compare-and-set decides whether it happened.
+Safety: a value that breaks an invariant can't be made, CLOSED is never left, and the end of a closed ledger never
+changes. Every edit is a pure function from one value to the next; the store's compare-and-set decides whether it
+happened.
 """
 
 import re
@@ -54,10 +55,10 @@ class Fragment:
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
     """
-    One ledger.  `last_entry` is -1 unless CLOSED (and for a closed empty ledger); `length` in payload bytes, 0 unless CLOSED.
-    `digest` and `password` are None together: format 1 has neither.  `ctoken` only tells a creator whether a retried
-    create was its own; every edit sets it to 0, as the reference does (metadata-rules.md 4.5).
-    Raises `ValueError` when an invariant is broken.
+    One ledger.  `last_entry` is -1 unless CLOSED (and for a closed empty ledger); `length` in payload bytes, 0 unless
+    CLOSED.  `digest` and `password` are None together: format 1 has neither.  `ctoken` only tells a creator whether a
+    retried create was its own; every edit sets it to 0, as the reference does (metadata-rules.md 4.5).  Raises
+    `ValueError` when an invariant is broken.
     """
 
     ensemble_size: int
@@ -78,14 +79,19 @@ class LedgerMetadata:
         object.__setattr__(self, "custom", MappingProxyType(dict(self.custom)))
         object.__setattr__(self, "fragments", tuple(self.fragments))
         if not 1 <= self.ack_quorum <= self.write_quorum <= self.ensemble_size <= INT32_MAX:
-            raise ValueError(f"quorums must be 1 <= ack {self.ack_quorum} <= write {self.write_quorum} <= ensemble {self.ensemble_size}")
+            raise ValueError(
+                f"quorums must be 1 <= ack {self.ack_quorum} <= write {self.write_quorum} <= ensemble "
+                f"{self.ensemble_size}"
+            )
         if self.format_version not in FORMAT_VERSIONS:
             raise ValueError(f"ledger metadata format {self.format_version} is unknown")
         if (self.digest is None) != (self.password is None):
             raise ValueError("digest type and password belong together")
         if self.state is LedgerState.CLOSED:
             if not -1 <= self.last_entry < INT64_MAX or not 0 <= self.length <= INT64_MAX:
-                raise ValueError(f"a closed ledger ends at entry -1 or more and has a length: not {self.last_entry}, {self.length}")
+                raise ValueError(
+                    f"a closed ledger ends at entry -1 or more and has a length: not {self.last_entry}, {self.length}"
+                )
         elif self.last_entry != -1 or self.length != 0:
             raise ValueError(f"a ledger that is {self.state.name} has no last entry and no length")
         for number in (self.ctoken, self.ctime_ms or 0):
@@ -97,9 +103,13 @@ class LedgerMetadata:
         before = -1
         for fragment in self.fragments:
             if not before < fragment.first < INT64_MAX:
-                raise ValueError(f"fragments must start at rising entry ids from 0 on: {fragment.first} follows {before}")
+                raise ValueError(
+                    f"fragments must start at rising entry ids from 0 on: {fragment.first} follows {before}"
+                )
             if len(fragment.bookies) != self.ensemble_size:
-                raise ValueError(f"the fragment at {fragment.first} has {len(fragment.bookies)} bookies, not {self.ensemble_size}")
+                raise ValueError(
+                    f"the fragment at {fragment.first} has {len(fragment.bookies)} bookies, not {self.ensemble_size}"
+                )
             for bookie in fragment.bookies:
                 check_bookie_id(bookie)
             before = fragment.first
@@ -148,7 +158,10 @@ class LedgerMetadata:
         return self.fragments[-1]
 
     def fragment_at(self, entry: int) -> Fragment:
-        """The fragment with the greatest first entry at or below `entry`; `ValueError` for an id before the first fragment."""
+        """
+        The fragment with the greatest first entry at or below `entry`; `ValueError` for an id before the first
+        fragment.
+        """
         index = bisect_right(self.fragments, entry, key=_first) - 1
         if index < 0:
             raise ValueError(f"entry {entry} lies before the ledger's first fragment at {self.fragments[0].first}")
@@ -160,8 +173,8 @@ class LedgerMetadata:
 
     def fragment_ranges(self) -> list[tuple[int, int | None, tuple[str, ...]]]:
         """
-        (first, last, bookies) of each fragment, ascending.  The last one ends at the ledger's last entry, or at None while it
-        is not closed; a fragment that holds nothing has last < first.
+        (first, last, bookies) of each fragment, ascending.  The last one ends at the ledger's last entry, or at None
+        while it is not closed; a fragment that holds nothing has last < first.
         """
         end = self.last_entry if self.is_closed else None
         ranges: list[tuple[int, int | None, tuple[str, ...]]] = []
@@ -191,7 +204,10 @@ class LedgerMetadata:
         return replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length=length, ctoken=0)
 
     def with_ensemble(self, first: int, bookies: Sequence[str]) -> "LedgerMetadata":
-        """From entry `first` on these bookies: a new fragment, or the last one's bookies replaced when it starts there too."""
+        """
+        From entry `first` on these bookies: a new fragment, or the last one's bookies replaced when it starts there
+        too.
+        """
         self._refuse_if_closed("change its ensemble")
         last = self.last_fragment
         if first < last.first:
@@ -200,10 +216,14 @@ class LedgerMetadata:
         return replace(self, fragments=(*kept, Fragment(first, tuple(bookies))), ctoken=0)
 
     def replace_bookies(self, first: int, bookies: Sequence[str]) -> "LedgerMetadata":
-        """The fragment that starts at `first` with other bookies (repair; any state); `ValueError` if none starts there."""
+        """
+        The fragment that starts at `first` with other bookies (repair; any state); `ValueError` if none starts there.
+        """
         if all(fragment.first != first for fragment in self.fragments):
             raise ValueError(f"no fragment starts at entry {first}")
-        changed = tuple(Fragment(first, tuple(bookies)) if fragment.first == first else fragment for fragment in self.fragments)
+        changed = tuple(
+            Fragment(first, tuple(bookies)) if fragment.first == first else fragment for fragment in self.fragments
+        )
         return replace(self, fragments=changed, ctoken=0)
 
     def _refuse_if_closed(self, what: str) -> None:
@@ -217,7 +237,8 @@ class LedgerMetadata:
         fragments = " ".join(f"{fragment.first}:[{','.join(fragment.bookies)}]" for fragment in self.fragments)
         password = "none" if self.password is None else "hidden"
         return (
-            f"{self.state.name}{end} E={self.ensemble_size} WQ={self.write_quorum} AQ={self.ack_quorum} digest={digest} "
+            f"{self.state.name}{end} E={self.ensemble_size} WQ={self.write_quorum} AQ={self.ack_quorum} "
+            f"digest={digest} "
             f"password={password} format={self.format_version} custom={sorted(self.custom)} {fragments}"
         )
 

@@ -5,8 +5,8 @@ Knows: the operations, their results and errors, version tokens, service informa
 Does not know: how anything is kept.
 
 Every operation returns a Deferred that fires on the reactor's thread.  A store that can't be used fails it with
-`MetaStore`, which names the store's address, within the session timeout: never a hang.  Watches and session listeners are
-called on the reactor's thread, never from inside the call that caused them.
+`MetaStore`, which names the store's address, within the session timeout: never a hang.  Watches and session listeners
+are called on the reactor's thread, never from inside the call that caused them.
 
 Safety: a ledger's metadata changes only by compare-and-set on the version that was read with it.
 """
@@ -22,7 +22,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import BookieHandleNotAvailable, IncorrectParameter, MetaStore, NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.errors import (
+    BookieHandleNotAvailable,
+    IncorrectParameter,
+    MetaStore,
+    NoSuchLedgerExistsOnMetadataServer,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -58,11 +63,16 @@ def _complain(failure: Failure) -> None:
 def check_page(after: int, limit: int) -> None:
     """`IncorrectParameter` for a page that can't be asked for: an empty one means the end."""
     if limit < 1 or not -1 <= after <= LEDGER_ID_MAX + 1:
-        raise IncorrectParameter(f"a page of ledger ids begins after -1 or an id and has at least 1: not after {after}, at most {limit}")
+        raise IncorrectParameter(
+            f"a page of ledger ids begins after -1 or an id and has at least 1: not after {after}, at most {limit}"
+        )
 
 
 class Versioned(NamedTuple, Generic[T]):
-    """A value and the token to change it with.  Tokens of one key grow with each write; compare and echo them, nothing else."""
+    """
+    A value and the token to change it with.  Tokens of one key grow with each write; compare and echo them, nothing
+    else.
+    """
 
     value: T
     version: int
@@ -81,7 +91,9 @@ class WrongCluster(MetaStore):
 
 
 class SetBack(MetaStore):
-    """The store knows less than was seen of it before, as after an old backup was put back: what it lacks is no evidence."""
+    """
+    The store knows less than was seen of it before, as after an old backup was put back: what it lacks is no evidence.
+    """
 
 
 class CookieExists(MetaStore):
@@ -131,7 +143,9 @@ HTTP_ENDPOINT = "httpserver"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address that a bookie serves at.  `id` is "bookie" or "httpserver"; `extensions` says "tls" where it is on."""
+    """
+    One address that a bookie serves at.  `id` is "bookie" or "httpserver"; `extensions` says "tls" where it is on.
+    """
 
     id: str
     host: str
@@ -153,7 +167,15 @@ class ServiceInfo:
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
 
     @classmethod
-    def of(cls, host: str, port: int, *, http: tuple[str, int] | None = None, tls: bool = False, properties: Mapping[str, str] | None = None) -> "ServiceInfo":
+    def of(
+        cls,
+        host: str,
+        port: int,
+        *,
+        http: tuple[str, int] | None = None,
+        tls: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> "ServiceInfo":
         """A bookie at host and port, perhaps with an HTTP server at `http`."""
         endpoints = [Endpoint(BOOKIE_ENDPOINT, host, port, extensions=("tls",) if tls else ())]
         if http is not None:
@@ -175,7 +197,10 @@ class ServiceInfo:
 
 @dataclass(frozen=True, slots=True)
 class BookieList:
-    """Who is registered now.  A bookie that changes between the two lists may be in both for a moment: it is writable then."""
+    """
+    Who is registered now.  A bookie that changes between the two lists may be in both for a moment: it is writable
+    then.
+    """
 
     writable: Mapping[str, ServiceInfo]
     read_only: Mapping[str, ServiceInfo]
@@ -215,7 +240,10 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def close(self) -> Deferred[None]:
-        """Ends the session (its registrations go), the watches and the driver's threads; operations under way fail with `MetaStore`."""
+        """
+        Ends the session (its registrations go), the watches and the driver's threads; operations under way fail with
+        `MetaStore`.
+        """
 
     # -- the cluster -----------------------------------------------------------------------------------------------
 
@@ -229,13 +257,19 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def destroy_cluster(self, instance_id: str) -> Deferred[None]:
-        """Removes all metadata.  `WrongCluster` when the id differs, a bookie is registered, or foreign nodes are found; `NoCluster`."""
+        """
+        Removes all metadata.  `WrongCluster` when the id differs, a bookie is registered, or foreign nodes are found;
+        `NoCluster`.
+        """
 
     # -- ledgers ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def new_ledger_id(self) -> Deferred[int]:
-        """An id that nobody had or will have, 0 to 2^63 - 2; gaps are normal, and order is not promised.  `LedgerIdOverflow`."""
+        """
+        An id that nobody had or will have, 0 to 2^63 - 2; gaps are normal, and order is not promised.
+        `LedgerIdOverflow`.
+        """
 
     @abstractmethod
     def progress(self) -> Deferred[Progress]:
@@ -264,9 +298,9 @@ class MetadataStore(ABC):
     @abstractmethod
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
         """
-        Compare-and-set: stores only if the version is still the one given.  `MetadataVersion` if it is not (also possible
-        after a success whose answer was lost: read again before deciding), `NoSuchLedgerExistsOnMetadataServer`,
-        `IncorrectParameter` for ANY and NEW.
+        Compare-and-set: stores only if the version is still the one given.  `MetadataVersion` if it is not (also
+        possible after a success whose answer was lost: read again before deciding),
+        `NoSuchLedgerExistsOnMetadataServer`, `IncorrectParameter` for ANY and NEW.
         """
 
     @abstractmethod
@@ -276,12 +310,15 @@ class MetadataStore(ABC):
     @abstractmethod
     def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
         """
-        The next at most `limit` ids above `after`, ascending; [] at the end and only there: trouble fails, it never shortens
-        the list.  `IncorrectParameter` for a limit below 1.
+        The next at most `limit` ids above `after`, ascending; [] at the end and only there: trouble fails, it never
+        shortens the list.  `IncorrectParameter` for a limit below 1.
         """
 
     def absent_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[int]]:
-        """Those of a few ledgers that definitely do not exist: each is read by itself, and anything but a definite word about one of them fails."""
+        """
+        Those of a few ledgers that definitely do not exist: each is read by itself, and anything but a definite word
+        about one of them fails.
+        """
         return Deferred.fromCoroutine(self._absent_ledgers(ledgers))
 
     async def _absent_ledgers(self, ledgers: Sequence[int]) -> list[int]:
@@ -296,23 +333,26 @@ class MetadataStore(ABC):
         return [ledger for ledger, absent in zip(ledgers, found, strict=True) if absent]
 
     def ledger_deletions(self) -> Deferred[int | None]:
-        """How many ledgers were ever deleted, so that who saw the same number twice need list nothing; None: this store doesn't count them."""
+        """
+        How many ledgers were ever deleted, so that who saw the same number twice need list nothing; None: this store
+        doesn't count them.
+        """
         return succeed(None)
 
     locks_repairs = False  # whether `lock_repair` can give a lock
 
     def lock_repair(self, ledger: int) -> Deferred[Callable[[], Deferred[None]] | None]:
         """
-        Takes the lock under which one process at a time repairs a ledger: gives what releases it, or None: another one has it, or this store has no such
-        locks.  It goes with the session, and a release after that does nothing.
+        Takes the lock under which one process at a time repairs a ledger: gives what releases it, or None: another one
+        has it, or this store has no such locks.  It goes with the session, and a release after that does nothing.
         """
         return succeed(None)
 
     @abstractmethod
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
         """
-        Calls `fn` with the current value, then with newer ones as they are seen (not with every one in between); None when
-        the ledger is deleted or missing, and then never again.
+        Calls `fn` with the current value, then with newer ones as they are seen (not with every one in between); None
+        when the ledger is deleted or missing, and then never again.
         """
 
     # -- bookies ---------------------------------------------------------------------------------------------------
@@ -320,9 +360,9 @@ class MetadataStore(ABC):
     @abstractmethod
     def register_bookie(self, bookie: str, info: ServiceInfo, read_only: bool = False) -> Deferred[None]:
         """
-        Lists the bookie in one of the two lists while this session lives, then takes it off the other one (so one call also
-        changes its mode).  When another session holds the id, waits up to the session timeout for that one to end, then
-        `BookieRegistered`.  `NoCluster`.
+        Lists the bookie in one of the two lists while this session lives, then takes it off the other one (so one call
+        also changes its mode).  When another session holds the id, waits up to the session timeout for that one to end,
+        then `BookieRegistered`.  `NoCluster`.
         """
 
     @abstractmethod
@@ -334,7 +374,10 @@ class MetadataStore(ABC):
         """Who is registered now."""
 
     def known_bookies(self) -> Deferred[BookieList]:
-        """Who is registered as far as this handle has heard, which may be behind by a moment: to choose from, never as evidence."""
+        """
+        Who is registered as far as this handle has heard, which may be behind by a moment: to choose from, never as
+        evidence.
+        """
         return self.bookies()
 
     @abstractmethod
@@ -346,14 +389,17 @@ class MetadataStore(ABC):
         """What a registered bookie announced; None when it is not registered."""
 
     def places(self) -> Deferred[bytes | None]:
-        """The mapping of bookies to racks that Pulsar's tools keep beside the ledgers, as it is stored; None where there is none."""
+        """
+        The mapping of bookies to racks that Pulsar's tools keep beside the ledgers, as it is stored; None where there
+        is none.
+        """
         return succeed(None)
 
     @abstractmethod
     def on_session_lost(self, fn: Callable[[], None]) -> None:
         """
-        Calls `fn` when registrations made through this handle are gone: after the session expired, once a new one is there to make them again; or because
-        somebody removed one while the session lives.
+        Calls `fn` when registrations made through this handle are gone: after the session expired, once a new one is
+        there to make them again; or because somebody removed one while the session lives.
         """
 
     # -- cookies ---------------------------------------------------------------------------------------------------
@@ -364,7 +410,10 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def write_cookie(self, bookie: str, data: bytes, version: int) -> Deferred[int]:
-        """The new version.  NEW: it must not exist (`CookieExists`); ANY or a number: it must (`CookieNotFound`, `CookieChanged`)."""
+        """
+        The new version.  NEW: it must not exist (`CookieExists`); ANY or a number: it must (`CookieNotFound`,
+        `CookieChanged`).
+        """
 
     @abstractmethod
     def remove_cookie(self, bookie: str, version: int = ANY) -> Deferred[None]:

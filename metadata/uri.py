@@ -1,8 +1,8 @@
 """
 From a metadata URI to an open store.
 
-Knows: which driver serves which form.  Does not know: what drivers do; each is imported only when it is used.  Real stores get
-their entropy and their clock here.
+Knows: which driver serves which form.  Does not know: what drivers do; each is imported only when it is used.  Real
+stores get their entropy and their clock here.
 """
 
 import os
@@ -30,8 +30,8 @@ def entropy() -> Random:
 
 def open_store(reactor: Reactor, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Deferred[MetadataStore]:
     """
-    Opens the store at `uri`.  `ValueError` (raised here) names the forms; the Deferred fails with `MetaStore` and the address
-    when the store doesn't answer within the session timeout.  The cluster needs not exist yet.
+    Opens the store at `uri`.  `ValueError` (raised here) names the forms; the Deferred fails with `MetaStore` and the
+    address when the store doesn't answer within the session timeout.  The cluster needs not exist yet.
     """
     scheme = uri.partition(":")[0].partition("+")[0].lower()
     if scheme == "memory" and uri.startswith("memory://") and len(uri) > len("memory://"):
@@ -42,7 +42,9 @@ def open_store(reactor: Reactor, uri: str, *, session_timeout_ms: int = SESSION_
         path = parse_sqlite(uri)
         from quire.metadata.sqlite.store import SQLiteStore
 
-        return succeed(SQLiteStore(reactor, path, random=entropy(), boottime=boottime, session_timeout_ms=session_timeout_ms))
+        return succeed(
+            SQLiteStore(reactor, path, random=entropy(), boottime=boottime, session_timeout_ms=session_timeout_ms)
+        )
     if scheme in {"zk", "metadata-store"}:
         address = parse_zookeeper(uri)
         from quire.metadata.zk.store import open_zookeeper

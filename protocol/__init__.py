@@ -1,1 +1,3 @@
-"""What travels between a client and a bookie: ids, errors, frames, codecs, digests.  Pure: no sockets, no clock, no files."""
+"""
+What travels between a client and a bookie: ids, errors, frames, codecs, digests.  Pure: no sockets, no clock, no files.
+"""

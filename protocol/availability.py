@@ -5,9 +5,11 @@ Which entries of a ledger a bookie holds, as bytes (wire.md 8).
     0       4      version: 0
     4       4      number of groups G
     8       56     zero
-    64      24 G   groups, ascending: first id of the first sequence 8, first id of the last sequence 8, sequence size 4, period 4
+    64      24 G   groups, ascending: first id of the first sequence 8, first id of the last sequence 8, sequence size
+                   4, period 4
 
-A group of period 0 is one sequence of consecutive ids.  A group of period P > 0 repeats it at first, first + P, …, last.
+A group of period 0 is one sequence of consecutive ids.  A group of period P > 0 repeats it at first, first + P, …,
+last.
 
 Knows: this encoding, as runs (first id, count).  Does not know: ledgers.
 Safety: what a peer sent is bounded before it is expanded: never more than `RUNS_MAX` runs.
@@ -40,10 +42,12 @@ class TooManyGroups(Exception):
 
 def encode(runs: Iterable[Run], pause: Callable[[], None] = lambda: None, groups_max: int | None = None) -> bytes:
     """
-    The bytes for ascending runs; touching or overlapping ones are merged.  One group per run, as Apache's encoder makes them;
-    where those would not fit into a frame, runs at equal distances (a striped ledger has no others) share a group.
+    The bytes for ascending runs; touching or overlapping ones are merged.  One group per run, as Apache's encoder makes
+    them; where those would not fit into a frame, runs at equal distances (a striped ledger has no others) share a
+    group.
 
-    The runs are taken one by one and nothing is kept of them but the bytes; `pause` is called now and then.  Raises `TooManyGroups`, as soon as that is clear.
+    The runs are taken one by one and nothing is kept of them but the bytes; `pause` is called now and then.  Raises
+    `TooManyGroups`, as soon as that is clear.
     """
     packed, count = bytearray(), 0
     for group in periodic(_pieces(merged(_paused(runs, pause)))):
@@ -53,7 +57,9 @@ def encode(runs: Iterable[Run], pause: Callable[[], None] = lambda: None, groups
         if groups_max is not None and len(packed) > groups_max * GROUP.size:
             raise TooManyGroups(f"a list of entries would have more than {groups_max} groups")
     if count <= PLAIN_GROUPS_MAX:
-        packed = bytearray().join(GROUP.pack(first, first, size, 0) for first, size in _paused(_expanded(packed), pause))
+        packed = bytearray().join(
+            GROUP.pack(first, first, size, 0) for first, size in _paused(_expanded(packed), pause)
+        )
     return HEADER.pack(0, len(packed) // GROUP.size) + packed
 
 
@@ -87,7 +93,10 @@ def periodic(runs: Iterable[Run]) -> Iterator[Group]:
 
 
 def runs_of(data: bytes) -> Iterator[Run]:
-    """The ascending runs of a list that was made here, one by one; touching ones are those of a run that was too long for a group."""
+    """
+    The ascending runs of a list that was made here, one by one; touching ones are those of a run that was too long for
+    a group.
+    """
     return _expanded(memoryview(data)[HEADER.size :])
 
 

@@ -5,7 +5,8 @@ Knows: ids, ledger lengths and digests of consecutive entries, and the V2 frames
 shared by all bookies of the write set.
 Does not know: who sends it, which bookies, acknowledgements.  V3 frames are made by `v3.pack_adds`.
 
-Safety: entry ids, ledger length and last add confirmed are fixed when the batch is made, so every bookie gets equal bytes.
+Safety: entry ids, ledger length and last add confirmed are fixed when the batch is made, so every bookie gets equal
+bytes.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,9 @@ class Heads(dict[int, bytes]):
 
 @dataclass(slots=True)
 class AddBatch:
-    """Entries first, first + 1, … of one ledger.  `length` is the ledger's length in payload bytes before the first one."""
+    """
+    Entries first, first + 1, … of one ledger.  `length` is the ledger's length in payload bytes before the first one.
+    """
 
     digest: Digest
     ledger: int
@@ -80,7 +83,9 @@ class AddBatch:
         return self._frames
 
     def frames_of(self, entries: Sequence[int]) -> Octets:
-        """The V2 frames of those ids, in that order.  Raises `IllegalOp`, or `IndexError` for an id outside the batch."""
+        """
+        The V2 frames of those ids, in that order.  Raises `IllegalOp`, or `IndexError` for an id outside the batch.
+        """
         if self._each is None:
             parts = self._parts()
             self._each = [b"".join(parts[at : at + 4]) for at in range(0, len(parts), 4)]
@@ -107,4 +112,6 @@ class AddBatch:
 def check_within(batch: AddBatch, entries: Sequence[int]) -> None:
     """Raises `IndexError` unless all of these ids belong to the batch."""
     if entries and not (batch.first <= min(entries) and max(entries) <= batch.last):
-        raise IndexError(f"entries {min(entries)} to {max(entries)} of a batch that holds {batch.first} to {batch.last}")
+        raise IndexError(
+            f"entries {min(entries)} to {max(entries)} of a batch that holds {batch.first} to {batch.last}"
+        )

@@ -55,7 +55,9 @@ class DigestType(Enum):
         try:
             return cls[str(name).upper().replace("HMAC", "MAC")]
         except KeyError:
-            raise ValueError(f"no digest is named {name!r}: use one of {', '.join(kind.name for kind in cls)}") from None
+            raise ValueError(
+                f"no digest is named {name!r}: use one of {', '.join(kind.name for kind in cls)}"
+            ) from None
 
 
 SIZES: dict[DigestType, int] = {DigestType.CRC32: 8, DigestType.MAC: 20, DigestType.CRC32C: 4, DigestType.DUMMY: 0}
@@ -101,10 +103,12 @@ class Digest:
         header = HEADER.pack(ledger, entry, lac, length)
         return header + self.of(header, payload) + payload
 
-    def parts(self, prefix: Sequence[bytes], ledger: int, first: int, lac: int, length: int, payloads: Iterable[bytes]) -> tuple[list[bytes], int]:
+    def parts(
+        self, prefix: Sequence[bytes], ledger: int, first: int, lac: int, length: int, payloads: Iterable[bytes]
+    ) -> tuple[list[bytes], int]:
         """
-        The pieces of consecutive entries, each preceded by `prefix[i]`, ready to be joined; and the ledger's new length.
-        `length` is the ledger's length before the first payload.
+        The pieces of consecutive entries, each preceded by `prefix[i]`, ready to be joined; and the ledger's new
+        length. `length` is the ledger's length before the first payload.
         """
         pack = HEADER.pack
         out: list[bytes] = []
@@ -131,17 +135,23 @@ class Digest:
         """
         start = self.overhead
         if len(body) < start:
-            raise DigestMatch(f"entry {entry} of ledger {ledger}: {len(body)} bytes are too few for a {self.kind.name} entry")
+            raise DigestMatch(
+                f"entry {entry} of ledger {ledger}: {len(body)} bytes are too few for a {self.kind.name} entry"
+            )
         header, payload = body[:32], body[start:]
         if self.of(header, payload) != body[32:start]:
             raise DigestMatch(f"entry {entry} of ledger {ledger}: its {self.kind.name} digest does not match its bytes")
         found_ledger, found_entry, _lac, _length = HEADER.unpack(header)
         if found_ledger != ledger or (entry not in (found_entry, -1)):
-            raise DigestMatch(f"entry {entry} of ledger {ledger}: the bookie sent entry {found_entry} of ledger {found_ledger}")
+            raise DigestMatch(
+                f"entry {entry} of ledger {ledger}: the bookie sent entry {found_entry} of ledger {found_ledger}"
+            )
         return payload
 
     def open_run(self, ledger: int, first: int, bodies: Sequence[bytes]) -> list[bytes]:
-        """The payloads of consecutive entries, up to the first that fails its check (so perhaps fewer than `bodies`)."""
+        """
+        The payloads of consecutive entries, up to the first that fails its check (so perhaps fewer than `bodies`).
+        """
         out: list[bytes] = []
         if self.kind is not DigestType.CRC32C:
             try:
@@ -155,7 +165,11 @@ class Digest:
         entry = first
         for body in bodies:
             payload = body[36:]
-            if len(body) < 36 or ids.unpack_from(body) != (ledger, entry) or expected(body, 32)[0] != crc32c(payload, crc32c(body[:32])):
+            if (
+                len(body) < 36
+                or ids.unpack_from(body) != (ledger, entry)
+                or expected(body, 32)[0] != crc32c(payload, crc32c(body[:32]))
+            ):
                 break
             out.append(payload)
             entry += 1
@@ -170,7 +184,9 @@ class Digest:
         """The LAC inside an explicit LAC body, checked; raises `DigestMatch`."""
         header = body[:16]
         if len(body) != 16 + self.size or self.of(header) != body[16:]:
-            raise DigestMatch(f"explicit LAC of ledger {ledger}: its {self.kind.name} digest does not match its {len(body)} bytes")
+            raise DigestMatch(
+                f"explicit LAC of ledger {ledger}: its {self.kind.name} digest does not match its {len(body)} bytes"
+            )
         found, lac = LAC_HEADER.unpack(header)
         if found != ledger:
             raise DigestMatch(f"explicit LAC of ledger {ledger}: the bookie sent that of ledger {found}")

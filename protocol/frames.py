@@ -1,12 +1,12 @@
 """
 Frames: a 4-byte length N, then N bytes (wire.md 1.1).
 
-Knows: how to gather a byte stream into chunks that hold whole frames, at a cost linear in the bytes however they are cut,
-and which lengths end a connection.
+Knows: how to gather a byte stream into chunks that hold whole frames, at a cost linear in the bytes however they are
+cut, and which lengths end a connection.
 Does not know: what is inside a frame.
 
-Safety: N = 0 and N + 4 above the limit are refused as soon as the 4 length bytes are there, before any of the frame is kept,
-so a peer can make us hold at most one frame of the limit.
+Safety: N = 0 and N + 4 above the limit are refused as soon as the 4 length bytes are there, before any of the frame is
+kept, so a peer can make us hold at most one frame of the limit.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,9 @@ T = TypeVar("T")
 def check_length(length: int, payload_bytes_max: int) -> None:
     """Raises `MalformedFrame` for an empty frame, `OversizedFrame` above the limit.  `length` is N, unsigned."""
     if length > payload_bytes_max:
-        raise OversizedFrame(f"a frame of {length + LENGTH_BYTES} bytes: the limit is {payload_bytes_max + LENGTH_BYTES}")
+        raise OversizedFrame(
+            f"a frame of {length + LENGTH_BYTES} bytes: the limit is {payload_bytes_max + LENGTH_BYTES}"
+        )
     if length == 0:
         raise MalformedFrame("an empty frame")
 
@@ -81,8 +83,9 @@ class Inflow:
 
 class Receiver(Generic[T]):
     """
-    The receiving end of one connection.  `decode(chunk, payload_bytes_max, out)` appends the messages of all whole frames
-    of a chunk to `out`, returns where the first unfinished one starts, and raises `WireError` when the connection must close.
+    The receiving end of one connection.  `decode(chunk, payload_bytes_max, out)` appends the messages of all whole
+    frames of a chunk to `out`, returns where the first unfinished one starts, and raises `WireError` when the
+    connection must close.
     """
 
     __slots__ = ("_decode", "_inflow", "failure")
@@ -99,8 +102,8 @@ class Receiver(Generic[T]):
 
     def feed(self, data: bytes) -> list[T]:
         """
-        The messages completed by these bytes, in order.  Once `failure` is set the connection must close: what came whole
-        before the fault is still returned, and nothing after it.
+        The messages completed by these bytes, in order.  Once `failure` is set the connection must close: what came
+        whole before the fault is still returned, and nothing after it.
         """
         out: list[T] = []
         if self.failure is not None:

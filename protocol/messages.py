@@ -1,13 +1,13 @@
 """
 The requests and answers that travel between client and bookie, as values.
 
-Knows: the fields of every operation, the same for V2 and V3.  A hot operation (add) is a *run*: all that arrived together
-for one ledger with consecutive entry ids, one object for hundreds of entries.
+Knows: the fields of every operation, the same for V2 and V3.  A hot operation (add) is a *run*: all that arrived
+together for one ledger with consecutive entry ids, one object for hundreds of entries.
 Does not know: bytes; `v2`, `v3` and `wire` turn these values into frames and back.
 
-`txn` is V3's transaction id; None marks a V2 message, which has none (wire.md 2.6, 3.4).
-`version` is the header's protocol version as sent (V2: 0 to 2, V3: 1 to 3); a bookie answers EBADVERSION to the wrong one.
-`priority` above 0 is high priority (V2: flag 0x4; V3: the header's field).
+`txn` is V3's transaction id; None marks a V2 message, which has none (wire.md 2.6, 3.4). `version` is the header's
+protocol version as sent (V2: 0 to 2, V3: 1 to 3); a bookie answers EBADVERSION to the wrong one. `priority` above 0 is
+high priority (V2: flag 0x4; V3: the header's field).
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,9 @@ BOOKIE_ID = 1 << 20  # the same, quire's own: Apache's bookies ignore the bit
 
 @dataclass(slots=True)
 class AddRun:
-    """`len(bodies)` adds of one ledger, ids first, first + 1, …, with the same key and flags, as they arrived together."""
+    """
+    `len(bodies)` adds of one ledger, ids first, first + 1, …, with the same key and flags, as they arrived together.
+    """
 
     ledger: int
     first: int
@@ -37,12 +39,15 @@ class AddRun:
     txns: list[int] | None = None  # V3 only: one transaction id per entry, in the order of `bodies`
     version: int = 2
     malformed: bool = False  # one add whose body can't be stored (under 24 bytes; V3: no sub-message): answer EBADREQ
-    answered_as: tuple[int, int] | None = None  # V3 only: one add whose fields name another (ledger, entry) than its body does
+    # V3 only: one add whose fields name another (ledger, entry) than its body does
+    answered_as: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
 class Read:
-    """A read of one entry.  `fence` fences the ledger first and needs `master_key`; `previous_lac` makes it a long poll."""
+    """
+    A read of one entry.  `fence` fences the ledger first and needs `master_key`; `previous_lac` makes it a long poll.
+    """
 
     ledger: int
     entry: int
@@ -134,7 +139,9 @@ class StartTls:
 
 @dataclass(slots=True)
 class Unserved:
-    """A V3 request that parses but that nobody serves (operations 3, 4 and 12): answered EBADREQ with its header copied."""
+    """
+    A V3 request that parses but that nobody serves (operations 3, 4 and 12): answered EBADREQ with its header copied.
+    """
 
     operation: int
     txn: int
@@ -181,7 +188,10 @@ class BatchReply:
 
 @dataclass(slots=True)
 class StatusReply:
-    """The answer to WriteLac, Force and StartTls: a status and, save for StartTls, the ledger.  `operation` is V3's number."""
+    """
+    The answer to WriteLac, Force and StartTls: a status and, save for StartTls, the ledger.  `operation` is V3's
+    number.
+    """
 
     operation: int
     status: Status

@@ -48,22 +48,32 @@ ENUMS: dict[str, dict[str, int]] = {
     "GetBookieInfoRequest.Flags": {"TOTAL_DISK_CAPACITY": 1, "FREE_DISK_SPACE": 2},
 }
 
-# One field: "number name label type"; the label is R required or O optional.
-# Left out: field 200 of Request, logging context that is to be ignored.  Unknown fields cost nothing, while a frame of 5 MiB full of
-# such pairs held the reactor for 0.18 s and took 43 MB.
-# quire's own: field 1000 of GetBookieInfoResponse, sent only to those who asked for it (`messages.BookieInfo`); BookKeeper skips it.
+# One field: "number name label type"; the label is R required or O optional. Left out: field 200 of Request, logging
+# context that is to be ignored.  Unknown fields cost nothing, while a frame of 5 MiB full of such pairs held the
+# reactor for 0.18 s and took 43 MB. quire's own: field 1000 of GetBookieInfoResponse, sent only to those who asked for
+# it (`messages.BookieInfo`); BookKeeper skips it.
 MESSAGES: dict[str, str] = {
     "BKPacketHeader": "1 version R ProtocolVersion; 2 operation R OperationType; 3 txnId R uint64; 4 priority O uint32",
-    "Request": "1 header R BKPacketHeader; 100 readRequest O ReadRequest; 101 addRequest O AddRequest; 102 authRequest O AuthMessage;"
-    "103 writeLacRequest O WriteLacRequest; 104 readLacRequest O ReadLacRequest; 105 getBookieInfoRequest O GetBookieInfoRequest;"
+    "Request": "1 header R BKPacketHeader; 100 readRequest O ReadRequest; 101 addRequest O AddRequest; 102 "
+    "authRequest O AuthMessage;"
+    "103 writeLacRequest O WriteLacRequest; 104 readLacRequest O ReadLacRequest; 105 getBookieInfoRequest O "
+    "GetBookieInfoRequest;"
     "106 startTLSRequest O StartTLSRequest; 107 forceLedgerRequest O ForceLedgerRequest;"
     "108 getListOfEntriesOfLedgerRequest O GetListOfEntriesOfLedgerRequest",
-    "Response": "1 header R BKPacketHeader; 2 status R StatusCode; 100 readResponse O ReadResponse; 101 addResponse O AddResponse;"
+    "Response": "1 header R BKPacketHeader; 2 status R StatusCode; 100 readResponse O ReadResponse; 101 addResponse "
+    "O AddResponse;"
     "102 authResponse O AuthMessage; 103 writeLacResponse O WriteLacResponse; 104 readLacResponse O ReadLacResponse;"
     "105 getBookieInfoResponse O GetBookieInfoResponse; 106 startTLSResponse O StartTLSResponse;"
-    "107 forceLedgerResponse O ForceLedgerResponse; 108 getListOfEntriesOfLedgerResponse O GetListOfEntriesOfLedgerResponse",
-    "ReadRequest": "1 ledgerId R int64; 2 entryId R int64; 3 masterKey O bytes; 4 previousLAC O int64; 5 timeOut O int64;100 flag O ReadRequest.Flag",
-    "AddRequest": "1 ledgerId R int64; 2 entryId R int64; 3 masterKey R bytes; 4 body R bytes; 5 writeFlags O int32; 100 flag O AddRequest.Flag",
+    "107 forceLedgerResponse O ForceLedgerResponse; 108 getListOfEntriesOfLedgerResponse O "
+    "GetListOfEntriesOfLedgerResponse",
+    "ReadRequest": (
+        "1 ledgerId R int64; 2 entryId R int64; 3 masterKey O bytes; 4 previousLAC O int64; 5 timeOut O "
+        "int64;100 flag O ReadRequest.Flag"
+    ),
+    "AddRequest": (
+        "1 ledgerId R int64; 2 entryId R int64; 3 masterKey R bytes; 4 body R bytes; 5 writeFlags O int32; "
+        "100 flag O AddRequest.Flag"
+    ),
     "WriteLacRequest": "1 ledgerId R int64; 2 lac R int64; 3 masterKey R bytes; 4 body R bytes",
     "ForceLedgerRequest": "1 ledgerId R int64",
     "ReadLacRequest": "1 ledgerId R int64",
@@ -72,13 +82,20 @@ MESSAGES: dict[str, str] = {
     "StartTLSRequest": "",
     "StartTLSResponse": "",
     "AuthMessage": "1 authPluginName R string; 2 payload R bytes",
-    "ReadResponse": "1 status R StatusCode; 2 ledgerId R int64; 3 entryId R int64; 4 body O bytes; 5 maxLAC O int64; 6 lacUpdateTimestamp O int64",
+    "ReadResponse": (
+        "1 status R StatusCode; 2 ledgerId R int64; 3 entryId R int64; 4 body O bytes; 5 maxLAC O int64; "
+        "6 lacUpdateTimestamp O int64"
+    ),
     "AddResponse": "1 status R StatusCode; 2 ledgerId R int64; 3 entryId R int64",
     "WriteLacResponse": "1 status R StatusCode; 2 ledgerId R int64",
     "ForceLedgerResponse": "1 status R StatusCode; 2 ledgerId R int64",
     "ReadLacResponse": "1 status R StatusCode; 2 ledgerId R int64; 3 lacBody O bytes; 4 lastEntryBody O bytes",
-    "GetBookieInfoResponse": "1 status R StatusCode; 2 totalDiskCapacity O int64; 3 freeDiskSpace O int64; 1000 bookieId O string",
-    "GetListOfEntriesOfLedgerResponse": "1 status R StatusCode; 2 ledgerId R int64; 3 availabilityOfEntriesOfLedger O bytes",
+    "GetBookieInfoResponse": (
+        "1 status R StatusCode; 2 totalDiskCapacity O int64; 3 freeDiskSpace O int64; 1000 bookieId O string"
+    ),
+    "GetListOfEntriesOfLedgerResponse": (
+        "1 status R StatusCode; 2 ledgerId R int64; 3 availabilityOfEntriesOfLedger O bytes"
+    ),
 }
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
@@ -128,7 +145,10 @@ AuthMessage: Any = CLASSES["AuthMessage"]
 
 
 def parsed(cls: Any, data: bytes) -> Any | None:
-    """A message, or None when the bytes do not decode or a required field is missing (an unknown enum number is a missing field)."""
+    """
+    A message, or None when the bytes do not decode or a required field is missing (an unknown enum number is a missing
+    field).
+    """
     message = partly_parsed(cls, data)
     return message if message is not None and message.IsInitialized() else None
 

@@ -4,7 +4,8 @@ V2, the binary protocol: the data path (wire.md 2).
     request            bytes after the length field
     ADD                header 4, master key 20, entry body (at least 16 bytes)
     READ               header 4, ledger 8, entry 8, [master key 20 iff FENCE and version >= 2]
-    BATCH_READ         header 4, ledger 8, first entry 8, request id 8, count max 4, bytes max 8, [master key 20 as above]
+    BATCH_READ         header 4, ledger 8, first entry 8, request id 8, count max 4, bytes max 8, [master key 20 as
+                       above]
     AUTH               header 4, AuthMessage (protobuf); the answer has the same form
     answer             bytes after the length field
     ADD                header 4, status 4, ledger 8, entry 8
@@ -23,7 +24,19 @@ from quire.protocol import packets, schema
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import MalformedFrame, Status, UnknownOperation
 from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_length
-from quire.protocol.messages import HIGH_PRIORITY, AddAcks, AddRun, Auth, AuthReply, BatchRead, BatchReply, Read, ReadReply, Reply, Request
+from quire.protocol.messages import (
+    HIGH_PRIORITY,
+    AddAcks,
+    AddRun,
+    Auth,
+    AuthReply,
+    BatchRead,
+    BatchReply,
+    Read,
+    ReadReply,
+    Reply,
+    Request,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -94,7 +107,10 @@ def _auth(version: int, plugin: str, payload: bytes) -> bytes:
 
 
 def _answers(word: int, status: int, ledger: int, first: int, count: int) -> bytes:
-    """`count` answers for ascending ids: one template per 256 ids, repeated, and its last id byte filled in by a strided slice."""
+    """
+    `count` answers for ascending ids: one template per 256 ids, repeated, and its last id byte filled in by a strided
+    slice.
+    """
     pack = ANSWER.pack
     if count < 8:
         return b"".join([pack(ANSWER_BYTES - 4, word, status, ledger, entry) for entry in range(first, first + count)])
@@ -112,7 +128,9 @@ def _answers(word: int, status: int, ledger: int, first: int, count: int) -> byt
 
 def add_acks(run: AddRun, status: Status) -> bytes:
     """The answers to every entry of a run, as one object."""
-    return _answers(packets.header_word(run.version, packets.ADD), spoken(status), run.ledger, run.first, len(run.bodies))
+    return _answers(
+        packets.header_word(run.version, packets.ADD), spoken(status), run.ledger, run.first, len(run.bodies)
+    )
 
 
 def read_reply(reply: ReadReply, request: Read) -> bytes:
@@ -197,7 +215,12 @@ def _adds(chunk: bytes, at: int, end: int, payload_bytes_max: int, out: list[Req
             break
         entry += 1
         length, same, found = unpack(chunk, at)
-        if found != entry or same != prefix or not ADD_BYTES_MIN <= length <= payload_bytes_max or at + 4 + length > end:
+        if (
+            found != entry
+            or same != prefix
+            or not ADD_BYTES_MIN <= length <= payload_bytes_max
+            or at + 4 + length > end
+        ):
             break
     out.append(
         AddRun(
@@ -293,7 +316,9 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
                 at += 4 + length if count == 1 else count * ANSWER_BYTES
                 continue
             if operation == packets.READ:
-                out.append(ReadReply(status, ledger, entry, chunk[at + ANSWER_BYTES : stop] if status is Status.EOK else None))
+                out.append(
+                    ReadReply(status, ledger, entry, chunk[at + ANSWER_BYTES : stop] if status is Status.EOK else None)
+                )
             else:
                 out.append(_batch_answer(chunk, at, stop, status))
         else:
@@ -303,7 +328,9 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
 
 
 def _ack_run(chunk: bytes, at: int, end: int, word: int, number: int, ledger: int, entry: int) -> int:
-    """How many answers from `at` on say the same of ascending ids.  The whole is compared at once with what it should be."""
+    """
+    How many answers from `at` on say the same of ascending ids.  The whole is compared at once with what it should be.
+    """
     count = (end - at) // ANSWER_BYTES
     unpack = ANSWER.unpack_from
     fields = (ANSWER_BYTES - 4, word, number, ledger)

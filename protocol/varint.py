@@ -1,7 +1,8 @@
 """
 Protobuf's variable-length integers, by hand: 7 bits a byte, low bits first, the top bit set on all but the last.
 
-Knows: encoding of signed and unsigned 64-bit numbers, and of many ascending ones, and decoding of one.  Does not know: fields.
+Knows: encoding of signed and unsigned 64-bit numbers, and of many ascending ones, and decoding of one.  Does not know:
+fields.
 """
 
 from typing import Final

@@ -84,7 +84,10 @@ def add_acks(run: AddRun, status: Status) -> bytes:
 
 
 def answer(request: Request, reply: Reply) -> bytes:
-    """The frame, or frames, that answer a request.  The reply's ids and txn are taken from the request where the protocol echoes them."""
+    """
+    The frame, or frames, that answer a request.  The reply's ids and txn are taken from the request where the protocol
+    echoes them.
+    """
     if not came_by_v2(request):
         return v3.reply(request, reply)
     match request, reply:
@@ -102,8 +105,8 @@ def answer(request: Request, reply: Reply) -> bytes:
 
 def refusal(request: Request, status: Status) -> bytes:
     """
-    The answer that says no (or, to WriteLac, Force and StartTls, yes) to any request.  V2's AUTH has no status: b"", the
-    connection has to close.
+    The answer that says no (or, to WriteLac, Force and StartTls, yes) to any request.  V2's AUTH has no status: b"",
+    the connection has to close.
     """
     match request:
         case AddRun():

@@ -26,13 +26,17 @@ from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader
 # SPDX-License-Identifier: Apache-2.0
 
 RUNS_MAX = 32  # of a striped ledger, whose runs are short, asked of one bookie at a time
-SINGLES_MAX = 256  # entries of a bookie that denies or damages one after the other and doesn't tell what it has, asked for at a time
+# entries of a bookie that denies or damages one after the other and doesn't tell what it has, asked for at a time
+SINGLES_MAX = 256
 BYTES_MAX = 8 << 20  # what these may bring back together, judged by the entries seen so far
 ASSUMED_ENTRY_BYTES = 64 << 10  # before the first
 
 
 class Missing(NamedTuple):
-    """`entries` entries from `first` on lack the copy that `bookie` should hold.  `code` says how: -13 or -7 not there, -5 bad digest, others no answer."""
+    """
+    `entries` entries from `first` on lack the copy that `bookie` should hold.  `code` says how: -13 or -7 not there, -5
+    bad digest, others no answer.
+    """
 
     bookie: str
     first: int
@@ -68,7 +72,10 @@ class LedgerCheck:
         return sum(each.entries for each in self.missing)
 
     def by_fragment(self) -> dict[int, list[Missing]]:
-        """The same by the fragment's first entry; a run that reaches over a fragment's end is cut there.  Whole fragments are left out."""
+        """
+        The same by the fragment's first entry; a run that reaches over a fragment's end is cut there.  Whole fragments
+        are left out.
+        """
         out: dict[int, list[Missing]] = {}
         for fragment, end in zip(self.fragments, (*self.fragments[1:], self.last + 1), strict=True):
             for each in self.missing:
@@ -103,7 +110,11 @@ Progress = Callable[[CheckProgress], None]
 def digest_of(ledger: int, metadata: LedgerMetadata) -> Digest:
     """The digest that the metadata names.  `MetadataSerialization` for metadata of format 1, which names none."""
     if metadata.digest is None or metadata.password is None:
-        raise MetadataSerialization(f"ledger {ledger}: its metadata (format {metadata.format_version}) names no digest, so its entries can't be checked")
+        raise MetadataSerialization(
+            f"ledger {ledger}: its metadata (format {metadata.format_version}) names no digest, so its entries "
+            "can't "
+            "be checked"
+        )
     return Digest(metadata.digest, metadata.password)
 
 
@@ -138,8 +149,12 @@ async def _check(client: Client, ledger: int, progress: Progress | None) -> Ledg
     for index, bookie, first, end in parts:
         checks[bookie].parts.append((index, first, end))
     await all_of([check.run() for check in checks.values()])
-    missing = sorted((each for check in checks.values() for each in check.missing), key=lambda each: (each.first, each.bookie))
-    return LedgerCheck(ledger, metadata.state, last, expected, tuple(missing), tuple(fragment.first for fragment in metadata.fragments))
+    missing = sorted(
+        (each for check in checks.values() for each in check.missing), key=lambda each: (each.first, each.bookie)
+    )
+    return LedgerCheck(
+        ledger, metadata.state, last, expected, tuple(missing), tuple(fragment.first for fragment in metadata.fragments)
+    )
 
 
 class Tally:
@@ -184,7 +199,8 @@ class BookieCheck:
 
     async def _run(self, first: int, count: int) -> None:
         stop = first + count
-        ahead = 0  # so many further entries are asked for one by one, but together: nothing says where the next good one is
+        # so many further entries are asked for one by one, but together: nothing says where the next good one is
+        ahead = 0
         while first < stop:
             if self._given_up:
                 self._note(first, stop - first, self._given_up)

@@ -15,7 +15,10 @@ T = TypeVar("T")
 
 
 async def all_of(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
-    """Runs them at the same time; their results in order.  When one fails the others are cancelled, and its error is raised."""
+    """
+    Runs them at the same time; their results in order.  When one fails the others are cancelled, and its error is
+    raised.
+    """
     begun = [Deferred.fromCoroutine(story) for story in stories]
     try:
         return await gatherResults(begun, consumeErrors=True)
@@ -26,7 +29,9 @@ async def all_of(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
 
 
 async def each_of(source: AsyncIterator[T], work: Callable[[T], Coroutine[Any, Any, None]], workers: int) -> None:
-    """Gives every item of the source to `work`, at most `workers` at a time; the source is asked only when one is free."""
+    """
+    Gives every item of the source to `work`, at most `workers` at a time; the source is asked only when one is free.
+    """
     asking = DeferredLock()
     over = False
 

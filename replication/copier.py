@@ -1,13 +1,13 @@
 """
 Making the copies again that a lost bookie held of one fragment.
 
-Knows: who else holds each entry, the order of steps (copy, be sure, compare-and-set, then look once more), and how to go on from another
-survivor when one lacks an entry.
+Knows: who else holds each entry, the order of steps (copy, be sure, compare-and-set, then look once more), and how to
+go on from another survivor when one lacks an entry.
 Does not know: which ledgers are concerned, who may replace whom (`lost_bookies`).
 
-Safety: only settled fragments are touched.  What is copied had its digest checked; the metadata names the new bookie only after
-it acknowledged every entry, and only if it still names the lost one at that place.  So a copier that dies at any point leaves
-at most copies that nobody asks for, and beginning again is always right.
+Safety: only settled fragments are touched.  What is copied had its digest checked; the metadata names the new bookie
+only after it acknowledged every entry, and only if it still names the lost one at that place.  So a copier that dies at
+any point leaves at most copies that nobody asks for, and beginning again is always right.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -89,12 +89,19 @@ class Runs:
 
 class FragmentCopier:
     """
-    One fragment of one ledger.  `lost`: bookies that are never read from; one that is replaced though it is not lost is asked last.  `moved` hears of
-    every batch that was stored.
+    One fragment of one ledger.  `lost`: bookies that are never read from; one that is replaced though it is not lost is
+    asked last.  `moved` hears of every batch that was stored.
     """
 
     def __init__(
-        self, pool: CopyPool, record: LedgerRecord, quorums: Quorums, digest: Digest, fragment: HeldFragment, lost: Collection[str], moved: Moved
+        self,
+        pool: CopyPool,
+        record: LedgerRecord,
+        quorums: Quorums,
+        digest: Digest,
+        fragment: HeldFragment,
+        lost: Collection[str],
+        moved: Moved,
     ) -> None:
         if fragment.last is None:
             raise UnclosedFragment(f"ledger {record.ledger}: the fragment at {fragment.first} is still being written")
@@ -112,8 +119,8 @@ class FragmentCopier:
 
     async def copy(self, index: int, bookie: str) -> None:
         """
-        Copies what ensemble index `index` has to hold to `bookie`.  `TargetFailed`; `Replication` names an entry that no survivor has.
-        The next entries are read while some are being stored.
+        Copies what ensemble index `index` has to hold to `bookie`.  `TargetFailed`; `Replication` names an entry that
+        no survivor has.  The next entries are read while some are being stored.
         """
         await self.copy_to(Target(self._pool, bookie, self._record.ledger, self._digest.master_key), index, bookie)
 
@@ -141,7 +148,10 @@ class FragmentCopier:
         self._moved(step)
 
     async def _read_some(self, index: int, runs: "Runs") -> list[tuple[int, list[bytes]]]:
-        """The next entries as (first id, bodies) pieces: one batch of a long run, or several short runs at once; [] at the end."""
+        """
+        The next entries as (first id, bodies) pieces: one batch of a long run, or several short runs at once; [] at the
+        end.
+        """
         if not self._quorums.striped:
             first, count = runs.first()
             if not count:
@@ -163,7 +173,10 @@ class FragmentCopier:
         return pieces
 
     async def verify(self, index: int, bookie: str) -> None:
-        """Reads everything back from the new bookie, digests checked.  `TargetFailed` when anything is not as it should be."""
+        """
+        Reads everything back from the new bookie, digests checked.  `TargetFailed` when anything is not as it should
+        be.
+        """
         for first, count in runs_on(self._quorums, index, self._fragment.first, self._last):
             at = first
             while at < first + count:
@@ -174,8 +187,8 @@ class FragmentCopier:
 
     async def name(self, replacements: dict[int, str]) -> bool:
         """
-        Puts the new bookies into the metadata in place of the lost ones; False when the fragment is not any more what it was
-        (somebody else repaired it), and nothing is changed then.
+        Puts the new bookies into the metadata in place of the lost ones; False when the fragment is not any more what
+        it was (somebody else repaired it), and nothing is changed then.
         """
         planned = self._fragment
         changed = tuple(replacements.get(index, bookie) for index, bookie in enumerate(planned.bookies))
@@ -188,10 +201,14 @@ class FragmentCopier:
 
     async def keep(self, index: int, bookie: str) -> None:
         """
-        Once the metadata names the bookie: copies again what it lost, with its disk, before that.  It did not know then that it lacks anything; from now on it
-        will, and its ledgers are in limbo when it comes back without its disk.  The newest entry tells.  `Replication` when it does not.
+        Once the metadata names the bookie: copies again what it lost, with its disk, before that.  It did not know then
+        that it lacks anything; from now on it will, and its ledgers are in limbo when it comes back without its disk.
+        The newest entry tells.  `Replication` when it does not.
         """
-        newest = next((entry for entry in range(self._last, self._fragment.first - 1, -1) if self._quorums.has(entry, index)), None)
+        newest = next(
+            (entry for entry in range(self._last, self._fragment.first - 1, -1) if self._quorums.has(entry, index)),
+            None,
+        )
         if newest is None:
             return
         piece = await self._reader.piece(bookie, newest, 1)
@@ -199,7 +216,8 @@ class FragmentCopier:
             await self.copy(index, bookie)
         elif piece.code not in (OK, DataUnknown.code):
             raise Replication(
-                f"ledger {self._record.ledger}: the metadata names {bookie} now, which has copies but can't be asked for them ({why(piece.code)}): "
+                f"ledger {self._record.ledger}: the metadata names {bookie} now, which has copies but can't be asked "
+                f"for them ({why(piece.code)}): "
                 f"`quire ledger check {self._record.ledger}` tells whether it kept them"
             )
 
@@ -223,12 +241,17 @@ class FragmentCopier:
             code = merge(code, piece.code)
         if not survivors:
             raise Replication(f"ledger {self._record.ledger}: every bookie that held entry {first} is lost")
-        raise Replication(f"ledger {self._record.ledger}: no survivor has entry {first} ({', '.join(sorted(survivors))}: {why(code or NoSuchEntry.code)})")
+        raise Replication(
+            f"ledger {self._record.ledger}: no survivor has entry {first} ({', '.join(sorted(survivors))}: "
+            f"{why(code or NoSuchEntry.code)})"
+        )
 
     def _group(self, first: int, count: int, index: int) -> tuple[list[str], int]:
         """The survivors of entry `first` and how many entries from it on, at most `count`, have the same ones."""
         if not self._quorums.striped:
             return self._survivors(first, index), count
-        groups: Iterator[tuple[list[str], Iterator[int]]] = groupby(range(first, first + count), key=lambda entry: self._survivors(entry, index))
+        groups: Iterator[tuple[list[str], Iterator[int]]] = groupby(
+            range(first, first + count), key=lambda entry: self._survivors(entry, index)
+        )
         survivors, entries = next(groups)
         return survivors, sum(1 for _ in entries)

@@ -4,9 +4,9 @@ Which fragments of a ledger name a bookie, and which of their entries it has to 
 Knows: ledger metadata and the round-robin schedule (`client.core.quorum`).
 Does not know: what a bookie really stores, who is alive, how entries are copied.
 
-A fragment is *settled* when its last entry is known: every fragment of a closed ledger, and all but the last of one that
-isn't, for its successor begins right above the writer's last add confirmed.  Only settled fragments are ever repaired; the
-last fragment of an unclosed ledger belongs to its writer, or to a recovery.
+A fragment is *settled* when its last entry is known: every fragment of a closed ledger, and all but the last of one
+that isn't, for its successor begins right above the writer's last add confirmed.  Only settled fragments are ever
+repaired; the last fragment of an unclosed ledger belongs to its writer, or to a recovery.
 """
 
 from collections.abc import Collection, Iterator
@@ -21,8 +21,8 @@ from quire.metadata.ledger import LedgerMetadata
 @dataclass(frozen=True, slots=True)
 class HeldFragment:
     """
-    One fragment: entries `first` to `last` (None while that isn't known; below `first` when it is empty) on `bookies`, by ensemble
-    index.  `indexes` are those of the bookies that were asked about.
+    One fragment: entries `first` to `last` (None while that isn't known; below `first` when it is empty) on `bookies`,
+    by ensemble index.  `indexes` are those of the bookies that were asked about.
     """
 
     first: int
@@ -50,7 +50,9 @@ def fragments_naming(metadata: LedgerMetadata, bookies: Collection[str]) -> list
 
 
 def writer_depends_on(metadata: LedgerMetadata, bookies: Collection[str]) -> bool:
-    """Whether the ledger isn't closed and its last ensemble names one of them: then only a recovery frees it from them."""
+    """
+    Whether the ledger isn't closed and its last ensemble names one of them: then only a recovery frees it from them.
+    """
     return not metadata.is_closed and any(bookie in bookies for bookie in metadata.last_fragment.bookies)
 
 
@@ -79,5 +81,7 @@ def count_on(quorums: Quorums, index: int, first: int, last: int) -> int:
 
 
 def covers(fragment: HeldFragment, metadata: LedgerMetadata) -> bool:
-    """Whether the metadata still has this fragment with the same bookies, so that what was planned for it still holds."""
+    """
+    Whether the metadata still has this fragment with the same bookies, so that what was planned for it still holds.
+    """
     return any(each.first == fragment.first and each.bookies == fragment.bookies for each in metadata.fragments)

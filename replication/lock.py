@@ -21,7 +21,10 @@ Release = Callable[[], Deferred[None]]
 
 @asynccontextmanager
 async def repair_lock(store: MetadataStore, ledger: int) -> AsyncIterator[bool]:
-    """Whether this process has the ledger's repair lock; it has not when another one has it, or where the store knows no locks.  Fails as the store does."""
+    """
+    Whether this process has the ledger's repair lock; it has not when another one has it, or where the store knows no
+    locks.  Fails as the store does.
+    """
     release = await _asked_for(store, ledger)
     try:
         yield release is not None

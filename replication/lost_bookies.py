@@ -1,17 +1,18 @@
 """
 Copying what lost bookies held to others, over all ledgers, and taking a bookie out of the cluster for good.
 
-Knows: which ledgers are concerned and in which order each is dealt with: an unclosed one whose last ensemble names a lost
-bookie is recovered first (which fences its writer), no other is ever fenced; then fragment by fragment: choose, copy, change
-the metadata.
+Knows: which ledgers are concerned and in which order each is dealt with: an unclosed one whose last ensemble names a
+lost bookie is recovered first (which fences its writer), no other is ever fenced; then fragment by fragment: choose,
+copy, change the metadata.
 Does not know: how a fragment is copied (`copier`).
 
-Bounded: a few ledgers at a time, each with a few megabytes under way.  Restartable: every fragment that is done is done; one that
-was interrupted is begun again.  One ledger's failure is noted and the others go on.
+Bounded: a few ledgers at a time, each with a few megabytes under way.  Restartable: every fragment that is done is
+done; one that was interrupted is begun again.  One ledger's failure is noted and the others go on.
 
-Safety: a ledger's repair lock is held while it is mended, where the store has such locks: the copies that nobody names yet are not superfluous
-(`surplus`).  A bookie that is registered is not lost, unless its operator insists; then its copies are read where nobody else has one.
-A cookie is removed only when no ledger names its bookie and nobody has registered it meanwhile.
+Safety: a ledger's repair lock is held while it is mended, where the store has such locks: the copies that nobody names
+yet are not superfluous (`surplus`).  A bookie that is registered is not lost, unless its operator insists; then its
+copies are read where nobody else has one.  A cookie is removed only when no ledger names its bookie and nobody has
+registered it meanwhile.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection
@@ -48,7 +49,10 @@ FAILURES_NAMED_MAX = 5  # in an error's text
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is.  `ledgers_seen` of all, `ledgers_named` of them name a lost bookie; `fragments`, `entries`, `bytes` done (in a dry run: to do)."""
+    """
+    How far a run is.  `ledgers_seen` of all, `ledgers_named` of them name a lost bookie; `fragments`, `entries`,
+    `bytes` done (in a dry run: to do).
+    """
 
     ledgers_seen: int = 0
     ledgers_named: int = 0
@@ -68,7 +72,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a run did.  `failed` is empty when no ledger names a lost bookie any more (in a dry run: when all could be looked at)."""
+    """
+    What a run did.  `failed` is empty when no ledger names a lost bookie any more (in a dry run: when all could be
+    looked at).
+    """
 
     lost: tuple[str, ...]
     dry_run: bool
@@ -102,7 +109,15 @@ class Run:
     def session_lost(self) -> None:
         self.sessions_lost += 1
 
-    def count(self, ledgers_seen: int = 0, ledgers_named: int = 0, ledgers_recovered: int = 0, fragments: int = 0, entries: int = 0, size: int = 0) -> None:
+    def count(
+        self,
+        ledgers_seen: int = 0,
+        ledgers_named: int = 0,
+        ledgers_recovered: int = 0,
+        fragments: int = 0,
+        entries: int = 0,
+        size: int = 0,
+    ) -> None:
         now = self.progress
         self.progress = replace(
             now,
@@ -128,11 +143,11 @@ def recover_bookies(
     even_if_registered: bool = False,
 ) -> Deferred[Recovered]:
     """
-    Copies what the lost bookies held, of one ledger or of all, to others.  `dry_run` only counts.  `verify` reads every copy back
-    before the metadata names it.
+    Copies what the lost bookies held, of one ledger or of all, to others.  `dry_run` only counts.  `verify` reads every
+    copy back before the metadata names it.
 
-    `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't there.  What
-    could not be done is in the result's `failed`.
+    `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't
+    there.  What could not be done is in the result's `failed`.
     """
     run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, progress)
     return Deferred.fromCoroutine(_recover(run, ledger, even_if_registered))
@@ -140,9 +155,9 @@ def recover_bookies(
 
 def decommission(client: Client, bookie: str, progress: Report | None = None) -> Deferred[Recovered]:
     """
-    Takes a bookie that is down out of the cluster: copies everything it held, reads the copies back, makes sure that no ledger
-    names it, removes its cookie.  `IllegalOp` while it is registered; `Replication` when a ledger could not be freed from it,
-    and then the cookie stays.  To be called again after an interruption.
+    Takes a bookie that is down out of the cluster: copies everything it held, reads the copies back, makes sure that no
+    ledger names it, removes its cookie.  `IllegalOp` while it is registered; `Replication` when a ledger could not be
+    freed from it, and then the cookie stays.  To be called again after an interruption.
     """
     return Deferred.fromCoroutine(_decommission(client, bookie, progress))
 
@@ -158,15 +173,25 @@ async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Re
     run.client.store.on_session_lost(run.session_lost)
     if ledger is not None:
         await run.client.metadata(ledger)  # fails when there is none
-    await each_of(_one(ledger) if ledger is not None else _ids(run.client), lambda each: _ledger(run, each), LEDGERS_AT_ONCE)
-    return Recovered(tuple(sorted(run.lost)), run.dry_run, run.progress, tuple(sorted(run.failed, key=lambda each: each.ledger)), tuple(sorted(run.named)))
+    await each_of(
+        _one(ledger) if ledger is not None else _ids(run.client), lambda each: _ledger(run, each), LEDGERS_AT_ONCE
+    )
+    return Recovered(
+        tuple(sorted(run.lost)),
+        run.dry_run,
+        run.progress,
+        tuple(sorted(run.failed, key=lambda each: each.ledger)),
+        tuple(sorted(run.named)),
+    )
 
 
 async def _refuse_registered(store: MetadataStore, lost: Collection[str]) -> None:
     listed = await store.bookies()
     up = sorted(bookie for bookie in lost if listed.find(bookie) is not None)
     if up:
-        raise IllegalOp(f"{', '.join(up)} is registered, so it is not lost: stop it first (quire bookie stop, on its machine)")
+        raise IllegalOp(
+            f"{', '.join(up)} is registered, so it is not lost: stop it first (quire bookie stop, on its machine)"
+        )
 
 
 async def _one(ledger: int) -> AsyncIterator[int]:
@@ -226,7 +251,11 @@ def _estimate(run: Run, metadata: LedgerMetadata) -> None:
     """Counts what would be copied."""
     quorums = quorums_of(metadata)
     for fragment in fragments_naming(metadata, run.lost):
-        entries = 0 if fragment.last is None else sum(count_on(quorums, index, fragment.first, fragment.last) for index in fragment.indexes)
+        entries = (
+            0
+            if fragment.last is None
+            else sum(count_on(quorums, index, fragment.first, fragment.last) for index in fragment.indexes)
+        )
         run.count(fragments=1, entries=entries)
     if writer_depends_on(metadata, run.lost):
         run.count(ledgers_recovered=1)
@@ -248,7 +277,9 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions
         while True:
             spares = run.client.choice
             ensemble = [replacements.get(at, each) for at, each in enumerate(fragment.bookies)]
-            bookie = spares.placement.replacement(await spares.available(), ensemble, sorted({*run.lost, *failed}), index=index, wish=wish_of(metadata))
+            bookie = spares.placement.replacement(
+                await spares.available(), ensemble, sorted({*run.lost, *failed}), index=index, wish=wish_of(metadata)
+            )
             try:
                 await copier.copy(index, bookie)
                 if run.verify:
@@ -260,14 +291,19 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions
                     raise Replication(f"ledger {record.ledger}, entries from {fragment.first} on: {error}") from error
         replacements[index] = bookie
     if run.sessions_lost != sessions_lost:
-        raise Replication(f"ledger {record.ledger}: its repair lock went with the session in the metadata store; run this again")
+        raise Replication(
+            f"ledger {record.ledger}: its repair lock went with the session in the metadata store; run this again"
+        )
     if await copier.name(replacements):
         run.count(fragments=1)
         for index, bookie in replacements.items():
             try:
                 await copier.keep(index, bookie)
             except TargetFailed as error:
-                raise Replication(f"ledger {record.ledger}, entries from {fragment.first} on: {error}, though the metadata names it now") from error
+                raise Replication(
+                    f"ledger {record.ledger}, entries from {fragment.first} on: {error}, though the metadata names "
+                    "it now"
+                ) from error
 
 
 async def _decommission(client: Client, bookie: str, progress: Report | None) -> Recovered:
@@ -278,7 +314,9 @@ async def _decommission(client: Client, bookie: str, progress: Report | None) ->
     again = await recover_bookies(client, [bookie], dry_run=True)
     if again.ledgers or again.failed:
         _raise_failures(bookie, again)
-        raise Replication(f"{len(again.ledgers)} ledgers name {bookie} again, {again.ledgers[0]} for one: run this again")
+        raise Replication(
+            f"{len(again.ledgers)} ledgers name {bookie} again, {again.ledgers[0]} for one: run this again"
+        )
     await _refuse_registered(client.store, [bookie])
     with suppress(CookieNotFound):  # removed by an earlier run, or it never had one
         await client.store.remove_cookie(bookie)

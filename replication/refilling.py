@@ -1,23 +1,24 @@
 """
-Giving a bookie back what it lost: every ledger that it holds in limbo is looked up, what it lacks is copied from the other bookies of its
-ensembles, and limbo ends.
+Giving a bookie back what it lost: every ledger that it holds in limbo is looked up, what it lacks is copied from the
+other bookies of its ensembles, and limbo ends.
 
-Knows: which entries the bookie should have, and when a ledger is whole again.  Does not know: how the bookie keeps them; `Holder` is its side,
-which `tools/` joins to this one.
+Knows: which entries the bookie should have, and when a ledger is whole again.  Does not know: how the bookie keeps
+them; `Holder` is its side, which `tools/` joins to this one.
 
 | the metadata says | then |
 |---|---|
-| anything, and the bookie has seen more of the metadata store than that has now | nothing is forgotten and no limbo ends |
+| anything, and the bookie has seen more of the store than that has now | nothing is forgotten and no limbo ends |
 | no such ledger | the bookie forgets it |
 | CLOSED | all that it should have is copied; limbo ends, the ledger is fenced |
 | being recovered | the recovery is brought to its end first; nobody can write it any more |
 | OPEN, the bookie is not in its last ensemble | what it should have is settled: copied; limbo ends |
-| OPEN, and it is | what is confirmed is copied; limbo stays until the writer, who may live, replaces the bookie or closes |
+| OPEN, and it is | what is confirmed is copied; limbo stays until the writer replaces the bookie or closes |
 
-Nothing is fenced that was not fenced before.  Restartable: what the bookie holds is not copied again.  One ledger's failure is noted, the ledger stays
-in limbo, and the others go on.
+Nothing is fenced that was not fenced before.  Restartable: what the bookie holds is not copied again.  One ledger's
+failure is noted, the ledger stays in limbo, and the others go on.
 
-Safety: limbo ends only for a ledger whose metadata is the same as when its entries were counted, and every one of them is on this bookie's disk.
+Safety: limbo ends only for a ledger whose metadata is the same as when its entries were counted, and every one of them
+is on this bookie's disk.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -96,7 +97,9 @@ Report = Callable[[Restored], None]
 
 
 def restore(client: Client, bookie: str, holder: Holder, progress: Report | None = None) -> Deferred[Restored]:
-    """Looks once at every ledger that the bookie holds in limbo.  Fails as the metadata store or the bookie's disk does."""
+    """
+    Looks once at every ledger that the bookie holds in limbo.  Fails as the metadata store or the bookie's disk does.
+    """
     return Deferred.fromCoroutine(_restore(client, bookie, holder, progress))
 
 
@@ -166,7 +169,9 @@ class Restoration:
         if any(not fragment.settled for fragment in fragments):
             self._run.waiting.append(ledger)
             return True
-        self._check(await self._holder.settle(ledger, digest.master_key, metadata.is_closed), "its limbo could not be ended")
+        self._check(
+            await self._holder.settle(ledger, digest.master_key, metadata.is_closed), "its limbo could not be ended"
+        )
         self._run.settled += 1
         return True
 
@@ -207,10 +212,13 @@ class Restoration:
             raise error_of(code, f"ledger {self._ledger}: {what}")
 
 
-def missing(quorums: Quorums, index: int, first: int, last: int, held: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int] | None]:
+def missing(
+    quorums: Quorums, index: int, first: int, last: int, held: Iterator[tuple[int, int]]
+) -> Iterator[tuple[int, int] | None]:
     """
-    Ranges (first, last) of first..last in which ensemble index `index` lacks what belongs to it; entries of other indexes may lie in them.
-    `held`: what is there, as ascending (first, count).  None between them: a moment to let others work.
+    Ranges (first, last) of first..last in which ensemble index `index` lacks what belongs to it; entries of other
+    indexes may lie in them.  `held`: what is there, as ascending (first, count).  None between them: a moment to let
+    others work.
     """
     nothing = last + 1, 0
     have = next(held, nothing)
@@ -241,7 +249,9 @@ def missing(quorums: Quorums, index: int, first: int, last: int, held: Iterator[
 
 
 def _any_between(quorums: Quorums, index: int, first: int, end: int) -> bool:
-    """Whether an entry of first..end - 1 belongs on the index: then what is missing before and behind is not one range."""
+    """
+    Whether an entry of first..end - 1 belongs on the index: then what is missing before and behind is not one range.
+    """
     return any(True for _ in runs_on(quorums, index, first, end - 1))
 
 

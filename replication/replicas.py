@@ -1,8 +1,8 @@
 """
 Reading what one bookie stores of a ledger, in batches, every digest checked.
 
-Knows: how to ask (batch reads; single ones for a bookie that has none), what an answer is worth, and when there is no use in
-asking on.
+Knows: how to ask (batch reads; single ones for a bookie that has none), what an answer is worth, and when there is no
+use in asking on.
 Does not know: fragments, who else holds the entries.
 
 Safety: nothing leaves here as read unless its digest and its ids are right.
@@ -28,17 +28,21 @@ PASSING = frozenset((Timeout.code, TooManyRequests.code))  # worth asking again
 class ReadPool(Protocol):
     """What reading replicas needs of a `BookiePool`."""
 
-    def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]: ...
+    def batch_read(
+        self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int
+    ) -> Deferred[BatchAnswer]: ...
 
-    def read_run(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]: ...
+    def read_run(
+        self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int
+    ) -> Deferred[BatchAnswer]: ...
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]: ...
 
 
 class Piece(NamedTuple):
     """
-    Checked bodies of consecutive entries from the first one asked for on.  With `code` 0 there is at least one, and asking for
-    the next goes on; any other code is about the first entry, and there are none.
+    Checked bodies of consecutive entries from the first one asked for on.  With `code` 0 there is at least one, and
+    asking for the next goes on; any other code is about the first entry, and there are none.
     """
 
     code: int

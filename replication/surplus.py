@@ -1,13 +1,16 @@
 """
-Copies that a bookie holds of ledgers which exist and do not name it: left over from repairs, from ensemble changes, from a bookie that was replaced and
-came back.  They cost space only, so they go slowly and on full evidence (protocol-rules.md 5.2).
+Copies that a bookie holds of ledgers which exist and do not name it: left over from repairs, from ensemble changes,
+from a bookie that was replaced and came back.  They cost space only, so they go slowly and on full evidence
+(protocol-rules.md 5.2).
 
-A copy goes only if all of this holds: the ledger is CLOSED; none of its ensembles names the bookie; no add for it was accepted here for 24 hours,
-counted from the start of the process too; its repair lock is held; every entry is read, with its digest, from all the bookies that should have it;
-and the metadata, read again after that, has the same version, in a store that is not behind what the bookie has seen of it.  Being absent from the
-ensembles alone is no evidence: a repair copies first and names the target after.
+A copy goes only if all of this holds: the ledger is CLOSED; none of its ensembles names the bookie; no add for it was
+accepted here for 24 hours, counted from the start of the process too; its repair lock is held; every entry is read,
+with its digest, from all the bookies that should have it; and the metadata, read again after that, has the same
+version, in a store that is not behind what the bookie has seen of it.  Being absent from the ensembles alone is no
+evidence: a repair copies first and names the target after.
 
-Knows: that rule.  Does not know: how the bookie keeps its copies; `Holder` is its side.  Ledgers that do not exist are its garbage collection's.
+Knows: that rule.  Does not know: how the bookie keeps its copies; `Holder` is its side.  Ledgers that do not exist are
+its garbage collection's.
 Safety: anything that can't be had, a lock, an answer, a lock in this kind of store, keeps the copy.
 """
 
@@ -55,7 +58,10 @@ class Holder(Protocol):
 
 @dataclass(slots=True)
 class Surplus:
-    """What a run did: ledgers looked at, copies dropped, and why others were kept although the ledger does not name the bookie."""
+    """
+    What a run did: ledgers looked at, copies dropped, and why others were kept although the ledger does not name the
+    bookie.
+    """
 
     looked_at: int = 0
     dropped: list[int] = field(default_factory=list)
@@ -63,7 +69,10 @@ class Surplus:
 
 
 def drop_surplus(client: Client, bookie: str, holder: Holder) -> Deferred[Surplus]:
-    """One run over everything that the bookie holds, one ledger at a time.  Fails as `stored_ledgers` does; what goes wrong with one ledger keeps its copy."""
+    """
+    One run over everything that the bookie holds, one ledger at a time.  Fails as `stored_ledgers` does; what goes
+    wrong with one ledger keeps its copy.
+    """
     return Deferred.fromCoroutine(_drop_surplus(client, bookie, holder))
 
 

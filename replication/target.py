@@ -37,7 +37,9 @@ class Sealed(Digest):
         self.master_key = master_key
         self.overhead = 0
 
-    def parts(self, prefix: Sequence[bytes], ledger: int, first: int, lac: int, length: int, payloads: Iterable[bytes]) -> tuple[list[bytes], int]:
+    def parts(
+        self, prefix: Sequence[bytes], ledger: int, first: int, lac: int, length: int, payloads: Iterable[bytes]
+    ) -> tuple[list[bytes], int]:
         out: list[bytes] = []
         for before, body in zip(prefix, payloads, strict=True):
             out += (before, b"", b"", body)
@@ -59,8 +61,8 @@ class Target:
 
     def store(self, pieces: list[tuple[int, list[bytes]]]) -> Deferred[int]:
         """
-        Stores entries, given as (first id, bodies) pieces of consecutive ones; the code: 0, or what failed.  One call at a time;
-        after a failure no more.
+        Stores entries, given as (first id, bodies) pieces of consecutive ones; the code: 0, or what failed.  One call
+        at a time; after a failure no more.
         """
         assert self._waiting is None, "a batch is under way"
         answer: Deferred[int] = Deferred()

@@ -1,7 +1,7 @@
 """
-For every test: generated examples have no deadline, since a busy machine is not a fault of the code; and commands that tests start hear SIGINT, also
-where the suite runs in the background of a shell that has turned it off for what it starts.  And bookies in processes of their own are watched: a turn of
-their reactor that takes too long fails the test.
+For every test: generated examples have no deadline, since a busy machine is not a fault of the code; and commands that
+tests start hear SIGINT, also where the suite runs in the background of a shell that has turned it off for what it
+starts.  And bookies in processes of their own are watched: a turn of their reactor that takes too long fails the test.
 """
 
 import os
@@ -24,19 +24,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session")
 def long_turns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the bookies that tests start as processes tell turns of their reactor that took too long (`tests/watched/`)."""
+    """
+    Where the bookies that tests start as processes tell turns of their reactor that took too long (`tests/watched/`).
+    """
     report = tmp_path_factory.mktemp("turns") / "long"
     report.touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TURNS_WATCHED", str(report))
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(Path(__file__).parent / "watched"), os.environ.get("PYTHONPATH")))))
+        patch.setenv(
+            "PYTHONPATH",
+            os.pathsep.join(filter(None, (str(Path(__file__).parent / "watched"), os.environ.get("PYTHONPATH")))),
+        )
         yield report
     no_long_turn(report)
 
 
 @pytest.fixture(autouse=True)
 def turns_are_short(long_turns: Path, request: pytest.FixtureRequest) -> Iterator[None]:
-    """No turn of the reactor of a bookie's process takes more than 50 ms of its thread's CPU time, or what the test's mark `turns_ms_max` allows."""
+    """
+    No turn of the reactor of a bookie's process takes more than 50 ms of its thread's CPU time, or what the test's mark
+    `turns_ms_max` allows.
+    """
     yield
     allowed = request.node.get_closest_marker("turns_ms_max")
     no_long_turn(long_turns, 0 if allowed is None else allowed.args[0])

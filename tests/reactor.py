@@ -25,16 +25,22 @@ _thread: threading.Thread | None = None
 def _ensure() -> None:
     global _thread  # noqa: PLW0603
     with _started:
-        if _thread is None and not reactor.running:  # type: ignore[attr-defined]  # or the blocking face of a test before runs it
+        # or the blocking face of a test before runs it
+        if _thread is None and not reactor.running:  # type: ignore[attr-defined]
             up = threading.Event()
             reactor.callWhenRunning(up.set)
-            _thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name="test-reactor", daemon=True)
+            _thread = threading.Thread(
+                target=reactor.run, kwargs={"installSignalHandlers": False}, name="test-reactor", daemon=True
+            )
             _thread.start()
             assert up.wait(TIMEOUT_S), "the reactor did not start"
 
 
 def run(story: Callable[[], Awaitable[T]], timeout: float = TIMEOUT_S) -> T:
-    """Runs an async function (or one that returns a Deferred) on the reactor; raises what it raises, TimeoutError after `timeout` seconds."""
+    """
+    Runs an async function (or one that returns a Deferred) on the reactor; raises what it raises, TimeoutError after
+    `timeout` seconds.
+    """
     _ensure()
 
     def begin() -> Deferred[T]:

@@ -1,5 +1,6 @@
 """
-Real bookies in this process: sockets on loopback, files in a test's directory, metadata in memory, on the tests' reactor.
+Real bookies in this process: sockets on loopback, files in a test's directory, metadata in memory, on the tests'
+reactor.
 
     with RealCluster(tmp_path, 3) as cluster:
         with connect(cluster.uri) as bk: ...
@@ -19,13 +20,18 @@ from tests.reactor import reactor, run
 
 NUMBERS = itertools.count()
 MIB = 1 << 20
-SMALL = {"journal_segment_bytes": MIB, "write_cache_bytes_max": 16 * MIB, "disk_usage_threshold": 0.999, "disk_usage_warn_threshold": 0.999}
+SMALL = {
+    "journal_segment_bytes": MIB,
+    "write_cache_bytes_max": 16 * MIB,
+    "disk_usage_threshold": 0.999,
+    "disk_usage_warn_threshold": 0.999,
+}
 
 
 class RealCluster:
     """
-    `bookies` by number; a killed one is None.  `ids` and `ports` keep those of every bookie that was ever started.  `named`: ids are fixed, so a bookie may
-    come back at another port.
+    `bookies` by number; a killed one is None.  `ids` and `ports` keep those of every bookie that was ever started.
+    `named`: ids are fixed, so a bookie may come back at another port.
     """
 
     def __init__(self, directory: Path, count: int, named: bool = False, **options: object) -> None:
@@ -46,7 +52,9 @@ class RealCluster:
             self.add()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, bookie in enumerate(self.bookies):
             if bookie is not None:
                 self.kill(number)

@@ -1,5 +1,6 @@
 """
-The house keeps its own rules.  Each rule of `tidy.py` is held against this checkout, and shown to catch a snippet that breaks it.
+The house keeps its own rules.  Each rule of `tidy.py` is held against this checkout, and shown to catch a snippet that
+breaks it.
 """
 
 import configparser
@@ -67,7 +68,9 @@ def tracked() -> dict[str, str]:
 
 
 def test_imports_follow_the_arrows() -> None:
-    """protocol <- conf <- metadata <- bookie | client; client <- replication; tools imports all; nothing imports tools."""
+    """
+    protocol <- conf <- metadata <- bookie | client; client <- replication; tools imports all; nothing imports tools.
+    """
     breaches = tidy.wrong_arrows(SOURCES)
     assert not breaches, report(breaches)
 
@@ -109,7 +112,12 @@ def test_a_circle_of_modules_is_found() -> None:
         source("from quire.client.a import other", "client/d.py"),
     ]
     assert tidy.cycles(files) == ["quire.client.a -> quire.client.b -> quire.client.c -> quire.client.a"]
-    assert not tidy.cycles([source("from quire.client.core import b", "client/a.py"), source("from quire.client import x", "client/core/b.py")])
+    assert not tidy.cycles(
+        [
+            source("from quire.client.core import b", "client/a.py"),
+            source("from quire.client import x", "client/core/b.py"),
+        ]
+    )
 
 
 def test_a_library_with_threads_or_files_of_its_own_has_one_importer() -> None:
@@ -132,7 +140,9 @@ def test_our_folders_are_imported_as_quire() -> None:
     assert not breaches, report(breaches)
 
 
-@pytest.mark.parametrize("text", ["import protocol", "from bookie.files import Files", "import client.core.append as core"])
+@pytest.mark.parametrize(
+    "text", ["import protocol", "from bookie.files import Files", "import client.core.append as core"]
+)
 def test_an_unprefixed_import_is_found(text: str) -> None:
     """In any form; a library's module of the same name is no breach."""
     assert len(tidy.unprefixed([source(text)])) == 1
@@ -168,8 +178,18 @@ def test_pure_imports_pass() -> None:
     """The list of the house, the protocol and other cores; shells may import what they like."""
     assert not tidy.impure(
         [
-            source("import struct\nfrom collections.abc import Sequence\nfrom google.protobuf import message\nimport crc32c", "protocol/v3/__init__.py"),
-            source("from quire.protocol.errors import Status\nfrom quire.client.core.quorum import write_set\nimport heapq", "client/core/append/machine.py"),
+            source(
+                (
+                    "import struct\nfrom collections.abc import Sequence\nfrom google.protobuf import message\nimport "
+                    "crc32c"
+                ),
+                "protocol/v3/__init__.py",
+            ),
+            source(
+                "from quire.protocol.errors import Status\nfrom quire.client.core.quorum import write_set\n"
+                "import heapq",
+                "client/core/append/machine.py",
+            ),
             source("import socket", "client/connections/link.py"),
         ]
     )
@@ -186,9 +206,16 @@ def test_only_named_files_know_the_global_reactor() -> None:
 
 def test_a_global_reactor_is_found() -> None:
     """In both spellings, and also inside a function."""
-    texts = ["from twisted.internet import defer, reactor", "import twisted.internet.reactor", "def f():\n    from twisted.internet import reactor"]
+    texts = [
+        "from twisted.internet import defer, reactor",
+        "import twisted.internet.reactor",
+        "def f():\n    from twisted.internet import reactor",
+    ]
     assert len(tidy.global_reactors([source(text) for text in texts], REACTOR_OWNERS)) == 3
-    assert not tidy.global_reactors([source(texts[0], "tools/main.py"), source("from twisted.internet.interfaces import IReactorTime")], REACTOR_OWNERS)
+    assert not tidy.global_reactors(
+        [source(texts[0], "tools/main.py"), source("from twisted.internet.interfaces import IReactorTime")],
+        REACTOR_OWNERS,
+    )
 
 
 def test_only_named_files_read_a_clock_or_sleep() -> None:
@@ -216,7 +243,16 @@ def test_a_clock_is_found(text: str) -> None:
 
 def test_a_clock_that_is_an_argument_passes() -> None:
     """`reactor.seconds()` and `clock.time()` are somebody's choice."""
-    assert not tidy.clocks([source("def f(reactor, clock):\n    return reactor.seconds(), clock.time()\nfrom datetime import timedelta\ntimedelta(1)")], {})
+    assert not tidy.clocks(
+        [
+            source(
+                "def f(reactor, clock):\n    return reactor.seconds(), clock.time()\nfrom datetime import "
+                "timedelta\n"
+                "timedelta(1)"
+            )
+        ],
+        {},
+    )
 
 
 def test_chance_is_seeded() -> None:
@@ -243,7 +279,10 @@ def test_an_unseeded_choice_is_found(text: str) -> None:
 
 def test_a_seeded_generator_passes() -> None:
     """A `random.Random` with a seed, or one that came in as an argument."""
-    assert not tidy.unseeded([source("import random\nrandom.Random(7).choice([1])\ndef f(dice: random.Random):\n    return dice.random()")], {})
+    assert not tidy.unseeded(
+        [source("import random\nrandom.Random(7).choice([1])\ndef f(dice: random.Random):\n    return dice.random()")],
+        {},
+    )
 
 
 def test_no_test_sleeps() -> None:
@@ -286,7 +325,15 @@ def test_a_file_call_is_found(text: str) -> None:
 def test_a_file_call_through_the_contract_passes() -> None:
     """`files.rename` is what everybody calls; `os.path.join` touches nothing."""
     assert not tidy.file_calls(
-        [source("import os\ndef f(files, segment):\n    files.rename('a', os.path.join('b', 'c'))\n    segment.write(b'')", "bookie/journal/writer.py")]
+        [
+            source(
+                (
+                    "import os\ndef f(files, segment):\n    files.rename('a', os.path.join('b', 'c'))\n    "
+                    "segment.write(b'')"
+                ),
+                "bookie/journal/writer.py",
+            )
+        ]
     )
 
 
@@ -409,7 +456,9 @@ def test_links_of_the_manual_lead_somewhere() -> None:
 
 def test_a_dead_link_is_found() -> None:
     """Links with an anchor and links to other hosts pass."""
-    assert dead_links(ROOT / "README.md", "[a](docs/nowhere.txt) [b](docs/glossary.md#x) [c](https://example.org)") == ["README.md: docs/nowhere.txt"]
+    assert dead_links(ROOT / "README.md", "[a](docs/nowhere.txt) [b](docs/glossary.md#x) [c](https://example.org)") == [
+        "README.md: docs/nowhere.txt"
+    ]
 
 
 def test_no_tracked_file_knows_one_machine_or_a_registry() -> None:
@@ -425,7 +474,9 @@ def test_a_path_of_one_machine_or_a_host_is_found() -> None:
         name: "https://{}".format(name + (".io" if name == "crates" else ".org")) for name in registries
     }
     assert len(tidy.hidden_hosts(bad)) == 5
-    assert not tidy.hidden_hosts({"a": "docs/work/x and net/root/ and ~/.cache/quire", "b": "see http://127.0.0.1:8000/metrics"})
+    assert not tidy.hidden_hosts(
+        {"a": "docs/work/x and net/root/ and ~/.cache/quire", "b": "see http://127.0.0.1:8000/metrics"}
+    )
 
 
 def listed_packages() -> dict[str, str]:
@@ -440,7 +491,11 @@ def listed_packages() -> dict[str, str]:
 
 def package_folders() -> list[str]:
     """Folders of the house that hold an `__init__.py`."""
-    found = [path.parent.relative_to(ROOT).as_posix() for name in (*tidy.PACKAGES, "pipeline", "log") for path in sorted((ROOT / name).rglob("__init__.py"))]
+    found = [
+        path.parent.relative_to(ROOT).as_posix()
+        for name in (*tidy.PACKAGES, "pipeline", "log")
+        for path in sorted((ROOT / name).rglob("__init__.py"))
+    ]
     return [folder for folder in found if "__pycache__" not in folder]
 
 
@@ -462,7 +517,9 @@ def test_mypy_sees_every_package() -> None:
 
 
 def test_samples_are_rendered_from_the_options(tmp_path: pathlib.Path) -> None:
-    """What an operator reads in `conf/samples/` is what the code does; `python -m quire.conf.samples` writes them anew."""
+    """
+    What an operator reads in `conf/samples/` is what the code does; `python -m quire.conf.samples` writes them anew.
+    """
     from quire.conf import samples
 
     samples.write_all(tmp_path)
@@ -477,7 +534,9 @@ def test_every_source_file_says_what_it_is() -> None:
 
     silent = [file.path for file in tidy.packages(SOURCES) if file.text.strip() and not ast.get_docstring(file.tree)]
     unlicensed = [
-        file.path for file in tidy.packages(SOURCES) if not file.path.endswith("__init__.py") and "SPDX-License-Identifier: Apache-2.0" not in file.text
+        file.path
+        for file in tidy.packages(SOURCES)
+        if not file.path.endswith("__init__.py") and "SPDX-License-Identifier: Apache-2.0" not in file.text
     ]
     assert not silent, report(silent)
     assert not unlicensed, report(unlicensed)

@@ -19,11 +19,14 @@ EXCEPTIONS = {
     "bookie/storage -> logs": "to be cut",
 }
 # Modules that are imported from outside their room and are not its face.
-INNER_IMPORTS = {
-}
+INNER_IMPORTS = {}
 # Files and classes above the limit that do not say why in their docstring.
 TOO_LONG = {
     "bookie/lifecycle/bookie.py": "to be cut",
+    "bookie/lifecycle/bookie.py Bookie": "to be cut",
+    "bookie/lifecycle/identity.py": "to be cut into ids, cookie, roles and the check at a start",
+    "bookie/storage/storage.py Storage": "to be cut",
+    "bookie/upkeep/store_guard.py": "to be cut",
 }
 FAN_OUT_P90 = 11  # today; lower it with each step down to tidy_rooms.FAN_OUT_P90_MAX
 # Modules without the test file of their path: the test that covers each, and why it is there.
@@ -83,7 +86,10 @@ COVERED = {
         "beside the other ways to treat a slow bookie",
     ),
     "client/core/append/sending.py": ("tests/client/core/append/test_machine.py", "through the machine that sends"),
-    "client/core/recovery_messages.py": ("tests/client/core/test_recovery.py", "values only: the machine takes and returns them"),
+    "client/core/recovery_messages.py": (
+        "tests/client/core/test_recovery.py",
+        "values only: the machine takes and returns them",
+    ),
     "client/handles/add_driver.py": ("tests/client/handles/test_writer.py", "through the writer that drives with it"),
     "client/handles/range_reader.py": ("tests/client/handles/test_reader.py", "through the reader that has one"),
     "client/handles/recovery.py": ("tests/client/core/test_recovery.py", "through histories of recovery"),
@@ -277,7 +283,9 @@ def test_a_file_or_class_that_is_too_long_is_found() -> None:
     lines = "class A:\n" + "    x = 1\n" * 350 + "\n" * 100
     found = tidy_rooms.too_long(sources({"client/a.py": lines, "client/b.py": "x = 1\n" * 450}))
     assert set(found) == {"client/a.py", "client/a.py A"}
-    assert not tidy_rooms.too_long(sources({"client/a.py": '"""\nA.\n\nLong: table and steps belong together.\n"""\n' + lines}))
+    assert not tidy_rooms.too_long(
+        sources({"client/a.py": '"""\nA.\n\nLong: table and steps belong together.\n"""\n' + lines})
+    )
     assert tidy_rooms.too_long(sources({"client/a.py": '"""\nA.\n\nLong: yes.\n"""\n' + lines}))
 
 

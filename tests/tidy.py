@@ -1,7 +1,9 @@
 """
-The rules of the house as functions: sources in, one line for each breach out.  `test_tidy.py` holds them against this checkout.
+The rules of the house as functions: sources in, one line for each breach out.  `test_tidy.py` holds them against this
+checkout.
 
-Knows: architecture (who may import whom, who alone may touch files, clocks and the reactor) as it shows in the syntax tree.
+Knows: architecture (who may import whom, who alone may touch files, clocks and the reactor) as it shows in the syntax
+tree.
 Does not know: whether the code is right.  Anything that ruff or mypy already finds is left to them.
 """
 
@@ -36,8 +38,8 @@ def rows(*rooms: str) -> dict[str, str]:
     return found
 
 
-# Inside each package: its rooms (modules and sub-packages) in order, lowest first, and what each may import of the others.
-# A package's own `__init__.py` is in no room and may import any.
+# Inside each package: its rooms (modules and sub-packages) in order, lowest first, and what each may import of the
+# others. A package's own `__init__.py` is in no room and may import any.
 ROOMS: dict[str, dict[str, str]] = {
     "protocol": rows("errors varint", "availability digest frames messages packets schema", "batch", "v2 v3", "wire"),
     "conf": rows("addresses known_keys options", "bookie client properties", "samples"),
@@ -68,8 +70,12 @@ ROOMS: dict[str, dict[str, str]] = {
         "blocking": "core connections placement handles api background gathering",
         "aio": "core connections placement handles api background gathering",
     },
-    "replication": rows("concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"),
-    "tools": rows("process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"),
+    "replication": rows(
+        "concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"
+    ),
+    "tools": rows(
+        "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
+    ),
 }
 
 # A library that only one file may import, and the folder in which that file lies.
@@ -97,7 +103,8 @@ PURE_STANDARD = frozenset(
     }
 )
 PURE_LIBRARIES = {"protocol": frozenset({"google", "crc32c"}), "core": frozenset[str]()}
-PURE_NEIGHBOURS = ("quire.protocol", "quire.client.core", "quire.metadata.ledger")  # the last is values and their invariants only
+# the last is values and their invariants only
+PURE_NEIGHBOURS = ("quire.protocol", "quire.client.core", "quire.metadata.ledger")
 
 CLOCKS = {
     "time": {
@@ -192,9 +199,15 @@ REGISTRIES = re.compile(
     r"|index[.]docker|registry-1[.]docker|hub[.]docker|ghcr[.]io|crates[.]io|rubygems[.]org|anaconda[.]org"
 )
 UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b")
-# What `unfinished` looks for in every file, this one included: in pieces, so that only what is really left out or undone bears these names.
+# What `unfinished` looks for in every file, this one included: in pieces, so that only what is really left out or
+# undone bears these names.
 SKIP, FAIL, ABSENT = "sk" + "ip", "x" + "fail", "Not" + "ImplementedError"
-SKIPS = frozenset({*(f"pytest.{way}" for way in (SKIP, FAIL, f"importor{SKIP}", f"mark.{SKIP}", f"mark.{SKIP}if", f"mark.{FAIL}")), f"unittest.{SKIP}"})
+SKIPS = frozenset(
+    {
+        *(f"pytest.{way}" for way in (SKIP, FAIL, f"importor{SKIP}", f"mark.{SKIP}", f"mark.{SKIP}if", f"mark.{FAIL}")),
+        f"unittest.{SKIP}",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -256,7 +269,9 @@ class Source:
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    found[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                    found[alias.asname or alias.name.split(".")[0]] = (
+                        alias.name if alias.asname else alias.name.split(".")[0]
+                    )
             elif isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
                     found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
@@ -267,7 +282,10 @@ class Source:
 
 
 def dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
-    """The origin of a name or attribute chain, through the file's imports: `t.sleep` after `import time as t` is "time.sleep"."""
+    """
+    The origin of a name or attribute chain, through the file's imports: `t.sleep` after `import time as t` is
+    "time.sleep".
+    """
     if isinstance(node, ast.Name):
         return aliases.get(node.id, node.id)
     if isinstance(node, ast.Attribute):
@@ -285,7 +303,11 @@ def looks_like_a_path(node: ast.expr, aliases: Mapping[str, str]) -> bool:
 
 def sources(folders: Iterable[str] = (*PACKAGES, "tests", "bench", "pipeline", "log")) -> list[Source]:
     """Every Python file of these folders of the checkout, in order."""
-    return [Source(path.relative_to(ROOT).as_posix(), path.read_text()) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [
+        Source(path.relative_to(ROOT).as_posix(), path.read_text())
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
 
 
 def packages(files: Iterable[Source]) -> list[Source]:
@@ -323,7 +345,11 @@ def many_importers(files: Iterable[Source]) -> list[str]:
                 importers.setdefault(library, set()).add(file.path)
                 if file.folder != SINGLE_IMPORTERS[library]:
                     found.append(file.at(line, f"only a file of {SINGLE_IMPORTERS[library]}/ may import {library}"))
-    return found + [f"{library} has {len(paths)} importers: {', '.join(sorted(paths))}" for library, paths in sorted(importers.items()) if len(paths) > 1]
+    return found + [
+        f"{library} has {len(paths)} importers: {', '.join(sorted(paths))}"
+        for library, paths in sorted(importers.items())
+        if len(paths) > 1
+    ]
 
 
 def unprefixed(files: Iterable[Source]) -> list[str]:
@@ -371,11 +397,21 @@ def impure(files: Iterable[Source]) -> list[str]:
         for line, module, _names in file.imports:
             first = module.split(".")[0]
             if first == "quire":
-                allowed = module.startswith("quire.protocol") if file.pure == "protocol" else module.startswith(PURE_NEIGHBOURS)
+                allowed = (
+                    module.startswith("quire.protocol")
+                    if file.pure == "protocol"
+                    else module.startswith(PURE_NEIGHBOURS)
+                )
             else:
                 allowed = first in PURE_STANDARD | PURE_LIBRARIES[file.pure]
             if not allowed:
-                found.append(file.at(line, f"{module} is not for {'protocol/' if file.pure == 'protocol' else 'a core'}: it must stay pure"))
+                found.append(
+                    file.at(
+                        line,
+                        f"{module} is not for {'protocol/' if file.pure == 'protocol' else 'a core'}: "
+                        "it must stay pure",
+                    )
+                )
     return found
 
 
@@ -422,7 +458,9 @@ def sleeping_tests(files: Iterable[Source], allowed: Mapping[str, str]) -> list[
         line
         for file in files
         if file.folder == "tests" and not any(file.path.startswith(prefix) for prefix in allowed)
-        for line in _named(file, {"time": {"sleep"}, "asyncio": {"sleep"}}, "a test waits for what it expects, never for a while")
+        for line in _named(
+            file, {"time": {"sleep"}, "asyncio": {"sleep"}}, "a test waits for what it expects, never for a while"
+        )
     ]
 
 
@@ -434,13 +472,21 @@ def unseeded(files: Iterable[Source], allowed: Mapping[str, str]) -> list[str]:
             continue
         found += _named(file, RANDOM_UNSEEDED, "randomness is an argument")
         aliases = file.aliases
-        found += [file.at(line, "secrets: randomness is an argument") for line, module, _names in file.imports if module == "secrets"]
+        found += [
+            file.at(line, "secrets: randomness is an argument")
+            for line, module, _names in file.imports
+            if module == "secrets"
+        ]
         for call in file.calls():
             name = dotted(call.func, aliases)
             if name in ("random.Random", "random.SystemRandom"):
                 if not call.args or name.endswith("SystemRandom"):
                     found.append(file.at(call.lineno, f"{name} without a seed"))
-            elif name.startswith("random.") and name.count(".") == 1 and any(origin.split(".")[0] == "random" for origin in aliases.values()):
+            elif (
+                name.startswith("random.")
+                and name.count(".") == 1
+                and any(origin.split(".")[0] == "random" for origin in aliases.values())
+            ):
                 found.append(file.at(call.lineno, f"{name}: draws from the global generator"))
     return found
 
@@ -452,11 +498,19 @@ def file_calls(files: Iterable[Source]) -> list[str]:
         if file.folder != "bookie" or file.path == "bookie/files.py":
             continue
         aliases = file.aliases
-        found += [file.at(line, f"{module}: only bookie/files.py touches the file system") for line, module, _names in file.imports if module in FILE_MODULES]
+        found += [
+            file.at(line, f"{module}: only bookie/files.py touches the file system")
+            for line, module, _names in file.imports
+            if module in FILE_MODULES
+        ]
         for call in file.calls():
             name = dotted(call.func, aliases)
             direct = name == "open" or name in FILE_QUESTIONS or (name.startswith("os.") and name[3:] in FILE_CALLS)
-            if direct or (isinstance(call.func, ast.Attribute) and call.func.attr in PATH_CALLS and looks_like_a_path(call.func.value, aliases)):
+            if direct or (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in PATH_CALLS
+                and looks_like_a_path(call.func.value, aliases)
+            ):
                 found.append(file.at(call.lineno, f"{name}: only bookie/files.py touches the file system"))
     return found
 
@@ -465,12 +519,20 @@ def file_calls(files: Iterable[Source]) -> list[str]:
 
 
 def passed_on(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler raises, ends the thing in which it stands, or hands the error on as a value; to log it is none of these."""
+    """
+    Whether a handler raises, ends the thing in which it stands, or hands the error on as a value; to log it is none of
+    these.
+    """
     inner = [below for statement in handler.body for below in ast.walk(statement)]
     if any(isinstance(below, ast.Raise) for below in inner):
         return True
     verbs = {ast.unparse(below.func).split(".")[-1].lstrip("_") for below in inner if isinstance(below, ast.Call)}
-    told = {id(name) for below in inner if isinstance(below, ast.Call) and TELLING.search(ast.unparse(below.func)) for name in ast.walk(below)}
+    told = {
+        id(name)
+        for below in inner
+        if isinstance(below, ast.Call) and TELLING.search(ast.unparse(below.func))
+        for name in ast.walk(below)
+    }
     handed = any(isinstance(below, ast.Name) and below.id == handler.name and id(below) not in told for below in inner)
     return handed or bool(verbs & POISON_VERBS)
 
@@ -494,7 +556,10 @@ def swallowed(files: Iterable[Source]) -> list[str]:
 
 
 def own_classes(tree: ast.Module) -> set[str]:
-    """The classes that a file defines, and short names it gives them (`M = Machine`), whose private methods its tables may list."""
+    """
+    The classes that a file defines, and short names it gives them (`M = Machine`), whose private methods its tables may
+    list.
+    """
     names = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -504,7 +569,11 @@ def own_classes(tree: ast.Module) -> set[str]:
                     if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
                     else [(target, node.value)]
                 )
-                names |= {left.id for left, right in pairs if isinstance(left, ast.Name) and isinstance(right, ast.Name) and right.id in names}
+                names |= {
+                    left.id
+                    for left, right in pairs
+                    if isinstance(left, ast.Name) and isinstance(right, ast.Name) and right.id in names
+                }
     return names
 
 
@@ -526,7 +595,11 @@ def reached_in(files: Iterable[Source]) -> list[str]:
             found.append(file.at(node.lineno, f"{ast.unparse(node)} reaches into a private name"))
         for line, module, names in file.imports:
             if module.startswith(("quire.", "tests.")):
-                found += [file.at(line, f"{module}.{name} is private") for name in names if name.startswith("_") and not name.startswith("__")]
+                found += [
+                    file.at(line, f"{module}.{name} is private")
+                    for name in names
+                    if name.startswith("_") and not name.startswith("__")
+                ]
     return found
 
 
@@ -534,7 +607,11 @@ def unfinished(files: Iterable[Source]) -> list[str]:
     """Marks of work left undone, tests that do not test."""
     found = []
     for file in files:
-        found += [file.at(number, "unfinished: do it or drop it") for number, line in enumerate(file.text.splitlines(), 1) if UNFINISHED.search(line)]
+        found += [
+            file.at(number, "unfinished: do it or drop it")
+            for number, line in enumerate(file.text.splitlines(), 1)
+            if UNFINISHED.search(line)
+        ]
         aliases = file.aliases
         named = {id(node.value) for node in file.nodes if isinstance(node, ast.Attribute) and node.attr == "Exception"}
         for node in file.nodes:
@@ -544,8 +621,15 @@ def unfinished(files: Iterable[Source]) -> list[str]:
                     found.append(file.at(node.lineno, f"{ABSENT}: an abstract method is marked @abstractmethod"))
             elif isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and node.test.value:
                 found.append(file.at(node.lineno, "an assertion that cannot fail"))
-            elif isinstance(node, ast.Attribute) and id(node) not in named and dotted(node, aliases) in SKIPS and file.path != "tests/requirements.py":
-                found.append(file.at(node.lineno, f"{ast.unparse(node)}: what a test needs goes through tests/requirements.py"))
+            elif (
+                isinstance(node, ast.Attribute)
+                and id(node) not in named
+                and dotted(node, aliases) in SKIPS
+                and file.path != "tests/requirements.py"
+            ):
+                found.append(
+                    file.at(node.lineno, f"{ast.unparse(node)}: what a test needs goes through tests/requirements.py")
+                )
     return found
 
 
@@ -554,7 +638,10 @@ def hidden_hosts(texts: Mapping[str, str]) -> list[str]:
     found = []
     for path, text in texts.items():
         for number, line in enumerate(text.splitlines(), 1):
-            for pattern, what in ((MACHINE_PATHS, "a path of one machine"), (REGISTRIES, "a host of a package registry")):
+            for pattern, what in (
+                (MACHINE_PATHS, "a path of one machine"),
+                (REGISTRIES, "a host of a package registry"),
+            ):
                 hit = pattern.search(line)
                 if hit:
                     found.append(f"{path}:{number}: {what}: {hit.group()}")
@@ -562,8 +649,13 @@ def hidden_hosts(texts: Mapping[str, str]) -> list[str]:
 
 
 def unlisted(listed: Mapping[str, str], folders: Iterable[str]) -> list[str]:
-    """Packages of setup.cfg (dotted name -> folder) without a folder, and folders with an `__init__.py` that it does not list."""
+    """
+    Packages of setup.cfg (dotted name -> folder) without a folder, and folders with an `__init__.py` that it does not
+    list.
+    """
     present = set(folders)
-    return [f"setup.cfg names {name}, but {folder}/__init__.py is not there" for name, folder in listed.items() if folder not in present] + [
-        f"{folder}/ is a package that setup.cfg does not list" for folder in sorted(present - set(listed.values()))
-    ]
+    return [
+        f"setup.cfg names {name}, but {folder}/__init__.py is not there"
+        for name, folder in listed.items()
+        if folder not in present
+    ] + [f"{folder}/ is a package that setup.cfg does not list" for folder in sorted(present - set(listed.values()))]

@@ -1,7 +1,8 @@
 """
 The rule of citations as a function: every page, section and numbered rule that a text names is in this repository.
 
-Knows: the forms of CONTRIBUTING.md, "How to cite": a page by name, with sections, and `D15`; which pages and sections there are.
+Knows: the forms of CONTRIBUTING.md, "How to cite": a page by name, with sections, and `D15`; which pages and sections
+there are.
 Does not know: whether a cited section says what the citing text claims.
 """
 

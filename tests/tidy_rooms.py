@@ -19,7 +19,7 @@ FAN_OUT_P90_MAX = 8
 # A module that says in its docstring why it is long may be: a line that begins with this word and gives the reason.
 REASON = re.compile(r"^Long: \S.{20,}", re.MULTILINE)
 READING_ORDER = re.compile(r"In reading order: (.*?)\.(?:\s|$)", re.DOTALL)
-NAMED = re.compile(r"`(\w+)`( \(face\))?")
+NAMED = re.compile(r"`(\w+)`(\s\(face\))?")
 
 Breaches = Mapping[str, str]  # what a table of exceptions calls it -> the message
 

@@ -2,8 +2,8 @@
 The entry point of `quire`: finds the sub-command, runs it, and turns what went wrong into one line and an exit status.
 
 Knows: the names of the sub-commands and where each lives; exit status 0 done, 1 failed, 2 wrong usage.
-Does not know: what they do.  A sub-command's module is imported only when it is asked for, so that `quire --help` is quick
-and the bookie's process carries nothing it does not need.
+Does not know: what they do.  A sub-command's module is imported only when it is asked for, so that `quire --help` is
+quick and the bookie's process carries nothing it does not need.
 """
 
 import difflib
@@ -26,15 +26,21 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command("quire.tools.commands.demo", "app", "the tour: a real file into a ledger while a bookie is killed, and back"),
+    "demo": Command(
+        "quire.tools.commands.demo", "app", "the tour: a real file into a ledger while a bookie is killed, and back"
+    ),
     "local": Command("quire.tools.commands.local", "app", "a cluster on this machine until interrupted"),
     "metadata": Command("quire.tools.commands.metadata", "app", "create, show, destroy the cluster's metadata"),
     "bookie": Command("quire.tools.commands.bookie", "app", "start and stop a bookie; list bookies"),
     "cookie": Command("quire.tools.commands.cookie", "app", "a bookie's cookie"),
     "inspect": Command("quire.tools.commands.inspect", "app", "print a stopped bookie's journal, entry log or index"),
-    "ledger": Command("quire.tools.commands.ledger", "app", "write, read, follow, show, list, delete, recover, check ledgers"),
+    "ledger": Command(
+        "quire.tools.commands.ledger", "app", "write, read, follow, show, list, delete, recover, check ledgers"
+    ),
     "recover": Command("quire.tools.commands.recover", "recover_app", "copy what a lost bookie held to others"),
-    "decommission": Command("quire.tools.commands.recover", "decommission_app", "drain a bookie that is down, for good"),
+    "decommission": Command(
+        "quire.tools.commands.recover", "decommission_app", "drain a bookie that is down, for good"
+    ),
     "bench": Command("quire.tools.commands.bench", "app", "throughput and latency of a cluster"),
 }
 EXAMPLES = """Examples:
@@ -58,7 +64,8 @@ def status(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return complain(INTERRUPTED, "interrupted")
     except BrokenPipeError:
-        # The reader of our output has gone (`… | head`): nobody is left to tell, not even at the interpreter's own flush.
+        # The reader of our output has gone (`… | head`): nobody is left to tell, not even at the interpreter's own
+        # flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED
     except Exception as error:

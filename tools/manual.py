@@ -1,5 +1,6 @@
 """
-Renders `docs/commands.md`, the manual page of every command, from the help texts: `python -m quire.tools.manual > docs/commands.md`.
+Renders `docs/commands.md`, the manual page of every command, from the help texts: `python -m quire.tools.manual >
+docs/commands.md`.
 
 Knows: how to walk the commands and to fix the width of their help.  Does not know: any command.
 """
@@ -20,9 +21,9 @@ HEAD = """# The commands
 
 Made from the help texts by `make manual`; `quire COMMAND --help` says the same.
 
-Every command takes `--help`. Results go to standard output, everything else to standard error; `--json` prints one document, or
-one a line for lists. Exit status: 0 done, 1 failed, 2 wrong usage. The metadata store is named by `--metadata`, by
-`QUIRE_METADATA`, or by `metadataServiceUri` in `~/.config/quire/client.conf`.
+Every command takes `--help`. Results go to standard output, everything else to standard error; `--json` prints one
+document, or one a line for lists. Exit status: 0 done, 1 failed, 2 wrong usage. The metadata store is named by
+`--metadata`, by `QUIRE_METADATA`, or by `metadataServiceUri` in `~/.config/quire/client.conf`.
 """
 
 

@@ -4,7 +4,8 @@ The paths that a bookie serves over HTTP.
     GET /metrics                         Prometheus text
     GET /healthz                         200 while the bookie serves, else 503; the reason in the body
     GET /api/v1/bookie/is_ready          200 OK, or 503 (BookKeeper's readiness probe)
-    GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}, and our
+    GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}, and
+                                         our
                                          own "ledgersInLimbo", "directoriesLost", "metadataStore"
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
     PUT /api/v1/bookie/state/readonly    the same as a wish; only from this machine, for there is no authentication
@@ -82,7 +83,14 @@ class Admin:
             return self._others[asked.path].serve(asked)
         if asked.path == READONLY and asked.method == "PUT":
             return self._switch(asked)
-        if asked.path not in ("/metrics", "/healthz", "/heartbeat", "/api/v1/bookie/is_ready", "/api/v1/bookie/state", READONLY):
+        if asked.path not in (
+            "/metrics",
+            "/healthz",
+            "/heartbeat",
+            "/api/v1/bookie/is_ready",
+            "/api/v1/bookie/state",
+            READONLY,
+        ):
             return Answer(404, b"there is /metrics, /healthz, /api/v1/bookie/state and /api/v1/bookie/state/readonly\n")
         if asked.method != "GET":
             return Answer(405, f"{asked.method} means nothing here\n".encode())

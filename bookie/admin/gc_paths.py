@@ -1,10 +1,12 @@
 """
 The paths of garbage collection over HTTP.
 
-    PUT /api/v1/bookie/gc                     a round now; body {"forceMajor": bool, "forceMinor": bool}, both true unless told; only from this machine
+    PUT /api/v1/bookie/gc                     a round now; body {"forceMajor": bool, "forceMinor": bool}, both true
+                                              unless told; only from this machine
     GET /api/v1/bookie/gc                     {"is_in_force_gc": "true" or "false"} and our own status
     GET /api/v1/bookie/gc_details             a list: for each ledger directory the compactions so far
-    PUT /api/v1/bookie/gc/suspend_compaction  {"suspendMajor": bool, "suspendMinor": bool}; only from this machine; a restart forgets it
+    PUT /api/v1/bookie/gc/suspend_compaction  {"suspendMajor": bool, "suspendMinor": bool}; only from this machine; a
+                                              restart forgets it
     GET /api/v1/bookie/gc/suspend_compaction  {"isMajorGcSuspended": "true" or "false", "isMinorGcSuspended": …}
     PUT /api/v1/bookie/gc/resume_compaction   {"resumeMajor": bool, "resumeMinor": bool}
 
@@ -43,10 +45,16 @@ class GcPaths:
             return Answer(405, f"{asked.method} means nothing here\n".encode())
         if not asked.local:
             return Answer(403, b"only from this machine\n")
-        names = {GC: ("forceMajor", "forceMinor"), SUSPEND: ("suspendMajor", "suspendMinor"), RESUME: ("resumeMajor", "resumeMinor")}[asked.path]
+        names = {
+            GC: ("forceMajor", "forceMinor"),
+            SUSPEND: ("suspendMajor", "suspendMinor"),
+            RESUME: ("resumeMajor", "resumeMinor"),
+        }[asked.path]
         wanted = flags(asked.body, names, asked.path == GC)
         if wanted is None:
-            return Answer(400, f"the body must be a JSON object of {names[0]} and {names[1]}, each true or false\n".encode())
+            return Answer(
+                400, f"the body must be a JSON object of {names[0]} and {names[1]}, each true or false\n".encode()
+            )
         major, minor = wanted
         if asked.path == GC:
             self._garbage.force(minor=minor, major=major)
@@ -62,7 +70,10 @@ class GcPaths:
         if path == GC:
             return {"is_in_force_gc": text(garbage.forced), **garbage.status()}
         if path == SUSPEND:
-            return {"isMajorGcSuspended": text(garbage.major.suspended), "isMinorGcSuspended": text(garbage.minor.suspended)}
+            return {
+                "isMajorGcSuspended": text(garbage.major.suspended),
+                "isMinorGcSuspended": text(garbage.minor.suspended),
+            }
         status = garbage.status()
         return [
             {

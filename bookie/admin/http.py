@@ -2,8 +2,9 @@
 A small HTTP/1.1 server for a handful of paths: one request a connection, small bodies, no TLS.
 
 Knows: requests and answers.  Does not know: what the paths mean; a function from `Asked` to `Answer` does.
-Safety: a request is bounded in bytes and time and connections in number, so that whoever reaches the port can't hold the bookie up.
-A request that names the bookie it is meant for (`Bookie: ID`) is answered by no other one, which may have the port by now.
+Safety: a request is bounded in bytes and time and connections in number, so that whoever reaches the port can't hold
+the bookie up. A request that names the bookie it is meant for (`Bookie: ID`) is answered by no other one, which may
+have the port by now.
 """
 
 import json
@@ -26,7 +27,15 @@ REQUEST_S_MAX = 10.0
 CONNECTIONS_MAX = 32
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
-REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 413: "Content Too Large", 500: "Internal Server Error"}
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Content Too Large",
+    500: "Internal Server Error",
+}
 REASONS |= {409: "Conflict", 421: "Misdirected Request", 503: "Service Unavailable"}
 
 
@@ -81,7 +90,9 @@ class Exchange(Protocol):
             return
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        headers = {
+            name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])
+        }
         length = headers.get("content-length", "0")
         if len(words) != 3 or not length.isdecimal():
             self._answer(Answer(400, b"this is not HTTP\n"))
@@ -91,7 +102,9 @@ class Exchange(Protocol):
             self._answer(Answer(413, b"the request is too long\n"))
         elif len(body) >= int(length):
             peer = peer_name(self._wire.getPeer())
-            self._serve(Asked(words[0], words[1].partition("?")[0], body[: int(length)], peer.startswith(("127.", "::1"))))
+            self._serve(
+                Asked(words[0], words[1].partition("?")[0], body[: int(length)], peer.startswith(("127.", "::1")))
+            )
 
     def _serve(self, asked: Asked) -> None:
         try:
@@ -103,7 +116,11 @@ class Exchange(Protocol):
 
     def _answer(self, answer: Answer) -> None:
         self._done = True
-        lines = [f"HTTP/1.1 {answer.status} {REASONS[answer.status]}", f"Content-Type: {answer.content_type}", f"Content-Length: {len(answer.body)}"]
+        lines = [
+            f"HTTP/1.1 {answer.status} {REASONS[answer.status]}",
+            f"Content-Type: {answer.content_type}",
+            f"Content-Length: {len(answer.body)}",
+        ]
         head = "\r\n".join([*lines, "Connection: close", "", ""])
         self._wire.write(head.encode() + answer.body)
         self._wire.loseConnection()

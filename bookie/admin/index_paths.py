@@ -2,7 +2,8 @@
 The path of an index that is made anew, over HTTP.  It is ours: BookKeeper knows no such thing of a running bookie.
 
     PUT /api/v1/bookie/rebuild_index    begins, and answers as GET; 409 while it is under way; only from this machine
-    GET /api/v1/bookie/rebuild_index    {"running", "problem", "directories": [{"path", "logs", "logs_read", "entries", "taken_over", "limbo",
+    GET /api/v1/bookie/rebuild_index    {"running", "problem", "directories": [{"path", "logs", "logs_read", "entries",
+                                        "taken_over", "limbo",
                                         "problems", "done"}]} of the last run since the start
 
 Knows: that path.  Does not know: how it is done.

@@ -4,11 +4,13 @@ What a bookie tells Prometheus.
     quire_journal_syncs_total …     one counter for each number in `storage.counters`, named quire_<name>_total
     quire_service_add_entries_total one counter for each number in the service's tally, named quire_service_<name>_total
     quire_bookie_status             1 writable, 0 read-only, -1 not registered
-    quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting, quire_disk_bytes, quire_disk_free_bytes
+    quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting, quire_disk_bytes,
+    quire_disk_free_bytes
     process_…                       resident memory, CPU, open files
 
-Knows: names and where the numbers are; gauges of the rooms above come by `more`, `quire_bookie_status` among them.  Does not know: who counts them.
-prometheus_client is imported at the first scrape, so that a bookie that nobody scrapes stays small.
+Knows: names and where the numbers are; gauges of the rooms above come by `more`, `quire_bookie_status` among them.
+Does not know: who counts them.  prometheus_client is imported at the first scrape, so that a bookie that nobody
+scrapes stays small.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -54,15 +56,29 @@ class BookieCollector:
         for name, value in numbers(self._storage_counters):
             yield CounterMetricFamily(PREFIX + name, f"{name.replace('_', ' ')} since the start", value=value)
         for name, value in numbers(self._service.tally):
-            yield CounterMetricFamily(f"{PREFIX}service_{name}", f"{name.replace('_', ' ')} since the start", value=value)
+            yield CounterMetricFamily(
+                f"{PREFIX}service_{name}", f"{name.replace('_', ' ')} since the start", value=value
+            )
         listener, service = self._listener, self._service
-        yield CounterMetricFamily(PREFIX + "connections_accepted", "connections since the start", value=listener.accepted)
-        yield CounterMetricFamily(PREFIX + "connections_malformed", "connections closed because of what the peer sent", value=listener.malformed)
-        yield CounterMetricFamily(PREFIX + "connection_pauses", "times that reading from a peer was stopped", value=listener.pauses)
+        yield CounterMetricFamily(
+            PREFIX + "connections_accepted", "connections since the start", value=listener.accepted
+        )
+        yield CounterMetricFamily(
+            PREFIX + "connections_malformed",
+            "connections closed because of what the peer sent",
+            value=listener.malformed,
+        )
+        yield CounterMetricFamily(
+            PREFIX + "connection_pauses", "times that reading from a peer was stopped", value=listener.pauses
+        )
         total, free = service.storage.disk_usage()
         for name, meaning, gauge in (
             ("connections", "open now", len(listener.connections)),
-            ("pending_bytes", "bytes of adds that wait for room, and of fences and forces that wait for the journal", service.parking.bytes),
+            (
+                "pending_bytes",
+                "bytes of adds that wait for room, and of fences and forces that wait for the journal",
+                service.parking.bytes,
+            ),
             ("partial_bytes", "bytes of frames that are not whole yet", listener.partial_bytes),
             ("answers_bytes", "bytes of answers that their peers do not take", service.reads.owed_bytes),
             ("parked_runs", "runs of adds that wait for room", service.parking.runs),

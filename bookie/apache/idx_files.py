@@ -1,5 +1,6 @@
 """
-The index of Apache's SortedLedgerStorage and InterleavedLedgerStorage: one `.idx` file for each ledger (storage-order.md 9.4).
+The index of Apache's SortedLedgerStorage and InterleavedLedgerStorage: one `.idx` file for each ledger
+(storage-order.md 9.4).
 
     0       4   "BKLE"
     4       4   version, 0 or 1
@@ -57,7 +58,13 @@ def _is_byte(name: str) -> bool:
 def encode_idx_header(row: LedgerRow) -> bytes:
     """Version 1; zeros up to 1024."""
     lac = row.explicit_lac or b""
-    parts = (IDX_HEAD.pack(IDX_MAGIC, 1, len(row.key)), row.key, SIZE.pack(FENCED if row.fenced else 0), SIZE.pack(len(lac)), lac)
+    parts = (
+        IDX_HEAD.pack(IDX_MAGIC, 1, len(row.key)),
+        row.key,
+        SIZE.pack(FENCED if row.fenced else 0),
+        SIZE.pack(len(lac)),
+        lac,
+    )
     return b"".join(parts).ljust(IDX_HEADER_BYTES, b"\0")
 
 
@@ -65,7 +72,11 @@ def decode_idx_header(path: str, data: bytes) -> LedgerRow:
     """Raises `StorageError` that names the file."""
     try:
         magic, version, length = IDX_HEAD.unpack_from(data)
-        if magic != IDX_MAGIC or version not in (0, 1) or not 0 <= length <= IDX_HEADER_BYTES - IDX_HEAD.size - 2 * SIZE.size:
+        if (
+            magic != IDX_MAGIC
+            or version not in (0, 1)
+            or not 0 <= length <= IDX_HEADER_BYTES - IDX_HEAD.size - 2 * SIZE.size
+        ):
             raise ValueError
         at = IDX_HEAD.size
         key = data[at : at + length]
@@ -104,7 +115,9 @@ class Pages(ApacheIndex):
 
     def header(self, ledger: int) -> LedgerRow:
         """Raises `StorageError` when the header is damaged."""
-        return decode_idx_header(os.path.join(self._directory, idx_path(ledger)), self._read(ledger, 0, IDX_HEADER_BYTES) or b"")
+        return decode_idx_header(
+            os.path.join(self._directory, idx_path(ledger)), self._read(ledger, 0, IDX_HEADER_BYTES) or b""
+        )
 
     def _pages(self, ledger: int, first: int = 0) -> Iterator[tuple[int, tuple[int, ...]]]:
         """(entry, locations from it on) of each page from that of `first` on; 0 is none."""
@@ -134,7 +147,9 @@ class Pages(ApacheIndex):
             entries = (self._files.size(handle) - IDX_HEADER_BYTES) // LOCATION.size
             while entries > 0:  # whole pages are written: back to the last that is not zero
                 start = max(0, entries - IDX_PAGE_BYTES // LOCATION.size)
-                data = self._files.read(handle, (entries - start) * LOCATION.size, IDX_HEADER_BYTES + start * LOCATION.size)
+                data = self._files.read(
+                    handle, (entries - start) * LOCATION.size, IDX_HEADER_BYTES + start * LOCATION.size
+                )
                 kept = len(data.rstrip(b"\0"))
                 if kept:
                     return start + (kept - 1) // LOCATION.size
@@ -161,7 +176,9 @@ class Pages(ApacheIndex):
             handle = self._files.open(path)
             try:
                 end = first + len(places)
-                self._files.write(handle, [struct.pack(f">{len(places)}q", *places)], IDX_HEADER_BYTES + first * LOCATION.size)
+                self._files.write(
+                    handle, [struct.pack(f">{len(places)}q", *places)], IDX_HEADER_BYTES + first * LOCATION.size
+                )
                 size = self._files.size(handle)
                 whole = IDX_HEADER_BYTES + -(-end * LOCATION.size // IDX_PAGE_BYTES) * IDX_PAGE_BYTES
                 if size < whole:

@@ -1,10 +1,12 @@
 """
-Where an Apache bookie's entries are, by its own indexes: the contract, and RocksDB `locations` of its DbLedgerStorage (storage-order.md 9.4).
+Where an Apache bookie's entries are, by its own indexes: the contract, and RocksDB `locations` of its DbLedgerStorage
+(storage-order.md 9.4).
 
     location      i64: log id << 32 | offset of the entry's body in the log (its size field is the 4 bytes before it)
     `locations`   key i64 ledger, i64 entry; value i64 location
 
-A location has neither size nor checksum: both are taken from the entry log, where the record must bear the ledger and entry asked for.
+A location has neither size nor checksum: both are taken from the entry log, where the record must bear the ledger and
+entry asked for.
 Knows: these bytes.  Does not know: our own index.
 Safety: what is indexed and can't be read there is an error, never absent.
 """
@@ -40,7 +42,9 @@ class ApacheIndex(ABC):
 
     @abstractmethod
     def locations(self, ledger: int, first: int, count: int) -> list[int]:
-        """The locations of `first` and the entries behind it without a gap, at most `count`; empty when it has no `first`."""
+        """
+        The locations of `first` and the entries behind it without a gap, at most `count`; empty when it has no `first`.
+        """
 
     @abstractmethod
     def last(self, ledger: int) -> int:
@@ -56,7 +60,10 @@ class ApacheIndex(ABC):
 
     @abstractmethod
     def store(self, rows: Iterable[tuple[int, int, Sequence[int]]]) -> int:
-        """Adds (ledger, first entry, locations of it and those behind it), what was there replaced; returns how many.  Durable after `sync`."""
+        """
+        Adds (ledger, first entry, locations of it and those behind it), what was there replaced; returns how many.
+        Durable after `sync`.
+        """
 
     @abstractmethod
     def delete(self, ledger: int) -> None:
@@ -91,7 +98,11 @@ class ApacheIndex(ABC):
         at = 0
         for number in range(wanted):
             body = data[at + SIZE.size : at + SIZE.size + sizes[number]]
-            if len(body) != sizes[number] or SIZE.unpack_from(data, at)[0] != sizes[number] or IDS.unpack_from(body) != (ledger, entry + number):
+            if (
+                len(body) != sizes[number]
+                or SIZE.unpack_from(data, at)[0] != sizes[number]
+                or IDS.unpack_from(body) != (ledger, entry + number)
+            ):
                 break  # another ledger's record lies between
             found.append(sizes[number])
             sums.append(crc32c(body))
@@ -105,11 +116,18 @@ class ApacheIndex(ABC):
         """Size and sum of one entry from its record."""
         head = self._read_log(log, start, SIZE.size + IDS.size)
         size = SIZE.unpack_from(head)[0] if len(head) >= SIZE.size else -1
-        if size >= IDS.size and len(head) == SIZE.size + IDS.size and IDS.unpack_from(head, SIZE.size) == (ledger, entry):
+        if (
+            size >= IDS.size
+            and len(head) == SIZE.size + IDS.size
+            and IDS.unpack_from(head, SIZE.size) == (ledger, entry)
+        ):
             body = self._read_log(log, start + SIZE.size, size)
             if len(body) == size:
                 return size, crc32c(body)
-        raise StorageError(f"{log_name(log)} at offset {start} has no whole record of entry {entry} of ledger {ledger}, which Apache's index says is there")
+        raise StorageError(
+            f"{log_name(log)} at offset {start} has no whole record of entry {entry} of ledger {ledger}, which "
+            "Apache's index says is there"
+        )
 
     def runs(self, ledger: int, first: int, last: int) -> Iterator[Run]:
         """The runs of what it has from `first` to `last`, ascending."""

@@ -4,7 +4,8 @@ Our index over the one that an Apache bookie left: what ours does not have is lo
 Knows: which of the two is asked first, and which logs are still needed for entries that only Apache's index names.
 Does not know: how either keeps its rows.
 
-Runs of Apache's index look like ours, with sums of what the log holds now.  What is flushed or compacted here goes to our rows and hides theirs.
+Runs of Apache's index look like ours, with sums of what the log holds now.  What is flushed or compacted here goes to
+our rows and hides theirs.
 Safety: a log with an entry that only Apache's index names is in use; any doubt about a log keeps it.
 """
 
@@ -48,7 +49,10 @@ class JoinedIndex(RunIndex):
         return JoinedIndex(rows, self.apache, self._logs)
 
     def find(self, ledger: int, entry: int) -> Run | None:
-        """The run that holds the entry.  Raises `StorageError`, `OSError` when Apache's index names a record that can't be read."""
+        """
+        The run that holds the entry.  Raises `StorageError`, `OSError` when Apache's index names a record that can't be
+        read.
+        """
         run = super().find(ledger, entry)
         if run is not None or entry < 0:
             return run
@@ -102,7 +106,10 @@ class JoinedIndex(RunIndex):
             pause()
 
     def uses(self, pause: Callable[[], None], finished: Iterable[int] = ()) -> dict[int, Use]:
-        """Each log that is needed; one that only Apache's index names counts as wholly alive, so it is kept whole until nothing in it is needed."""
+        """
+        Each log that is needed; one that only Apache's index names counts as wholly alive, so it is kept whole until
+        nothing in it is needed.
+        """
         found = super().uses(pause)  # none of them is known later: nobody counts what goes of Apache's index
         for log in self._logs.ids():
             if self._needed(log, pause):
@@ -166,7 +173,10 @@ def kind_of(locations: bool, idx: bool) -> str:
 
 
 def open_index(files: Files, open_rows: OpenRows, index: str, logs: EntryLogs, table: LedgerTable) -> RunIndex:
-    """Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then nothing is open."""
+    """
+    Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then
+    nothing is open.
+    """
     rows = open_rows(index_path(files, index))
     try:
         if has_locations(files, index):

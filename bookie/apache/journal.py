@@ -1,18 +1,21 @@
 """
-The journal that an Apache bookie left: files `<id, lower-case hex>.txn` of versions 1 to 6, and `lastMark` (storage-order.md 9.1).
+The journal that an Apache bookie left: files `<id, lower-case hex>.txn` of versions 1 to 6, and `lastMark`
+(storage-order.md 9.1).
 
     header   version 1: none.  2 to 4: "BKLG", i32 version.  5 and 6: the same, zeros up to 512
     record   i32 length > 0, then so many bytes: i64 ledger, i64 entry, rest
-    padding  i32 -256, i32 n, n bytes (version 5 and up), once behind each group, so that the next begins at a multiple of 512
+    padding  i32 -256, i32 n, n bytes (version 5 and up), once behind each group, so that the next begins at a multiple
+             of 512
     end      i32 0 (space that was allocated and not used), or the end of the file
 
-Entry -0x1000: the ledger's key; -0x2000: fence; -0x8000: explicit LAC; both with i32 length and bytes.  Other negative ones are passed over.
-`lastMark` (`lastMark.<i>` for journal i of several), in each ledger directory: i64 file id, i64 offset; the highest counts.
+Entry -0x1000: the ledger's key; -0x2000: fence; -0x8000: explicit LAC; both with i32 length and bytes.  Other negative
+ones are passed over.  `lastMark` (`lastMark.<i>` for journal i of several), in each ledger directory: i64 file id, i64
+offset; the highest counts.
 
 Knows: these bytes.  Does not know: what is done with them.
-Safety: there is no checksum.  From version 5 on every group that Apache acknowledged ends with padding or exactly at a multiple of 512, so records behind
-the last such place were never acknowledged: they are cut off, and a half-written one is never taken for an entry.
-A length that can't be is damage, and so is a whole group behind what can't be read.
+Safety: there is no checksum.  From version 5 on every group that Apache acknowledged ends with padding or exactly at a
+multiple of 512, so records behind the last such place were never acknowledged: they are cut off, and a half-written one
+is never taken for an entry.  A length that can't be is damage, and so is a whole group behind what can't be read.
 """
 
 import os
@@ -49,12 +52,16 @@ class ApacheMark(NamedTuple):
     offset: int
 
 
-# Apache does not start when the file that its mark names is missing: so it can't serve directories that quire holds, with entries that it would not find.
+# Apache does not start when the file that its mark names is missing: so it can't serve directories that quire holds,
+# with entries that it would not find.
 GUARD = ApacheMark((1 << 63) - 1, 0)
 
 
 class Block(NamedTuple):
-    """Consecutive entries of one ledger (`kind` is the first one's id, 0 or more), or one of KEY, FENCE, EXPLICIT_LAC with its bytes."""
+    """
+    Consecutive entries of one ledger (`kind` is the first one's id, 0 or more), or one of KEY, FENCE, EXPLICIT_LAC with
+    its bytes.
+    """
 
     ledger: int
     kind: int
@@ -91,7 +98,10 @@ def read_last_mark(files: Files, directory: str, name: str) -> ApacheMark | None
 
 
 class JournalFile:
-    """One file, open for reading.  After `records` is exhausted, `end` is where reading stopped and `cut` what was left out there."""
+    """
+    One file, open for reading.  After `records` is exhausted, `end` is where reading stopped and `cut` what was left
+    out there.
+    """
 
     def __init__(self, files: Files, directory: str, file: int) -> None:
         """Raises `StorageError` for a version that nobody knows, `OSError`."""
@@ -139,33 +149,49 @@ class JournalFile:
                 group = []
                 (skip,) = WIDTH.unpack(self._bytes(at + WIDTH.size, WIDTH.size).ljust(WIDTH.size, b"\0"))
                 if skip < 0:
-                    raise StorageError(f"{self.path} at offset {at}: padding of {skip} bytes can't be; the file is damaged")
+                    raise StorageError(
+                        f"{self.path} at offset {at}: padding of {skip} bytes can't be; the file is damaged"
+                    )
                 at += 2 * WIDTH.size + skip
                 continue
             if length < IDS.size:
-                raise StorageError(f"{self.path} at offset {at}: a record of {length} bytes can't be; the file is damaged, and what follows can't be trusted")
+                raise StorageError(
+                    f"{self.path} at offset {at}: a record of {length} bytes can't be; the file is damaged, and "
+                    "what "
+                    "follows can't be trusted"
+                )
             payload = self._bytes(at + WIDTH.size, length)
             if len(payload) < length:
                 self.end = at
                 break
             if IDS.unpack_from(payload)[0] < 0:
-                raise StorageError(f"{self.path} at offset {at}: a record of ledger {IDS.unpack_from(payload)[0]} can't be; the file is damaged")
+                raise StorageError(
+                    f"{self.path} at offset {at}: a record of ledger {IDS.unpack_from(payload)[0]} can't be; the "
+                    "file is damaged"
+                )
             group.append((at, payload))
             at += WIDTH.size + length
             if not padded or at % ALIGNMENT == 0:
                 yield from group
                 group = []
         if group:
-            self.cut = f"{self.path} at offset {group[0][0]}: {len(group)} records whose group was never written to its end"
+            self.cut = (
+                f"{self.path} at offset {group[0][0]}: {len(group)} records whose group was never written to its end"
+            )
         later = self._later_group(group[0][0] if group else at) if padded else None
         if later is not None:
             raise StorageError(
-                f"{self.path} at offset {group[0][0] if group else at}: no whole group, yet a later one is whole at offset {later}; acknowledged entries "
-                "may be lost here.  Apache gives them up with skipReplayJournalInvalidRecord=true; else remove this bookie's data; the others have copies"
+                f"{self.path} at offset {group[0][0] if group else at}: no whole group, yet a later one is whole at "
+                f"offset {later}; acknowledged entries "
+                "may be lost here.  Apache gives them up with skipReplayJournalInvalidRecord=true; else remove this "
+                "bookie's data; the others have copies"
             )
 
     def _later_group(self, offset: int) -> int | None:
-        """The offset of a whole group behind a place where reading stopped: a length that was damaged swallows or ends what follows."""
+        """
+        The offset of a whole group behind a place where reading stopped: a length that was damaged swallows or ends
+        what follows.
+        """
         at = (offset // ALIGNMENT + 1) * ALIGNMENT
         while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
             if any(head) and self._is_group(at):
@@ -212,12 +238,19 @@ def _counted(payload: bytes, path: str, offset: int) -> bytes:
     """The bytes behind ids and length."""
     start = IDS.size + WIDTH.size
     if len(payload) < start or len(payload) != start + WIDTH.unpack_from(payload, IDS.size)[0]:
-        raise StorageError(f"{path} at offset {offset}: a key or LAC record of {len(payload)} bytes whose length does not fit; the file is damaged")
+        raise StorageError(
+            f"{path} at offset {offset}: a key or LAC record of {len(payload)} bytes whose length does not fit; "
+            "the "
+            "file is damaged"
+        )
     return payload[start:]
 
 
 class ApacheJournal:
-    """The journal of one directory from a mark on.  After `blocks` is exhausted, `end` is the mark that Apache itself would write."""
+    """
+    The journal of one directory from a mark on.  After `blocks` is exhausted, `end` is the mark that Apache itself
+    would write.
+    """
 
     def __init__(self, files: Files, directory: str, mark: ApacheMark | None) -> None:
         """Raises `StorageError` when the file that the mark names is missing: acknowledged entries were in it."""
@@ -228,11 +261,14 @@ class ApacheJournal:
         self._ids = [file for file in journal_ids(files, directory) if mark is None or file >= mark.file]
         if mark is not None and mark.file > 0 and self._ids[:1] != [mark.file]:
             raise StorageError(
-                f"{os.path.join(directory, journal_name(mark.file))} is missing, yet {LAST_MARK} says that entries of it were not stored elsewhere; put it back"
+                f"{os.path.join(directory, journal_name(mark.file))} is missing, yet {LAST_MARK} says that entries "
+                "of it were not stored elsewhere; put it back"
             )
 
     def blocks(self) -> Iterator[Block]:
-        """Everything that Apache acknowledged behind the mark, in order.  Raises `StorageError` on damage, `OSError`."""
+        """
+        Everything that Apache acknowledged behind the mark, in order.  Raises `StorageError` on damage, `OSError`.
+        """
         start = self.end
         for file in self._ids:
             opened = JournalFile(self._files, self._directory, file)

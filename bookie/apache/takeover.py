@@ -1,17 +1,23 @@
 """
-Moving in: how directories that an Apache bookie left become ours, without copying an entry; and the guard that keeps Apache out while they are.
+Moving in: how directories that an Apache bookie left become ours, without copying an entry; and the guard that keeps
+Apache out while they are.
 
-1. The index: Apache's `locations` or `.idx` files stay where they are and are asked for what ours does not have (`joined_index`).  The `ledgers` table
-   is one and the same; for `.idx` files it is filled from their headers (key, fence, explicit LAC).
-2. The journal behind `lastMark` is read once, at the first start, and stored as if it had just come; then all is checkpointed.
-3. Only then `lastMark` is replaced by the guard: it names a journal file that there is not, so Apache refuses to start ("recovery log missing") instead of
-   denying what was written here.  `export` puts a true mark back and leaves `quire.export` beside it, a text of what it saw.
+1. The index: Apache's `locations` or `.idx` files stay where they are and are asked for what ours does not have
+   (`joined_index`).  The `ledgers` table is one and the same; for `.idx` files it is filled from their headers (key,
+   fence, explicit LAC).
+2. The journal behind `lastMark` is read once, at the first start, and stored as if it had just come; then all is
+   checkpointed.
+3. Only then `lastMark` is replaced by the guard: it names a journal file that there is not, so Apache refuses to start
+   ("recovery log missing") instead of denying what was written here.  `export` puts a true mark back and leaves
+   `quire.export` beside it, a text of what it saw.
 
-If Apache ran after an export, its index is the newer one and has everything: our rows are forgotten, and 1 to 3 happen again.
+If Apache ran after an export, its index is the newer one and has everything: our rows are forgotten, and 1 to 3 happen
+again.
 
 Knows: that order, and what must not be there.  Does not know: how entries are stored.
-Safety: each step may be cut off and done again.  Our rows are forgotten only on the word of `quire.export`,
-which is written when Apache's index has all of them; an index of Apache's that was there once (`quire.apache` names it) is never taken for one that never was.
+Safety: each step may be cut off and done again.  Our rows are forgotten only on the word of `quire.export`, which is
+written when Apache's index has all of them; an index of Apache's that was there once (`quire.apache` names it) is never
+taken for one that never was.
 """
 
 import os
@@ -20,7 +26,16 @@ from typing import Protocol
 
 from quire.bookie.apache.idx_files import Pages, idx_ledgers
 from quire.bookie.apache.joined_index import JoinedIndex, has_idx, has_locations, kind_of
-from quire.bookie.apache.journal import GUARD, ApacheJournal, ApacheMark, Block, journal_ids, mark_name, pack_mark, read_last_mark
+from quire.bookie.apache.journal import (
+    GUARD,
+    ApacheJournal,
+    ApacheMark,
+    Block,
+    journal_ids,
+    mark_name,
+    pack_mark,
+    read_last_mark,
+)
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.run_index import RunIndex
@@ -70,25 +85,32 @@ class Moving:
             kept = (files.read_file(os.path.join(index, APACHE_KIND)) or b"").decode(errors="replace").strip()
             if kept and kept != kind_of(locations, idx):
                 raise StorageError(
-                    f"{index} had an index of Apache's ({kept}) with entries that ours does not have, and it is gone: put it back, "
+                    f"{index} had an index of Apache's ({kept}) with entries that ours does not have, and it is "
+                    "gone: put it back, "
                     "or run `quire bookie rebuild-index --conf FILE`"
                 )
-            if files.exists(os.path.join(index_path(files, index), ROCKSDB_FILE)) or files.exists(os.path.join(ledgers, MARK)):
+            if files.exists(os.path.join(index_path(files, index), ROCKSDB_FILE)) or files.exists(
+                os.path.join(ledgers, MARK)
+            ):
                 continue  # ours; what it should have is checked against our own mark
             logs = [name for name in files.names(ledgers) if log_id(name) is not None]
             if logs and not (locations or idx):
                 raise StorageError(
-                    f"{os.path.join(ledgers, logs[0])} has entries, but {index} has no index of them (neither {LOCATIONS} nor .idx files): "
+                    f"{os.path.join(ledgers, logs[0])} has entries, but {index} has no index of them (neither "
+                    f"{LOCATIONS} nor .idx files): "
                     "name the right indexDirectories, or run `quire bookie rebuild-index --conf FILE`"
                 )
             if locations and not files.exists(os.path.join(index, LEDGERS, ROCKSDB_FILE)):
                 raise StorageError(
-                    f"{os.path.join(index, LEDGERS)} is gone: keys and fences would be forgotten; put it back, or run `quire bookie rebuild-index --conf FILE`"
+                    f"{os.path.join(index, LEDGERS)} is gone: keys and fences would be forgotten; put it back, or "
+                    "run `quire bookie rebuild-index --conf FILE`"
                 )
             if idx and not locations and len(self._ledgers) > 1:
                 raise StorageError(
-                    f"{index} is SortedLedgerStorage's, which spreads each ledger over all {len(self._ledgers)} ledger directories, so that none of them "
-                    "could fail alone: have what it holds copied from other bookies with `quire decommission ID`, then begin empty, under another bookieId"
+                    f"{index} is SortedLedgerStorage's, which spreads each ledger over all {len(self._ledgers)} "
+                    "ledger directories, so that none of them "
+                    "could fail alone: have what it holds copied from other bookies with `quire decommission ID`, "
+                    "then begin empty, under another bookieId"
                 )
 
     # The first start
@@ -100,7 +122,10 @@ class Moving:
         if self._apache_ran():
             for directory in directories:
                 if not isinstance(directory.index, JoinedIndex):
-                    raise StorageError(f"{EXPORT} says that Apache's index has everything, but it is gone; put it back, or run `quire bookie rebuild-index`")
+                    raise StorageError(
+                        f"{EXPORT} says that Apache's index has everything, but it is gone; put it back, or run "
+                        "`quire bookie rebuild-index`"
+                    )
                 directory.index.clear()
         for directory in directories:
             apache = directory.index.apache if isinstance(directory.index, JoinedIndex) else None
@@ -117,7 +142,9 @@ class Moving:
         lines = []
         for name, mark, directory in zip(self._names, self.marks, self._journals, strict=True):
             newest = journal_ids(self._files, directory)[-1:]
-            lines.append(f"{name} {mark.file if mark else 0:x} {mark.offset if mark else 0} {newest[0] if newest else 0:x}\n")
+            lines.append(
+                f"{name} {mark.file if mark else 0:x} {mark.offset if mark else 0} {newest[0] if newest else 0:x}\n"
+            )
         return "".join(lines).encode()
 
     def _take_headers(self, pages: Pages, table: LedgerTable, index: str) -> None:
@@ -168,7 +195,10 @@ class Moving:
         return found
 
     def open_for_apache(self) -> None:
-        """Apache's index has everything: it may start.  Record first, so that a true mark never stands without it.  Raises `StorageError`, `OSError`."""
+        """
+        Apache's index has everything: it may start.  Record first, so that a true mark never stands without it.  Raises
+        `StorageError`, `OSError`.
+        """
         self.marks = self.ends()
         record = self.record()
         for directory in self._ledgers:
@@ -185,5 +215,6 @@ class Moving:
     @property
     def open(self) -> bool:
         """Whether an export stands that nothing has followed."""
-        return not self.guarded and all(self._files.read_file(os.path.join(directory, EXPORT)) == self.record() for directory in self._ledgers)
-
+        return not self.guarded and all(
+            self._files.read_file(os.path.join(directory, EXPORT)) == self.record() for directory in self._ledgers
+        )

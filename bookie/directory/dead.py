@@ -1,9 +1,10 @@
 """
-In place of a ledger directory whose disk was dead when the bookie started: it has failed from the beginning, as if its disk had died a moment later.
+In place of a ledger directory whose disk was dead when the bookie started: it has failed from the beginning, as if its
+disk had died a moment later.
 
 Knows: that nothing can be had from it.  Does not know: who fails it, what becomes of its ledgers (`storage`).
-Safety: whoever asks it for a row gets an error.  It finds no entry, which means "unknown", for all ledgers of a directory that has failed
-are in limbo (`storage`).
+Safety: whoever asks it for a row gets an error.  It finds no entry, which means "unknown", for all ledgers of a
+directory that has failed are in limbo (`storage`).
 """
 
 import errno

@@ -1,14 +1,16 @@
 """
 All ledger directories of a bookie: which of them has a ledger, and which have failed.
 
-A directory fails when its disk does, at a start or later: nothing more is written to it, its ledgers are in limbo, and the others go on; the last one
-does not fail alone.  Failed ones are written down in the others (`quire.lost`) before the journal forgets what was meant for them.  One that failed in an
-earlier run and is back is stale until what it missed is in limbo.
+A directory fails when its disk does, at a start or later: nothing more is written to it, its ledgers are in limbo, and
+the others go on; the last one does not fail alone.  Failed ones are written down in the others (`quire.lost`) before
+the journal forgets what was meant for them.  One that failed in an earlier run and is back is stale until what it
+missed is in limbo.
 
-Knows: that.  Does not know: what is written to a directory, what becomes of the ledgers of a failed one (`storage.ledgers`).
+Knows: that.  Does not know: what is written to a directory, what becomes of the ledgers of a failed one
+(`storage.ledgers`).
 
-`attempt`, `fail` and `note` may run on the storage pool, all else on the reactor thread or at a start; `has_failed` and `row` count a directory as failed
-once `newly_failed` has returned it.
+`attempt`, `fail` and `note` may run on the storage pool, all else on the reactor thread or at a start; `has_failed` and
+`row` count a directory as failed once `newly_failed` has returned it.
 Safety: a row of a failed directory says limbo, whatever the table says.
 """
 
@@ -71,7 +73,10 @@ class Directories:
         return True
 
     def attempt(self, directory: LedgerDirectory, job: Callable[..., None], *args: Any) -> None:
-        """Does a job in a usable directory.  An error fails the directory while another is usable; a full disk, or what was not begun, is raised."""
+        """
+        Does a job in a usable directory.  An error fails the directory while another is usable; a full disk, or what
+        was not begun, is raised.
+        """
         if directory.failed is not None:
             return
         try:
@@ -85,18 +90,26 @@ class Directories:
 
     def newly_failed(self) -> list[int]:
         """The numbers of the directories that have failed since the last call."""
-        found = [number for number, directory in enumerate(self.all) if directory.failed is not None and number not in self.failed_numbers]
+        found = [
+            number
+            for number, directory in enumerate(self.all)
+            if directory.failed is not None and number not in self.failed_numbers
+        ]
         for number in found:
             directory = self.all[number]
             log.critical(
-                "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on", directory=directory.path, reason=directory.failed
+                "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on",
+                directory=directory.path,
+                reason=directory.failed,
             )
         self.failed_numbers.update(found)
         return found
 
     def note(self) -> None:
         """Writes down which have failed or are stale, if that is not written yet, in all usable ones."""
-        while (failed := [each.configured for each in self.all if each.failed is not None or each.configured in self.stale]) != self._noted:
+        while (
+            failed := [each.configured for each in self.all if each.failed is not None or each.configured in self.stale]
+        ) != self._noted:
             for directory in self.all:
                 self.attempt(directory, notes.note_failed, self._files, [directory.configured], failed)
             self._noted = failed

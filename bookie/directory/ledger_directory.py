@@ -5,8 +5,8 @@ Knows: how runs become records and index rows, and how rows lead back to bodies 
 Does not know: the write cache, the journal, when to flush.
 
 `flush` and `sync` are one thread's at a time; reads may come from any thread.
-Safety: an index row is written only after the record that it names is durable, for rows may survive a power loss before they are synced;
-a body that differs from its sum is never given out.
+Safety: an index row is written only after the record that it names is durable, for rows may survive a power loss before
+they are synced; a body that differs from its sum is never given out.
 """
 
 import errno
@@ -33,7 +33,6 @@ from quire.protocol.digest import LAC_END, last_add_confirmed
 # SPDX-License-Identifier: Apache-2.0
 
 
-
 class SyncFailed(StorageError):
     """A sync failed: what was written before is unknown for ever, so it is never tried again."""
 
@@ -45,7 +44,10 @@ def _give_back(store: RunIndex | LedgerTable) -> None:
 
 
 class LedgerDirectory:
-    """`ledger_path` holds the entry logs, `index_path` (often the same) the index and the table; both are configured directories."""
+    """
+    `ledger_path` holds the entry logs, `index_path` (often the same) the index and the table; both are configured
+    directories.
+    """
 
     def __init__(
         self,
@@ -58,7 +60,10 @@ class LedgerDirectory:
         marked: bool = False,
         logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
-        """Opens everything.  `marked`: a bookie of ours had a checkpoint here, so nothing is made that is missing.  Raises `StorageError`, `OSError`."""
+        """
+        Opens everything.  `marked`: a bookie of ours had a checkpoint here, so nothing is made that is missing.  Raises
+        `StorageError`, `OSError`.
+        """
         self.path = current(ledger_path)
         self.index_path = current(index_path)
         self.configured = ledger_path
@@ -70,7 +75,8 @@ class LedgerDirectory:
         for path in (runs, ledgers) if marked else ():
             if not files.exists(os.path.join(path, ROCKSDB_FILE)):
                 raise StorageError(
-                    f"{path} is gone, yet {self.path} has a mark: entries, keys and fences would seem never to have been here; "
+                    f"{path} is gone, yet {self.path} has a mark: entries, keys and fences would seem never to have "
+                    "been here; "
                     "put it back, or run `quire bookie rebuild-index --conf FILE`"
                 )
         self._pause = pause
@@ -81,14 +87,15 @@ class LedgerDirectory:
             self.index = open_index(files, open_rows, self.index_path, self.logs, self.table)
             opened.callback(_give_back, self.index)
             self._sequences.check(self.index.sequence, self.table.sequence, runs, ledgers)
-            files.sync_directory(self.index_path)  # RocksDB syncs what is in its directory, not the directory's own name
+            # RocksDB syncs what is in its directory, not the directory's own name
+            files.sync_directory(self.index_path)
             files.remove_tree(slots.other_path(files, self.index_path))  # a copy, or never finished
             opened.pop_all()
 
     def flush(self, runs: Iterable[tuple[int, int, Sequence[bytes]]]) -> int:
         """
-        Writes runs, (ledger, first entry, bodies) by ledger and entry, to entry log and index; returns bytes written.  The index is not durable before `sync`.
-        Raises `SyncFailed`, `OSError`.
+        Writes runs, (ledger, first entry, bodies) by ledger and entry, to entry log and index; returns bytes written.
+        The index is not durable before `sync`.  Raises `SyncFailed`, `OSError`.
         """
         logs, index, pause = self.logs, self.index, self._pause
         written = 0
@@ -110,7 +117,10 @@ class LedgerDirectory:
         self.table.write(rows)
 
     def sync(self) -> None:
-        """Entry logs, then index, then table.  Raises `SyncFailed`; `OSError` for a full disk and where nothing was begun: it may be tried again."""
+        """
+        Entry logs, then index, then table.  Raises `SyncFailed`; `OSError` for a full disk and where nothing was begun:
+        it may be tried again.
+        """
         reached = self.index.sequence, self.table.sequence  # before the syncs: whatever comes meanwhile is not covered
         self._sync(self.logs)
         self._sync(self.index)
@@ -120,7 +130,10 @@ class LedgerDirectory:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a store has refused a write and is to be opened anew, which the next `sync` does; until then it may answer nothing."""
+        """
+        Whether a store has refused a write and is to be opened anew, which the next `sync` does; until then it may
+        answer nothing.
+        """
         return self.index.is_stuck or self.table.is_stuck
 
     def _sync(self, part: EntryLogs | RunIndex | LedgerTable) -> None:
@@ -135,8 +148,8 @@ class LedgerDirectory:
 
     def begin_index(self) -> tuple[NewIndex, list[int]]:
         """
-        A new index begins beside this one and hears of all that is written; and the logs that stand now, none of which grows any more.
-        Raises `SyncFailed`, `OSError`.
+        A new index begins beside this one and hears of all that is written; and the logs that stand now, none of which
+        grows any more. Raises `SyncFailed`, `OSError`.
         """
         self.logs.rotate()
         self.sync()
@@ -147,8 +160,9 @@ class LedgerDirectory:
 
     def change_index(self, made: NewIndex) -> None:
         """
-        The new one takes the place of the other, which goes with the last reader that it has, and its files at the next start.
-        Between two checkpoints.  Raises `SyncFailed` when it is not known which of them the next start finds; `StorageError`, `OSError`: it is the old one.
+        The new one takes the place of the other, which goes with the last reader that it has, and its files at the next
+        start.  Between two checkpoints.  Raises `SyncFailed` when it is not known which of them the next start finds;
+        `StorageError`, `OSError`: it is the old one.
         """
         self.sync()
         made.sync()
@@ -164,7 +178,10 @@ class LedgerDirectory:
         self.index = self.index.on(made.rows)
 
     def give_up_index(self, made: NewIndex) -> None:
-        """The new one will not do.  Raises `OSError` afterwards: on a full disk it closes with an error, and its files must go all the more."""
+        """
+        The new one will not do.  Raises `OSError` afterwards: on a full disk it closes with an error, and its files
+        must go all the more.
+        """
         self.index.beside = None
         with ExitStack() as last:
             last.callback(lambda: self._files.remove_tree(slots.other_path(self._files, self.index_path)))
@@ -178,7 +195,10 @@ class LedgerDirectory:
                 raise OSError(errno.ENOSPC, f"{free} bytes are free, {wanted} are wanted", path)
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
-        """See `EntryLogs.finish_whole`.  Raises `SyncFailed` when it is not known whether it is durable; any other `OSError`: the log is gone."""
+        """
+        See `EntryLogs.finish_whole`.  Raises `SyncFailed` when it is not known whether it is durable; any other
+        `OSError`: the log is gone.
+        """
         try:
             self.logs.finish_whole(log, handle, at, ledgers)
         except OSError as error:
@@ -204,8 +224,9 @@ class LedgerDirectory:
 
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """
-        Consecutive bodies from `first` on: at least one if `first` is indexed, then as many as `count_max` (<= 0: no limit) and
-        `bytes_max` allow (wire.md 2.4).  Ends before the first that is missing or damaged; raises `EntryDamaged` if that is `first`.
+        Consecutive bodies from `first` on: at least one if `first` is indexed, then as many as `count_max` (<= 0: no
+        limit) and `bytes_max` allow (wire.md 2.4).  Ends before the first that is missing or damaged; raises
+        `EntryDamaged` if that is `first`.
         """
         bodies: list[bytes] = []
         room = bytes_max - BATCH_START

@@ -1,14 +1,16 @@
 """
 The small files of a ledger directory in which a bookie notes what a later start must know.
 
-`quire.lost`: ledger directories that failed while others went on, written in the others before the journal forgets what was meant for them: the
-paths of the failed directories, a line each, and a last line with the CRC32C of those before it in hex.  At the next start the ledgers of such a
-directory are put in limbo, whether the directory is back as it was or an empty one took its place (`lifecycle.restoring`).
+`quire.lost`: ledger directories that failed while others went on, written in the others before the journal forgets what
+was meant for them: the paths of the failed directories, a line each, and a last line with the CRC32C of those before it
+in hex.  At the next start the ledgers of such a directory are put in limbo, whether the directory is back as it was or
+an empty one took its place (`lifecycle.restoring`).
 
 `quire.restoring`: in a lost directory until it has its cookie, so that an interrupted restore begins again.
-`quire.limbo`: in every ledger directory while any ledger is in limbo, with the word COPYING until each was copied once.
-`DIRTY`: in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the machine's boot, and whether the journal is
-synced.  One that is not outlives a killed process, but not the machine: then all ledgers are in limbo after the start.
+`quire.limbo`: in every ledger directory while any ledger is in limbo, with the word COPYING until each was copied
+once.  `DIRTY`: in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the
+machine's boot, and whether the journal is synced.  One that is not outlives a killed process, but not the machine: then
+all ledgers are in limbo after the start.
 
 Knows: these files.  Does not know: why a directory fails, how a storage keeps limbo.
 """
@@ -24,7 +26,8 @@ from quire.conf.bookie import BookieOptions
 # SPDX-License-Identifier: Apache-2.0
 
 SYNCED, UNSYNCED = b"synced", b"unsynced"  # the last word in DIRTY, which is an empty file of Apache's
-COPYING, WAITING = b"copying\n", b"waiting\n"  # what LIMBO says: not every ledger was compared yet; some wait for their writer or for a peer
+# what LIMBO says: not every ledger was compared yet; some wait for their writer or for a peer
+COPYING, WAITING = b"copying\n", b"waiting\n"
 
 
 def note_failed(files: Files, living: Iterable[str], failed: Sequence[str]) -> None:
@@ -36,7 +39,9 @@ def note_failed(files: Files, living: Iterable[str], failed: Sequence[str]) -> N
 
 
 def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
-    """Those of the configured ledger directories that have failed.  `StorageError` that names a damaged file, `OSError`."""
+    """
+    Those of the configured ledger directories that have failed.  `StorageError` that names a damaged file, `OSError`.
+    """
     found = set().union(*(named_failed(files, directory) for directory in directories))
     return [directory for directory in directories if directory in found]
 
@@ -77,9 +82,10 @@ def forget_restoring(files: Files, directories: Iterable[str]) -> None:
 
 def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
     """
-    Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was started since.  What it was
-    configured to do counts, not what this one is; a note that does not say, as Apache's, is taken to be of a run like this one.
-    `behind`: ledger directories whose notes are of an earlier run, for they failed in it or before it.
+    Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was
+    started since.  What it was configured to do counts, not what this one is; a note that does not say, as Apache's, is
+    taken to be of a run like this one.  `behind`: ledger directories whose notes are of an earlier run, for they failed
+    in it or before it.
     """
     for directory in options.ledger_directories:
         if directory in behind:
@@ -94,7 +100,9 @@ def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collectio
 
 
 def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
-    """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly."""
+    """
+    Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly.
+    """
     for directory in options.ledger_directories:
         path = current(directory, DIRTY)
         if boot is not None:
@@ -115,7 +123,11 @@ def note_limbo(files: Files, options: BookieOptions, state: bytes | None) -> Non
 
 def noted_limbo(files: Files, options: BookieOptions) -> bytes | None:
     """COPYING, WAITING, or None: no ledger is in limbo."""
-    in_limbo = [note for directory in options.ledger_directories if (note := files.read_file(current(directory, LIMBO))) is not None]
+    in_limbo = [
+        note
+        for directory in options.ledger_directories
+        if (note := files.read_file(current(directory, LIMBO))) is not None
+    ]
     if not in_limbo:
         return None
     return WAITING if set(in_limbo) == {WAITING} else COPYING

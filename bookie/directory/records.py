@@ -57,9 +57,7 @@ def read_body(read: ReadLog, directory: str, run: Run, entry: int) -> bytes:
     return body
 
 
-def read_bodies(
-    read: ReadLog, directory: str, run: Run, first: int, last: int, room: int, begun: bool
-) -> list[bytes]:
+def read_bodies(read: ReadLog, directory: str, run: Run, first: int, last: int, room: int, begun: bool) -> list[bytes]:
     """
     The bodies of first to last of one run that fit into `room`; at least one unless the batch has `begun`.  One read.
     Ends before the first that is damaged; raises `EntryDamaged` if that is `first`, `OSError`.

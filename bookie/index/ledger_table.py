@@ -1,6 +1,6 @@
 """
-The durable part of each ledger's state: Apache BookKeeper's `ledgers` table itself (storage-order.md 9.3), so that a fence
-survives a move in either direction.
+The durable part of each ledger's state: Apache BookKeeper's `ledgers` table itself (storage-order.md 9.3), so that a
+fence survives a move in either direction.
 
 Key: the ledger id, i64 big-endian.  Value: the protobuf message LedgerData (proto2), unset optional fields left out:
 
@@ -65,7 +65,9 @@ def decode(ledger: int, data: bytes) -> LedgerRow:
             else:
                 raise ValueError
     except ValueError:
-        raise StorageError(f"ledger table: the row of ledger {ledger} is cut off or damaged at byte {at} of {len(data)}") from None
+        raise StorageError(
+            f"ledger table: the row of ledger {ledger} is cut off or damaged at byte {at} of {len(data)}"
+        ) from None
     key, explicit_lac = fields.get(3), fields.get(4)
     if not isinstance(key, bytes) or isinstance(explicit_lac, int):
         raise StorageError(f"ledger table: the row of ledger {ledger} has no master key")

@@ -1,11 +1,12 @@
 """
 An index that is being made beside another one, which tells it of all that is written meanwhile.
 
-Two hands write it, in turns: flushes, by way of the other index (`RunIndex.beside`), and `fill`, with what was there before.
+Two hands write it, in turns: flushes, by way of the other index (`RunIndex.beside`), and `fill`, with what was there
+before.
 
 Knows: what of the old gives way to the new.  Does not know: where the runs come from, when it is whole.
-Safety: what is flushed counts more than what is filled in, and of that what was filled in first; a ledger that was deleted does not come back.
-It never fails the flush that it hears of: `failure` says since when it is of no use.
+Safety: what is flushed counts more than what is filled in, and of that what was filled in first; a ledger that was
+deleted does not come back. It never fails the flush that it hears of: `failure` says since when it is of no use.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -73,7 +74,10 @@ class NewIndex(RunIndex):
         return added
 
     def sync(self) -> None:
-        """As of any index, and before it counts: raises `StorageError` when it missed something that was written meanwhile."""
+        """
+        As of any index, and before it counts: raises `StorageError` when it missed something that was written
+        meanwhile.
+        """
         self._check()
         super().sync()
 

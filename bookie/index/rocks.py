@@ -1,10 +1,12 @@
 """
 Ordered rows in RocksDB, through rocksdict: the only module that imports it.
 
-RocksDB holds the interpreter lock in put, get, seek and open and gives it up in `flush_wal` and compaction.  So a write is kept to `BATCH_BYTES_MAX`,
-never written with sync=True, and made durable by `flush_wal(True)`.  Tables have format version 5, which Java's RocksDB of BookKeeper opens too.
+RocksDB holds the interpreter lock in put, get, seek and open and gives it up in `flush_wal` and compaction.  So a write
+is kept to `BATCH_BYTES_MAX`, never written with sync=True, and made durable by `flush_wal(True)`.  Tables have format
+version 5, which Java's RocksDB of BookKeeper opens too.
 
-Knows: how RocksDB says that a disk is full or dead, and how it is opened again afterwards.  Does not know: what keys and values mean.
+Knows: how RocksDB says that a disk is full or dead, and how it is opened again afterwards.  Does not know: what keys
+and values mean.
 Safety: a sync that failed is never tried again, unless nothing had begun.
 """
 
@@ -85,15 +87,25 @@ class RocksRows(Rows):
     """
     RocksDB in a directory, made if it is missing.
 
-    A write for which the disk had no room is `OSError` with ENOSPC, one for which a file could not be opened `NotBegun`; they may be tried again.  RocksDB
-    itself may refuse every write from then on, so the store is opened anew before the next one, as soon as that can be done; what was written
-    before is in its log.  `sync` knows these two only in that state, when nothing was begun.
+    A write for which the disk had no room is `OSError` with ENOSPC, one for which a file could not be opened
+    `NotBegun`; they may be tried again.  RocksDB itself may refuse every write from then on, so the store is opened
+    anew before the next one, as soon as that can be done; what was written before is in its log.  `sync` knows these
+    two only in that state, when nothing was begun.
     """
 
     def __init__(
-        self, path: str, write_buffer_bytes: int = 8 << 20, cache_bytes: int = 8 << 20, *, files_max: int = FILES_MAX, read_only: bool = False
+        self,
+        path: str,
+        write_buffer_bytes: int = 8 << 20,
+        cache_bytes: int = 8 << 20,
+        *,
+        files_max: int = FILES_MAX,
+        read_only: bool = False,
     ) -> None:
-        """`read_only`: it must be there, and nothing of it is changed.  Raises `StorageError` that names a damaged file, `OSError`."""
+        """
+        `read_only`: it must be there, and nothing of it is changed.  Raises `StorageError` that names a damaged file,
+        `OSError`.
+        """
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(write_buffer_bytes)
@@ -120,7 +132,11 @@ class RocksRows(Rows):
     def _opened(self) -> Rdict:
         rocks_check.check(self.path)
         try:
-            return Rdict(self.path, self._options, access_type=AccessType.read_only(False)) if self._read_only else Rdict(self.path, self._options)
+            return (
+                Rdict(self.path, self._options, access_type=AccessType.read_only(False))
+                if self._read_only
+                else Rdict(self.path, self._options)
+            )
         except Exception as error:  # rocksdict raises bare Exception
             raise told(f"RocksDB {self.path} can't be opened: {error}", SHORT_WORDS) from error
 
@@ -156,13 +172,19 @@ class RocksRows(Rows):
         return found
 
     def _open_again(self) -> None:
-        """After a write that was refused.  Raises as that did while it can't be done: too little room, or a reader that still holds the store."""
+        """
+        After a write that was refused.  Raises as that did while it can't be done: too little room, or a reader that
+        still holds the store.
+        """
         with self._reopening:
             stuck = self._stuck
             if stuck is None:
                 return  # another thread did it
             if (free := Files().usage(self.path).free) < REOPEN_BYTES:
-                raise OSError(errno.ENOSPC, f"RocksDB {self.path}: {free} bytes are free, {REOPEN_BYTES} are wanted after a write that failed")
+                raise OSError(
+                    errno.ENOSPC,
+                    f"RocksDB {self.path}: {free} bytes are free, {REOPEN_BYTES} are wanted after a write that failed",
+                )
             with suppress(OSError):  # a store that is stuck says so once more
                 self.close()
             try:
@@ -170,12 +192,15 @@ class RocksRows(Rows):
             except OSError as error:
                 if isinstance(error, NotBegun) or is_dead(error):
                     raise
-                raise again(stuck, f"after a write that was refused ({os.strerror(stuck.errno or 0)}): {error}") from error
+                raise again(
+                    stuck, f"after a write that was refused ({os.strerror(stuck.errno or 0)}): {error}"
+                ) from error
             self._stuck = None
 
     def _not_read(self, error: Exception) -> OSError:
         found = told(f"RocksDB {self.path}: {error}", SHORT_WORDS)
-        return found if self._stuck is None or is_dead(found) else again(self._stuck, str(found))  # it may just be closed, to be opened again
+        # it may just be closed, to be opened again
+        return found if self._stuck is None or is_dead(found) else again(self._stuck, str(found))
 
     def get(self, key: bytes) -> bytes | None:
         try:
@@ -235,7 +260,8 @@ class RocksRows(Rows):
 
     def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
         try:
-            found: list[Row] = list(islice(cast(Iterator[Row], self._db.items(from_key=low)), most))  # all are bytes in raw mode
+            # all are bytes in raw mode
+            found: list[Row] = list(islice(cast(Iterator[Row], self._db.items(from_key=low)), most))
         except Exception as error:
             raise self._not_read(error) from error
         if len(found) < most:  # the end, or an error, which these iterators don't tell
@@ -263,7 +289,10 @@ class RocksRows(Rows):
         return self._stuck is not None
 
     def close(self) -> None:
-        """At once, though scans be left: they fail from now on.  Raises `OSError` when something could not be written; it is closed all the same."""
+        """
+        At once, though scans be left: they fail from now on.  Raises `OSError` when something could not be written; it
+        is closed all the same.
+        """
         with self._scans_change:
             for scan in self._scans:
                 scan.end()

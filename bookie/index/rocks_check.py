@@ -1,18 +1,20 @@
 """
-What RocksDB will read when it opens a directory, looked at before: some damage keeps RocksDB itself busy for ever, some it takes for a torn end.
+What RocksDB will read when it opens a directory, looked at before: some damage keeps RocksDB itself busy for ever, some
+it takes for a torn end.
 
-MANIFEST-* (which tables there are) and *.log (the writes since then) have RocksDB's public log format, little-endian, in blocks of 32 KiB:
+MANIFEST-* (which tables there are) and *.log (the writes since then) have RocksDB's public log format, little-endian,
+in blocks of 32 KiB:
 
     0   4   CRC32C of type and data, masked
     4   2   bytes of data
     6   1   type: 1 a whole record, 2 to 4 a first, middle, last part; 5 to 8 the same in a log that is used again
-    7   …   data, behind the log's number in a log that is used again; fewer than 7 bytes that remain of a block are zeros
+    7   … data, behind the log's number in a log that is used again; fewer than 7 bytes at the end of a block are zeros
 
-Knows: that format and CURRENT.  Does not know: what the records say, tables, options.  Logs that are used again are passed over: no manifest is one, we write
-none, and RocksDB reads them to their end.
-Safety: a manifest passes only when each record fits its sum up to the end, or up to a record that the file is too short for by every measure.
-Of a log of writes only what never ends is refused: RocksDB stops at a bad record, as it must after a power loss; whether that record
-was durable the numbers in `quire.rows` tell, and `stops` where it is.
+Knows: that format and CURRENT.  Does not know: what the records say, tables, options.  Logs that are used again are
+passed over: no manifest is one, we write none, and RocksDB reads them to their end.
+Safety: a manifest passes only when each record fits its sum up to the end, or up to a record that the file is too short
+for by every measure. Of a log of writes only what never ends is refused: RocksDB stops at a bad record, as it must
+after a power loss; whether that record was durable the numbers in `quire.rows` tell, and `stops` where it is.
 """
 
 import os
@@ -48,7 +50,9 @@ def masked(check: int) -> int:
 
 
 def first_bad(data: bytes) -> Bad | None:
-    """The first bad record of a file that is not used again; None when there is none.  An end that is torn is not bad."""
+    """
+    The first bad record of a file that is not used again; None when there is none.  An end that is torn is not bad.
+    """
     at = 0
     while at + HEADER.size <= len(data):
         room = min(BLOCK_BYTES - at % BLOCK_BYTES, len(data) - at) - HEADER.size
@@ -70,7 +74,9 @@ def first_bad(data: bytes) -> Bad | None:
 
 
 def _too_long(data: bytes, at: int, room: int, check: int) -> Bad | None:
-    """A record that is longer than its block or the file: torn if the file ends here, unless a shorter one fits the sum."""
+    """
+    A record that is longer than its block or the file: torn if the file ends here, unless a shorter one fits the sum.
+    """
     if at + HEADER.size + room < len(data):
         return Bad(at, "it is longer than its block", False)
     begin = at + HEADER.size - 1
@@ -83,7 +89,10 @@ def _too_long(data: bytes, at: int, room: int, check: int) -> Bad | None:
 
 
 def check(directory: str, files: Files | None = None) -> None:
-    """Looks at a directory that RocksDB is about to open, if there is one.  Raises `StorageError` that names file and offset, `OSError`."""
+    """
+    Looks at a directory that RocksDB is about to open, if there is one.  Raises `StorageError` that names file and
+    offset, `OSError`.
+    """
     files = files if files is not None else Files()
     path = os.path.join(directory, ROCKSDB_FILE)
     current = files.read_file(path)
@@ -94,20 +103,29 @@ def check(directory: str, files: Files | None = None) -> None:
     manifest = os.path.join(directory, current.decode().strip())
     data = files.read_file(manifest)
     if data is None:
-        raise StorageError(f"{path} at offset 0: damaged, or a file is gone: it names {manifest}, which is not there; {WHAT_TO_DO}")
+        raise StorageError(
+            f"{path} at offset 0: damaged, or a file is gone: it names {manifest}, which is not there; {WHAT_TO_DO}"
+        )
     bad = first_bad(data)
     if bad is not None:
-        raise StorageError(f"{manifest} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}")
+        raise StorageError(
+            f"{manifest} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}"
+        )
     for name in files.names(directory):
         if name.endswith(".log"):
             log = os.path.join(directory, name)
             bad = first_bad(files.read_file(log) or b"")
             if bad is not None and bad.endless:
-                raise StorageError(f"{log} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}")
+                raise StorageError(
+                    f"{log} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}"
+                )
 
 
 def stops(directory: str, files: Files) -> str | None:
-    """Where RocksDB will end reading the logs of writes of a directory before their end: a line with file and offset.  Raises `OSError`."""
+    """
+    Where RocksDB will end reading the logs of writes of a directory before their end: a line with file and offset.
+    Raises `OSError`.
+    """
     for name in files.names(directory):
         if name.endswith(".log"):
             log = os.path.join(directory, name)

@@ -1,10 +1,11 @@
 """
 Ordered rows on disk: the contract that index and ledger table are built on, and its slow twin.
 
-`DictRows` is a dict in memory that loses what came after the last sync when its disk crashes; `RocksRows` in `rocks` is RocksDB.
+`DictRows` is a dict in memory that loses what came after the last sync when its disk crashes; `RocksRows` in `rocks` is
+RocksDB.
 
-The contract: keys and values are bytes, ordered bytewise.  A `write` is atomic.  What was written before `sync` returned survives a crash;
-of what came later any prefix of writes may survive.  All may be called from any thread.
+The contract: keys and values are bytes, ordered bytewise.  A `write` is atomic.  What was written before `sync`
+returned survives a crash; of what came later any prefix of writes may survive.  All may be called from any thread.
 Does not know: what keys and values mean.
 """
 
@@ -50,14 +51,17 @@ class Rows(ABC):
     @abstractmethod
     def sync(self) -> None:
         """
-        All that was written is on stable storage afterwards.  Raises `OSError`; then nobody knows, and it may not be tried again, save with
-        ENOSPC: then nothing was done yet.
+        All that was written is on stable storage afterwards.  Raises `OSError`; then nobody knows, and it may not be
+        tried again, save with ENOSPC: then nothing was done yet.
         """
 
     @property
     @abstractmethod
     def sequence(self) -> int:
-        """The number of the last write; it rises with each, and after a start it is that of the last write found.  Raises as `sync`."""
+        """
+        The number of the last write; it rises with each, and after a start it is that of the last write found.  Raises
+        as `sync`.
+        """
 
     @property
     def is_stuck(self) -> bool:
@@ -72,7 +76,9 @@ OpenRows = Callable[[str], Rows]
 
 
 class DictRows(Rows):
-    """Rows in memory.  `crash` gives what a disk would have: all that was synced, and the first `kept` writes after that."""
+    """
+    Rows in memory.  `crash` gives what a disk would have: all that was synced, and the first `kept` writes after that.
+    """
 
     def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
         self._rows = dict(rows or {})

@@ -71,7 +71,11 @@ class Run:
         self._kind, self.log, self.offset, self.count = HEAD.unpack_from(value)
         width = {EQUAL: 4, SHORT: 2 * self.count, LONG: 4 * self.count}.get(self._kind)
         if width is None or not 1 <= self.count <= RUN_ENTRIES_MAX or len(value) != HEAD.size + width + 4 * self.count:
-            raise StorageError(f"index row of ledger {ledger} entry {first}: kind {self._kind}, count {self.count} and {len(value)} bytes do not fit")
+            raise StorageError(
+                f"index row of ledger {ledger} entry {first}: kind {self._kind}, count {self.count} and "
+                f"{len(value)} "
+                "bytes do not fit"
+            )
 
     @property
     def last(self) -> int:

@@ -2,8 +2,8 @@
 Where each entry is: one row for each run of a ledger's consecutive entries (`run` has the format).
 
 Knows: how rows are kept disjoint.  Does not know: entry logs' files, ledgers' states.
-Safety: the rows of a ledger are always disjoint, at every prefix of the writes: what overlaps an older row cuts that row in the same batch.
-One thread flushes and another may `move` runs to other logs beside it; any thread reads.
+Safety: the rows of a ledger are always disjoint, at every prefix of the writes: what overlaps an older row cuts that
+row in the same batch. One thread flushes and another may `move` runs to other logs beside it; any thread reads.
 """
 
 import threading
@@ -60,7 +60,9 @@ class RunIndex:
     def lasts(self, ledgers: Sequence[int]) -> list[int]:
         """`last` of each; ascending ones are found fastest."""
         found = []
-        for ledger, row in zip(ledgers, self._rows.floors([KEY.pack(ledger, ENTRY_MAX) for ledger in ledgers]), strict=True):
+        for ledger, row in zip(
+            ledgers, self._rows.floors([KEY.pack(ledger, ENTRY_MAX) for ledger in ledgers]), strict=True
+        ):
             of, first = KEY.unpack(row[0]) if row is not None and len(row[0]) == KEY.size else (-1, -1)
             found.append(Run(ledger, first, row[1]).last if row is not None and of == ledger else -1)
         return found
@@ -93,7 +95,10 @@ class RunIndex:
         return found
 
     def known_uses(self) -> dict[int, Use]:
-        """What `uses` would find of logs that were finished when it was asked last, without a walk; of none where rows were cut or moved since."""
+        """
+        What `uses` would find of logs that were finished when it was asked last, without a walk; of none where rows
+        were cut or moved since.
+        """
         with self._changing:
             return dict(self._known_uses)
 
@@ -111,7 +116,10 @@ class RunIndex:
         self._known_uses = {}
 
     def _pages(self, pause: Callable[[], None], low: bytes = b"", high: bytes = BEHIND_ALL) -> Iterator[list[Row]]:
-        """All rows, in small scans: each sees the rows of its moment, and what is split meanwhile is met behind where it was."""
+        """
+        All rows, in small scans: each sees the rows of its moment, and what is split meanwhile is met behind where it
+        was.
+        """
         while True:
             some = self._rows.page(low, high, SCAN_ROWS)
             yield some
@@ -122,7 +130,11 @@ class RunIndex:
 
     def living(self, logs: Container[int], ledgers: Iterable[int] | None, pause: Callable[[], None]) -> Iterator[Run]:
         """The runs that lie in one of the logs, by ledger and entry; of these ledgers only, if any are given."""
-        ranges = [(b"", BEHIND_ALL)] if ledgers is None else ((KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0)) for ledger in ledgers)
+        ranges = (
+            [(b"", BEHIND_ALL)]
+            if ledgers is None
+            else ((KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0)) for ledger in ledgers)
+        )
         for low, high in ranges:
             for key, value in chain.from_iterable(self._pages(pause, low, high)):
                 if HEAD.unpack_from(value)[1] in logs:
@@ -138,7 +150,10 @@ class RunIndex:
             self._highest.clear()
 
     def above_all(self, ledger: int, first: int) -> bool:
-        """Whether `first` lies above every indexed or pending entry of the ledger: the usual case, in which `append` may be used."""
+        """
+        Whether `first` lies above every indexed or pending entry of the ledger: the usual case, in which `append` may
+        be used.
+        """
         highest = self._highest.get(ledger)
         if highest is None:
             highest = self._highest[ledger] = self.last(ledger)
@@ -161,7 +176,10 @@ class RunIndex:
             self._highest.update(zip(unknown, self.lasts(unknown), strict=True))
 
     def put(self, ledger: int, first: int, count: int, value: bytes) -> None:
-        """Adds a run of `count` entries, `value` being its `encode_run`; the entry log must hold what it names.  In the system after `commit`."""
+        """
+        Adds a run of `count` entries, `value` being its `encode_run`; the entry log must hold what it names.  In the
+        system after `commit`.
+        """
         if self.above_all(ledger, first):
             if self.append(ledger, first, count, value):
                 self.commit()
@@ -188,7 +206,8 @@ class RunIndex:
         puts = []
         deletes = []
         with self._changing:
-            for run in self.runs(ledger, first):  # nothing is written before the loop ends, and it ends at the first run behind: recovery fills in low ids
+            # nothing is written before the loop ends, and it ends at the first run behind: recovery fills in low ids
+            for run in self.runs(ledger, first):
                 if run.first > last:
                     break
                 deletes.append(KEY.pack(ledger, run.first))
@@ -245,17 +264,22 @@ class RunIndex:
 
     def move(self, moves: Iterable[Move]) -> None:
         """
-        Rows that still name the old place name the new one from now on, in one write; what was deleted or written again meanwhile is left alone.
-        The new log must be durable.  A thread of its own may do this while another flushes; at most `MOVES_AT_ONCE` at a time.
+        Rows that still name the old place name the new one from now on, in one write; what was deleted or written again
+        meanwhile is left alone.  The new log must be durable.  A thread of its own may do this while another flushes;
+        at most `MOVES_AT_ONCE` at a time.
         """
         puts: list[Row] = []
         with self._changing:
             for move in moves:
                 # A row may have been cut into several since it was copied.
-                for key, value in self._rows.scan(KEY.pack(move.ledger, move.first), KEY.pack(move.ledger, move.first + move.entries)):
+                for key, value in self._rows.scan(
+                    KEY.pack(move.ledger, move.first), KEY.pack(move.ledger, move.first + move.entries)
+                ):
                     kind, log, offset, count = HEAD.unpack_from(value)
                     if log == move.old and move.offset <= offset < move.offset + move.size:
-                        puts.append((key, HEAD.pack(kind, move.new, move.at + offset - move.offset, count) + value[HEAD.size :]))
+                        puts.append(
+                            (key, HEAD.pack(kind, move.new, move.at + offset - move.offset, count) + value[HEAD.size :])
+                        )
             if puts:
                 self._rows.write(puts)
                 self._changed()

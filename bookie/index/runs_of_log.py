@@ -1,8 +1,10 @@
 """
 The runs that the records of one entry log make, for an index that is rebuilt.
 
-Knows: which neighbouring records are one run, and which run of an existing index vouches for them.  Does not know: where rows are stored.
-Safety: a run of an existing index keeps its sums, so damage done since is found by a read; a difference is reported here already.
+Knows: which neighbouring records are one run, and which run of an existing index vouches for them.  Does not know:
+where rows are stored.
+Safety: a run of an existing index keeps its sums, so damage done since is found by a read; a difference is reported
+here already.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,8 +20,9 @@ from quire.bookie.logs.walk import LogWalk
 
 class LogRuns:
     """
-    The runs of one log that are of `wanted` ledgers.  After `rows` is exhausted: `found`, bytes of records by ledger; `passed_over`, records of others,
-    and of entries that an index has elsewhere; `damaged`, a line for each run that differs from the index that names it.
+    The runs of one log that are of `wanted` ledgers.  After `rows` is exhausted: `found`, bytes of records by ledger;
+    `passed_over`, records of others, and of entries that an index has elsewhere; `damaged`, a line for each run that
+    differs from the index that names it.
     """
 
     def __init__(
@@ -30,8 +33,8 @@ class LogRuns:
         indexed: Callable[[int, int], tuple[Run | None, int]] = lambda ledger, entry: (None, RUN_ENTRIES_MAX),
     ) -> None:
         """
-        `indexed(ledger, entry)`: the run of an index that has the entry, if there is one; where it names this very record it is kept as it is, sums and
-        all.  And for how many entries, from this one on, that answer counts.
+        `indexed(ledger, entry)`: the run of an index that has the entry, if there is one; where it names this very
+        record it is kept as it is, sums and all.  And for how many entries, from this one on, that answer counts.
         """
         self.found: dict[int, int] = {}
         self.passed_over = 0
@@ -81,5 +84,8 @@ class LogRuns:
         last = first + len(sizes) - 1
         kept = known.part(first, last)[1]
         if kept != value:
-            self.damaged.append(f"{self._walk.path} at offset {start}: of entries {first} to {last} of ledger {known.ledger} some differ from their checksums")
+            self.damaged.append(
+                f"{self._walk.path} at offset {start}: of entries {first} to {last} of ledger {known.ledger} some "
+                "differ from their checksums"
+            )
         return kept

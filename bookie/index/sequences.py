@@ -1,9 +1,9 @@
 """
 How far the index and the ledger table of one directory had come at its last checkpoint.
 
-RocksDB replays its log up to the first record that is damaged and forgets the rest without a word; then entries, keys and fences would seem
-never to have been here.  Each of its writes has a number, so the number of the last one is written down once all before it is durable, and
-compared at the next start.
+RocksDB replays its log up to the first record that is damaged and forgets the rest without a word; then entries, keys
+and fences would seem never to have been here.  Each of its writes has a number, so the number of the last one is
+written down once all before it is durable, and compared at the next start.
 
 File `quire.rows` beside the two stores, big-endian, replaced whole:
 
@@ -13,8 +13,8 @@ File `quire.rows` beside the two stores, big-endian, replaced whole:
     16      8   number of the ledger table's last write
     24      4   CRC32C of all before it
 
-Knows: that file.  Does not know: the stores.  A store that was rebuilt begins anew: whoever rebuilds it removes the file before (`forget`) and writes it
-again afterwards.
+Knows: that file.  Does not know: the stores.  A store that was rebuilt begins anew: whoever rebuilds it removes the
+file before (`forget`) and writes it again afterwards.
 """
 
 import os
@@ -39,8 +39,8 @@ class Sequences:
 
     def __init__(self, files: Files, directory: str, stores: Iterable[str] = ()) -> None:
         """
-        `stores`: those in which a loss is to be told with its place, before they are opened, for RocksDB then removes what it has read.
-        Raises `StorageError` that names the file when it is damaged, `OSError`.
+        `stores`: those in which a loss is to be told with its place, before they are opened, for RocksDB then removes
+        what it has read. Raises `StorageError` that names the file when it is damaged, `OSError`.
         """
         self.path = os.path.join(directory, SEQUENCES)
         self._files = files
@@ -55,13 +55,20 @@ class Sequences:
             magic, version, index, table = LAYOUT.unpack_from(data)
             if (magic, version) == (MAGIC, VERSION):
                 return int(index), int(table)
-        raise StorageError(f"{self.path} at offset 0: damaged ({len(data)} bytes; its checksum or its layout is wrong); {WHAT_TO_DO}")
+        raise StorageError(
+            f"{self.path} at offset 0: damaged ({len(data)} bytes; its checksum or its layout is wrong); {WHAT_TO_DO}"
+        )
 
     def check(self, index: int | None, table: int, index_path: str, table_path: str) -> None:
-        """The numbers of the two stores as they were opened; None: whatever it has.  Raises `StorageError` that names the store which lost rows."""
+        """
+        The numbers of the two stores as they were opened; None: whatever it has.  Raises `StorageError` that names the
+        store which lost rows.
+        """
         for found, known, path in ((index, self._known[0], index_path), (table, self._known[1], table_path)):
             if found is not None and found < known:
-                place = self._places.get(path) or "its log of writes (*.log in it) holds a bad record, or it was removed"
+                place = (
+                    self._places.get(path) or "its log of writes (*.log in it) holds a bad record, or it was removed"
+                )
                 gone = f"{known - found} writes that were durable are gone (the last one found is {found} of {known})"
                 raise StorageError(f"{path}: damaged: {gone}; {place}; {WHAT_TO_DO}")
 

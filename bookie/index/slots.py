@@ -1,10 +1,12 @@
 """
-Where our index lies in an index directory: in one of two, so that another can be made beside it and take its place in one step.
+Where our index lies in an index directory: in one of two, so that another can be made beside it and take its place in
+one step.
 
 It is `runs`, unless a file `quire.index` is there, which says "runs.2" and nothing else.
 
 Knows: those names.  Does not know: rows, who makes another index.
-Safety: the file changes only when the other index is durable.  What lies where the index is not is a copy of it, or was never finished: it may go.
+Safety: the file changes only when the other index is durable.  What lies where the index is not is a copy of it, or was
+never finished: it may go.
 """
 
 import os
@@ -24,17 +26,26 @@ def index_path(files: Files, directory: str) -> str:
     if text is None:
         return os.path.join(directory, RUNS)
     if text != TEXT:
-        raise StorageError(f"{path} at offset 0: damaged ({len(text)} bytes, not {TEXT!r}); run `quire bookie rebuild-index --conf FILE`")
+        raise StorageError(
+            f"{path} at offset 0: damaged ({len(text)} bytes, not {TEXT!r}); run `quire bookie rebuild-index "
+            "--conf "
+            "FILE`"
+        )
     return os.path.join(directory, SECOND_RUNS)
 
 
 def other_path(files: Files, directory: str) -> str:
     """The place where the index does not lie; whatever is there may go.  As `index_path`."""
-    return os.path.join(directory, RUNS if index_path(files, directory) == os.path.join(directory, SECOND_RUNS) else SECOND_RUNS)
+    return os.path.join(
+        directory, RUNS if index_path(files, directory) == os.path.join(directory, SECOND_RUNS) else SECOND_RUNS
+    )
 
 
 def change(files: Files, directory: str) -> None:
-    """From now on the index lies at the other place.  Durable on return; after an `OSError` nobody knows, save `NotBegun`: it lies where it was."""
+    """
+    From now on the index lies at the other place.  Durable on return; after an `OSError` nobody knows, save `NotBegun`:
+    it lies where it was.
+    """
     if index_path(files, directory) == os.path.join(directory, RUNS):
         files.replace(os.path.join(directory, SLOT), TEXT)
     else:

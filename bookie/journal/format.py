@@ -1,11 +1,12 @@
 """
 The bytes of a journal, ours alone (storage-order.md 1).
 
-A journal is an endless sequence of groups, cut into segment files `<start position, 16 hex digits>.qj`; a file's length is the segment's.
-A group lies whole in one segment, at a multiple of 512; one that does not fit in what is left begins the next segment.
-The next segment's start position is this one's start plus its length.
+A journal is an endless sequence of groups, cut into segment files `<start position, 16 hex digits>.qj`; a file's length
+is the segment's. A group lies whole in one segment, at a multiple of 512; one that does not fit in what is left begins
+the next segment. The next segment's start position is this one's start plus its length.
 
-The last 512 bytes of a segment are its foot, durable before the file gets its name, written anew each time the file is used again:
+The last 512 bytes of a segment are its foot, durable before the file gets its name, written anew each time the file is
+used again:
 
     0       4      "QJSG"
     4       4      version 1
@@ -32,9 +33,9 @@ Block:
     17      …      data
 
 Knows: these layouts and whether a group is whole.  Does not know: files, threads, what a block means to a ledger.
-Safety: stale groups of a reused file, and groups at a place where they were not written, never pass (`whole` compares sequence and position).
-Nor does what a client wrote into an entry to look like a group, neither as a later group behind a torn one nor as the next group in what a
-reused file still holds: it does not know the salt.
+Safety: stale groups of a reused file, and groups at a place where they were not written, never pass (`whole` compares
+sequence and position). Nor does what a client wrote into an entry to look like a group, neither as a later group behind
+a torn one nor as the next group in what a reused file still holds: it does not know the salt.
 """
 
 import struct
@@ -108,7 +109,11 @@ def segment_foot(start: int, salt: int) -> bytes:
 
 def salt_of(foot: bytes, start: int) -> int | None:
     """The salt in the foot of a segment that begins at `start`; None when this is not its foot, or a damaged one."""
-    if len(foot) != FOOT_BYTES or LENGTH.unpack_from(foot, FOOT.size)[0] != crc32c(foot[: FOOT.size]) or any(foot[FOOT.size + LENGTH.size :]):
+    if (
+        len(foot) != FOOT_BYTES
+        or LENGTH.unpack_from(foot, FOOT.size)[0] != crc32c(foot[: FOOT.size])
+        or any(foot[FOOT.size + LENGTH.size :])
+    ):
         return None
     magic, version, found, salt = FOOT.unpack_from(foot)
     return int(salt) if (magic, version, found) == (FOOT_MAGIC, FOOT_VERSION, start) else None
@@ -125,13 +130,18 @@ def group_header(length: int, place: Place, salt: int, blocks: Iterable[bytes]) 
 
 def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None) -> int:
     """
-    The length of the group at `offset` of a segment (`data`, foot included) that begins at position `start`; 0 when there is no whole group
-    that belongs there.  `sequence` None accepts any sequence.
+    The length of the group at `offset` of a segment (`data`, foot included) that begins at position `start`; 0 when
+    there is no whole group that belongs there.  `sequence` None accepts any sequence.
     """
     if offset + GROUP.size > len(data):
         return 0
     length, check, found, position = GROUP.unpack_from(data, offset)
-    if position != (start + offset) ^ salt or (sequence is not None and found != sequence) or length < GROUP.size or offset + length > len(data) - FOOT_BYTES:
+    if (
+        position != (start + offset) ^ salt
+        or (sequence is not None and found != sequence)
+        or length < GROUP.size
+        or offset + length > len(data) - FOOT_BYTES
+    ):
         return 0
     view = memoryview(data)
     if crc32c(view[offset + 8 : offset + length], crc32c(view[offset : offset + 4])) != check:
@@ -140,7 +150,10 @@ def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None)
 
 
 def begun(data: bytes, offset: int, start: int, salt: int) -> bool:
-    """Whether a group was begun at `offset` of a segment that begins at `start`, as far as its header tells; else there are zeros, or an earlier use."""
+    """
+    Whether a group was begun at `offset` of a segment that begins at `start`, as far as its header tells; else there
+    are zeros, or an earlier use.
+    """
     return offset + GROUP.size <= len(data) and GROUP.unpack_from(data, offset)[3] == (start + offset) ^ salt
 
 
@@ -198,7 +211,9 @@ def split_frames(data: bytes, begin: int, end: int, count: int) -> list[bytes]:
         bodies.append(data[at + FRAME_BODY : at + step])
         at += step
     if at != end or len(bodies) != count:
-        raise ValueError(f"the add frames of the block at offset {begin} do not fill it: {len(bodies)} of {count} found")
+        raise ValueError(
+            f"the add frames of the block at offset {begin} do not fill it: {len(bodies)} of {count} found"
+        )
     return bodies
 
 

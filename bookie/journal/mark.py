@@ -1,7 +1,8 @@
 """
 The mark of a ledger directory: for each journal, up to which group its content is stored in the directory.
 
-File `quire.mark` in the directory's `current/`, big-endian, replaced whole (temporary file, sync, rename, directory sync):
+File `quire.mark` in the directory's `current/`, big-endian, replaced whole (temporary file, sync, rename, directory
+sync):
 
     0       4   "QMRK"
     4       4   version 1
@@ -65,7 +66,9 @@ def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> li
     """
     for directory, mark in marks:
         if mark is not None and len(mark) > journals:
-            raise StorageError(f"{directory}: the mark names {len(mark)} journals, but {journals} are configured; give all of them")
+            raise StorageError(
+                f"{directory}: the mark names {len(mark)} journals, but {journals} are configured; give all of them"
+            )
     known = [mark for _directory, mark in marks if mark is not None]
     if len(known) < len(marks) or not known:
         return None

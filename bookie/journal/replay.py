@@ -1,12 +1,13 @@
 """
 Reading a journal directory after a start: which groups stand behind the mark, and where the journal ends.
 
-Knows: how to tell a torn tail (the one group that was never synced) from damage (a bad group with a good later one behind it,
-or a segment that is missing).
+Knows: how to tell a torn tail (the one group that was never synced) from damage (a bad group with a good later one
+behind it, or a segment that is missing).
 Does not know: what blocks mean; `groups` gives them out in order.
 
 Safety: nothing behind damage is ever given out as if it followed; damage raises `StorageError` with file and offset.
-With `synced` false (the journal ran with sync off) what stands behind the first bad group may be torn too and is cut off.
+With `synced` false (the journal ran with sync off) what stands behind the first bad group may be torn too and is cut
+off.
 """
 
 import os
@@ -35,7 +36,10 @@ from quire.bookie.journal.segments import Segment, fill
 
 
 class Replay:
-    """One pass over a journal directory.  After `groups` is exhausted: `place`, `segments`, `spares` are what `Journal` needs."""
+    """
+    One pass over a journal directory.  After `groups` is exhausted: `place`, `segments`, `spares` are what `Journal`
+    needs.
+    """
 
     def __init__(self, files: Files, directory: str, mark: Place | None, synced: bool = True) -> None:
         """`mark`: everything before it is stored elsewhere.  None: read all that is there."""
@@ -61,7 +65,10 @@ class Replay:
                 finally:
                     files.close(handle)
                 if size == 0 or size % ALIGNMENT:
-                    raise StorageError(f"journal segment {path} has {size} bytes, which is no multiple of {ALIGNMENT}: it was cut or replaced")
+                    raise StorageError(
+                        f"journal segment {path} has {size} bytes, which is no multiple of {ALIGNMENT}: it was cut "
+                        "or replaced"
+                    )
                 self.segments.append(Segment(path, start, size, 0))
             elif name.startswith(SPARE) and name.endswith(SUFFIX):
                 self.spares.append(path)
@@ -81,12 +88,17 @@ class Replay:
             self.segments.insert(0, below[-1])
         elif mark != START or self.segments:
             raise StorageError(
-                f"journal {self._directory}: the segment that holds position {mark.position} (group {mark.sequence}) is missing; "
-                f"put it back; or remove {self._directory} and `quire bookie start --conf FILE --restore`, which copies what it held from other bookies"
+                f"journal {self._directory}: the segment that holds position {mark.position} (group {mark.sequence}) "
+                "is missing; "
+                f"put it back; or remove {self._directory} and `quire bookie start --conf FILE --restore`, which "
+                "copies what it held from other bookies"
             )
 
     def groups(self) -> Iterator[tuple[bytes, int, int]]:
-        """(bytes of a segment, offset of a whole group in it, its length), in order.  Raises `StorageError` on damage, `OSError`."""
+        """
+        (bytes of a segment, offset of a whole group in it, its length), in order.  Raises `StorageError` on damage,
+        `OSError`.
+        """
         if not self.segments:
             return
         for segment in self.segments:
@@ -104,8 +116,13 @@ class Replay:
                 sequence += 1
                 offset += padded(length)
             following = self.segments[at + 1] if at + 1 < len(self.segments) else None
-            wanted = 1 if sequence is None else sequence  # the first group ever may have been larger than the first segment
-            if following is not None and following.start == segment.stop and whole(self._head(following, wanted), 0, following.start, following.salt, wanted):
+            # the first group ever may have been larger than the first segment
+            wanted = 1 if sequence is None else sequence
+            if (
+                following is not None
+                and following.start == segment.stop
+                and whole(self._head(following, wanted), 0, following.start, following.salt, wanted)
+            ):
                 sequence = wanted
                 at += 1
                 offset = 0
@@ -130,7 +147,8 @@ class Replay:
             if at + 1 < len(self.segments) and self.segments[at + 1].start != segment.stop:
                 missing = f"; segment {segment_name(segment.stop)} is missing"
             raise StorageError(
-                f"journal damage: {segment.path} has no whole group {wanted} at offset {offset}, yet a later group is whole in {later}{missing}; "
+                f"journal damage: {segment.path} has no whole group {wanted} at offset {offset}, yet a later group "
+                f"is whole in {later}{missing}; "
                 "acknowledged entries may be lost here"
             )
         if begun(data, offset, segment.start, segment.salt):
@@ -159,7 +177,10 @@ class Replay:
         finally:
             self._files.close(handle)
         if salt is None:
-            raise StorageError(f"journal damage: {segment.path} at offset {at}: the segment's foot is not that of a segment that begins at {segment.start}")
+            raise StorageError(
+                f"journal damage: {segment.path} at offset {at}: the segment's foot is not that of a segment that "
+                f"begins at {segment.start}"
+            )
         segment.salt = salt
 
     def _read(self, segment: Segment) -> bytes:

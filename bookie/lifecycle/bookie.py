@@ -1,14 +1,15 @@
 """
 One bookie, assembled: identity, storage, service, ports, registration; how it starts, turns read-only, fails and stops.
 
-Order of start: the cluster is there, the port is ours, the cookies fit, the journal is replayed, the ports open, the bookie
-is listed.  Clients find it only when it can serve.  Order of a stop: it leaves the list, the ports close, the storage writes
-a checkpoint.
+Order of start: the cluster is there, the port is ours, the cookies fit, the journal is replayed, the ports open, the
+bookie is listed.  Clients find it only when it can serve.  Order of a stop: it leaves the list, the ports close, the
+storage writes a checkpoint.
 
-Knows: that order.  Does not know: processes, signals, files of configuration.  The store is its caller's, who closes it.
+Knows: that order.  Does not know: processes, signals, files of configuration.  The store is its caller's, who closes
+it.
 
-Safety: a bookie that can't do what it is listed for does not linger.  `ended` then fails, and its process must end with a
-non-zero status.
+Safety: a bookie that can't do what it is listed for does not linger.  `ended` then fails, and its process must end with
+a non-zero status.
 """
 
 import socket
@@ -70,7 +71,9 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
 
     @property
     def stale(self) -> list[str]:
-        """Ledger directories that failed in an earlier run; what they missed must be put in limbo before `caught_up`."""
+        """
+        Ledger directories that failed in an earlier run; what they missed must be put in limbo before `caught_up`.
+        """
         ...
 
     def listen(self, events: StorageEvents) -> None:
@@ -78,7 +81,10 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
         ...
 
     def start(self, dead: Mapping[str, str] | None = None) -> None:
-        """Blocks: replays the journal.  `dead`: ledger directories that it must do without, and why.  Raises `StorageError`."""
+        """
+        Blocks: replays the journal.  `dead`: ledger directories that it must do without, and why.  Raises
+        `StorageError`.
+        """
         ...
 
     def caught_up(self) -> None: ...
@@ -103,7 +109,9 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
 class StorageListener:
     """A storage's events: the service answers requests, the bookie turns read-only or ends."""
 
-    def __init__(self, service: Service, failed: Callable[[str], None], read_only: Callable[[str | None], None]) -> None:
+    def __init__(
+        self, service: Service, failed: Callable[[str], None], read_only: Callable[[str | None], None]
+    ) -> None:
         self.durable, self.relieved = service.durable, service.relieved
         self.failed, self.read_only = failed, read_only
 
@@ -126,14 +134,22 @@ OpenStorage = Callable[[BookieOptions, Reactor, Files], OpenableStorage]
 StartUpkeep = Callable[[OpenableStorage, Reactor, LimboMarker], Upkeep]
 
 
-def open_storage(options: BookieOptions, reactor: Reactor, files: Files, descriptors: "Descriptors | None" = None) -> OpenableStorage:
+def open_storage(
+    options: BookieOptions, reactor: Reactor, files: Files, descriptors: "Descriptors | None" = None
+) -> OpenableStorage:
     """The real storage."""
     from quire.bookie.index.rocks import RocksRows
     from quire.bookie.storage.storage import Storage
 
     if descriptors is None:
         return Storage(options, reactor, files)
-    return Storage(options, reactor, files, open_rows=partial(RocksRows, files_max=descriptors.store), logs_open_max=descriptors.logs)
+    return Storage(
+        options,
+        reactor,
+        files,
+        open_rows=partial(RocksRows, files_max=descriptors.store),
+        logs_open_max=descriptors.logs,
+    )
 
 
 def start_upkeep(storage: OpenableStorage, reactor: Reactor, limbo: LimboMarker) -> Upkeep:
@@ -159,8 +175,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 class Bookie:
     """
-    `start` and `stop` give Deferreds; `start` fails with `BookieFailed`, `IdentityError`, `StorageError` or what the store says,
-    and then leaves nothing open.  `ended` fires once: with None after a clean stop, with `BookieFailed` when the bookie had to give up.
+    `start` and `stop` give Deferreds; `start` fails with `BookieFailed`, `IdentityError`, `StorageError` or what the
+    store says, and then leaves nothing open.  `ended` fires once: with None after a clean stop, with `BookieFailed`
+    when the bookie had to give up.
     """
 
     log = Logger()
@@ -176,7 +193,10 @@ class Bookie:
         *,
         restore: bool = False,
     ) -> None:
-        """`restore`: directories that are empty now were lost; what lay on them is put in limbo, to be copied by whoever started the bookie."""
+        """
+        `restore`: directories that are empty now were lost; what lay on them is put in limbo, to be copied by whoever
+        started the bookie.
+        """
         self.options = options
         self.ended: Deferred[None] = Deferred()
         self.id = ""  # known once started
@@ -185,7 +205,8 @@ class Bookie:
         self.http_port = 0
         self.serving = False
         self.stopping = False
-        self.limbo_grew: Callable[[], None] = lambda: None  # ledgers came to be in limbo while the bookie serves: somebody should copy what they lack
+        # ledgers came to be in limbo while the bookie serves: somebody should copy what they lack
+        self.limbo_grew: Callable[[], None] = lambda: None
         self._reactor = reactor
         self._clock = reactor
         self._store = store
@@ -229,9 +250,17 @@ class Bookie:
         self.host = identity.own_host(options)
         self.id = identity.derive_id(options, self.host, self.port)
         dead = {} if self._restore else identity.dead_directories(self._files, options)
-        lost = await identity.lost_directories(self._store, options, self.id, cluster.instance_id, self._files) if self._restore else []
+        lost = (
+            await identity.lost_directories(self._store, options, self.id, cluster.instance_id, self._files)
+            if self._restore
+            else []
+        )
         if lost:
-            self.log.warn("{bookie} has lost {lost}: its ledgers are marked, then copied from other bookies", bookie=self.id, lost=", ".join(lost))
+            self.log.warn(
+                "{bookie} has lost {lost}: its ledgers are marked, then copied from other bookies",
+                bookie=self.id,
+                lost=", ".join(lost),
+            )
             restoring.begin(self._files, options, lost)
         elif await identity.check(self._store, options, self.id, cluster.instance_id, self._files, dead=dead):
             self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
@@ -239,7 +268,15 @@ class Bookie:
         self.service = Service(self._clock, options, storage, self.id)
         storage.listen(StorageListener(self.service, self._fail, lambda reason: self._set_read_only(STORAGE, reason)))
         self.listener = Listener(self._clock, options, self.service)
-        self.guard = StoreGuard(self._clock, self._files, lambda: self._living.ledger_directories, storage, self._store, self.id, cluster.instance_id)
+        self.guard = StoreGuard(
+            self._clock,
+            self._files,
+            lambda: self._living.ledger_directories,
+            storage,
+            self._store,
+            self.id,
+            cluster.instance_id,
+        )
         self.copies = Copies(self._clock, storage, self.guard)
         self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
         self._closers.append(lambda: Deferred.fromCoroutine(self.guard.stop()))
@@ -247,13 +284,19 @@ class Bookie:
         upkeep = self._upkeep = self._start_upkeep(storage, self._reactor, self)
         self.garbage = Garbage(self._clock, options, self._files, storage, upkeep.space, self._store, self.guard)
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
-        self._closers.append(lambda: Deferred.fromCoroutine(upkeep.stop()))  # first, for a round of garbage collection waits for it
-        if storage.replay_found_limbo and notes.noted_limbo(self._files, self._living) is None:  # before a checkpoint takes it out of the journal
+        # first, for a round of garbage collection waits for it
+        self._closers.append(lambda: Deferred.fromCoroutine(upkeep.stop()))
+        # before a checkpoint takes it out of the journal
+        if storage.replay_found_limbo and notes.noted_limbo(self._files, self._living) is None:
             notes.note_limbo(self._files, self._living, notes.COPYING)
         await self.guard.start()
         boot = self._files.boot_id()
-        if notes.unclean(self._files, self._living, boot, storage.stale):  # first, for then it is not what is on the lost disks alone
-            self.log.warn("{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete", bookie=self.id)
+        # first, for then it is not what is on the lost disks alone
+        if notes.unclean(self._files, self._living, boot, storage.stale):
+            self.log.warn(
+                "{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete",
+                bookie=self.id,
+            )
             await self._mark(storage, restoring.Lost.all_of(options))
         elif lost or storage.stale:
             await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.stale]))
@@ -281,12 +324,19 @@ class Bookie:
         self._check_knows_all()
         await storage.mark_limbo({})  # writes the marks of the directories also where there was nothing to mark
         self.log.warn(
-            "{bookie}: {count} ledgers may lack entries here; it says of them what it has, and never that there is no more", bookie=self.id, count=marked
+            (
+                "{bookie}: {count} ledgers may lack entries here; it says of them what it has, and never that there is "
+                "no more"
+            ),
+            bookie=self.id,
+            count=marked,
         )
 
     def _check_knows_all(self) -> None:
         if (reason := self.guard.behind) is not None:
-            raise BookieFailed(f"{self.id} may have lost entries, and can't learn from the metadata store of which ledgers: {reason}")
+            raise BookieFailed(
+                f"{self.id} may have lost entries, and can't learn from the metadata store of which ledgers: {reason}"
+            )
 
     async def _close_storage(self, storage: OpenableStorage) -> None:
         living = self._living
@@ -298,7 +348,9 @@ class Bookie:
     def _living(self) -> BookieOptions:
         """The options without the ledger directories that have failed: notes are kept in the others."""
         lost = self.directories_lost
-        return self.options.model_copy(update={"ledger_directories": tuple(path for path in self.options.ledger_directories if path not in lost)})
+        return self.options.model_copy(
+            update={"ledger_directories": tuple(path for path in self.options.ledger_directories if path not in lost)}
+        )
 
     async def _open(self) -> None:
         """The ports, then the list."""
@@ -311,7 +363,9 @@ class Bookie:
         self.registration = Registration(self._store, self.id, self._fail)
         assert self._storage is not None
         self._metrics = Metrics(BookieCollector(self.service, self.listener, self._storage.counters, self._gauges))
-        server = HttpServer(self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._upkeep.rebuild)).serve, self.id)
+        server = HttpServer(
+            self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._upkeep.rebuild)).serve, self.id
+        )
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)
@@ -341,7 +395,11 @@ class Bookie:
 
     def _say_waiting(self) -> None:
         most = self.options.session_timeout_ms / 1000
-        self.log.info("{bookie} is still listed by another session; waiting for its end, {most:.0f} s at most", bookie=self.id, most=most)
+        self.log.info(
+            "{bookie} is still listed by another session; waiting for its end, {most:.0f} s at most",
+            bookie=self.id,
+            most=most,
+        )
 
     def _listen(self, bound: socket.socket, factory: Any, end: Callable[[], object]) -> None:
         bound.listen(BACKLOG)
@@ -399,7 +457,8 @@ class Bookie:
     async def mark_incomplete(self, rows: Mapping[int, LedgerRow]) -> None:
         """Ledgers may lack something here that was here before."""
         assert self._storage is not None
-        self.copies.add(rows)  # at once: neither may `copied` say in between that none is left, nor may the limbo of one end
+        # at once: neither may `copied` say in between that none is left, nor may the limbo of one end
+        self.copies.add(rows)
         if notes.noted_limbo(self._files, self._living) != notes.COPYING:
             notes.note_limbo(self._files, self._living, notes.COPYING)
         await self._storage.mark_limbo(rows)
@@ -411,7 +470,10 @@ class Bookie:
         self.limbo_grew()
 
     def copied(self) -> None:
-        """Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.  `OSError`."""
+        """
+        Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.
+        `OSError`.
+        """
         notes.note_limbo(self._files, self._living, notes.WAITING if self.copies.limbo() else None)
         self._set_read_only(RESTORING, None)
 
@@ -437,7 +499,11 @@ class Bookie:
             ("bookie_status", "1 writable, 0 read-only, -1 not registered", self.registration.listed.value),
             *self.garbage.gauges(),
             ("ledgers_in_limbo", "ledgers that may lack entries here", self.ledgers_in_limbo),
-            ("metadata_store_behind", "1 while the metadata store is behind what was seen of it, so that nothing is deleted", int(self.guard.is_behind)),
+            (
+                "metadata_store_behind",
+                "1 while the metadata store is behind what was seen of it, so that nothing is deleted",
+                int(self.guard.is_behind),
+            ),
         ]
 
     @property
@@ -472,7 +538,9 @@ class Bookie:
         if before == self.read_only:
             return
         if self.read_only:
-            self.log.warn("{bookie} is read-only now: {reason}", bookie=self.id, reason="; ".join(self._reasons.values()))
+            self.log.warn(
+                "{bookie} is read-only now: {reason}", bookie=self.id, reason="; ".join(self._reasons.values())
+            )
         else:
             self.log.info("{bookie} is writable again", bookie=self.id)
         if self.serving:
@@ -493,7 +561,9 @@ class Bookie:
         self._nearly_full = nearly_full
         self.service.high_priority_writes = found.room_for_recovery
         if self._storage is not None and self.serving:
-            found = found.without([directory for directory, why in found.broken if self._storage.fail_directory(directory, why)])
+            found = found.without(
+                [directory for directory, why in found.broken if self._storage.fail_directory(directory, why)]
+            )
         self._set_read_only(DISK, found.reason)
 
     def _stop_disk_watch(self) -> None:

@@ -1,5 +1,6 @@
 """
-The process's file descriptors, divided at its start between files and connections, so that neither takes what the other needs.
+The process's file descriptors, divided at its start between files and connections, so that neither takes what the other
+needs.
 
 Knows: how many each part of a bookie may have open.  Does not know: who counts them; each part keeps its own bound.
 Safety: whoever meets the limit all the same tries again (`NotBegun`); no disk is taken for dead by that.
@@ -17,9 +18,12 @@ from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
-RESERVE = 48  # standard streams, the reactor, ports, metadata, connections of our own to other bookies, connections that just end
+# standard streams, the reactor, ports, metadata, connections of our own to other bookies, connections that just end
+RESERVE = 48
 PER_JOURNAL = 4  # its lock, the segment that is written, one in the making, the directory
-PER_LEDGER_DIRECTORY = 20  # its lock, logs that are written, synced or compacted, small files that are replaced, what each RocksDB has open besides tables
+# its lock, logs that are written, synced or compacted, small files that are replaced, what each RocksDB has open
+# besides tables
+PER_LEDGER_DIRECTORY = 20
 STORES = 2  # RocksDBs of a ledger directory
 STORE_MIN, LOGS_MIN = 20, 8  # tables open in one RocksDB, which takes no less; logs open for reading
 CONNECTIONS_MIN = 32
@@ -45,14 +49,18 @@ def raised() -> int:
 
 
 def divided(limit: int, options: BookieOptions) -> Descriptors:
-    """Half of what is left for it goes to files, the rest to connections.  `StorageError` when that is too little for a bookie with these directories."""
+    """
+    Half of what is left for it goes to files, the rest to connections.  `StorageError` when that is too little for a
+    bookie with these directories.
+    """
     directories = len(options.ledger_directories)
     fixed = RESERVE + HTTP_MAX + PER_JOURNAL * len(options.journal_directories) + PER_LEDGER_DIRECTORY * directories
     files_min, files_max = STORES * STORE_MIN + LOGS_MIN, STORES * FILES_MAX + OPEN_LOGS_MAX
     least = fixed + files_min * directories + CONNECTIONS_MIN
     if limit < least:
         raise StorageError(
-            f"this process may have {limit} files open, and a bookie with these directories needs {least}, better {fixed + files_max * directories} and as "
+            f"this process may have {limit} files open, and a bookie with these directories needs {least}, better "
+            f"{fixed + files_max * directories} and as "
             "many as it has connections: raise the hard limit (ulimit -Hn, LimitNOFILE= of a systemd unit)"
         )
     files = max(files_min, min(files_max, (limit - fixed) // 2 // directories))

@@ -16,7 +16,9 @@ from quire.conf.bookie import BookieOptions
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look found.  `full` and `nearly_full` are (directory, used part) pairs; `broken` is (directory, reason)."""
+    """
+    What one look found.  `full` and `nearly_full` are (directory, used part) pairs; `broken` is (directory, reason).
+    """
 
     full: tuple[tuple[str, float], ...] = ()
     nearly_full: tuple[tuple[str, float], ...] = ()
@@ -41,7 +43,9 @@ def look(files: Files, options: BookieOptions) -> Look:
     """Asks the file system about every directory.  Raises `NotBegun` when it could not be asked."""
     full, nearly, broken = [], [], []
     room = False
-    for directory in dict.fromkeys((*options.journal_directories, *options.ledger_directories, *options.index_directories)):
+    for directory in dict.fromkeys(
+        (*options.journal_directories, *options.ledger_directories, *options.index_directories)
+    ):
         try:
             usage = files.usage(directory)
         except NotBegun:

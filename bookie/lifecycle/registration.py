@@ -1,5 +1,6 @@
 """
-Being listed: a bookie registers as writable or read-only, and does so again after its metadata session was lost, or its registration alone.
+Being listed: a bookie registers as writable or read-only, and does so again after its metadata session was lost, or its
+registration alone.
 
 Knows: the order of steps (metadata-rules.md 5.1) and that only the last wish counts.
 Does not know: why a bookie is read-only, how a store lists it.
@@ -45,7 +46,9 @@ class Registration:
         self._losses = 0  # of registrations, with their session or alone; one that a loss overtook is void
 
     async def start(self, info: ServiceInfo, read_only: bool) -> None:
-        """Registers for the first time; fails as the store says (`BookieRegistered` when another process has the id)."""
+        """
+        Registers for the first time; fails as the store says (`BookieRegistered` when another process has the id).
+        """
         self._info = info
         self._wanted = Listed.READ_ONLY if read_only else Listed.WRITABLE
         self._store.on_session_lost(self._lost)
@@ -64,7 +67,10 @@ class Registration:
             self._work()
 
     async def stop(self) -> None:
-        """Leaves the lists, so that clients turn elsewhere before the port closes.  A store that is gone is no obstacle: the session ends anyway."""
+        """
+        Leaves the lists, so that clients turn elsewhere before the port closes.  A store that is gone is no obstacle:
+        the session ends anyway.
+        """
         self._wanted = Listed.NOT
         while self._working is not None:
             await self._finished()
@@ -92,7 +98,9 @@ class Registration:
         return waiting
 
     def _lost(self) -> None:
-        """Who has the id by now is waited for as at the start; one that stays ends this bookie, so two never take turns."""
+        """
+        Who has the id by now is waited for as at the start; one that stays ends this bookie, so two never take turns.
+        """
         if self._wanted is Listed.NOT:
             return
         self.log.warn("{bookie} is listed no more; registering it again", bookie=self.bookie)
@@ -101,7 +109,12 @@ class Registration:
         self._work()
 
     def _work(self) -> None:
-        if self._started and self._working is None and self.listed is not self._wanted and self._wanted is not Listed.NOT:
+        if (
+            self._started
+            and self._working is None
+            and self.listed is not self._wanted
+            and self._wanted is not Listed.NOT
+        ):
             self._working = Deferred.fromCoroutine(self._until_as_wanted())
             if self._working.called:
                 self._working = None

@@ -1,14 +1,16 @@
 """
-A bookie that lost disks, before it serves again: which ledgers it may have lost something of, and what is prepared on the empty disks.
+A bookie that lost disks, before it serves again: which ledgers it may have lost something of, and what is prepared on
+the empty disks.
 
-Order (storage-order.md 6): the lost directories are noted as being restored; the storage opens on them; every ledger that the metadata
-gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their cookies, and only then a port opens.  What is in
-limbo is copied from other bookies afterwards (`copies`, and `replication/refilling.py` beside it).
+Order (storage-order.md 6): the lost directories are noted as being restored; the storage opens on them; every ledger
+that the metadata gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their
+cookies, and only then a port opens.  What is in limbo is copied from other bookies afterwards (`copies`, and
+`replication/refilling.py` beside it).
 
 Knows: that order.  Does not know: how copies are made, how a storage keeps limbo.
 
-Safety: the ledgers are asked for after the bookie lost its disks and before it serves, so every entry that it ever acknowledged belongs to a ledger
-that was seen here.
+Safety: the ledgers are asked for after the bookie lost its disks and before it serves, so every entry that it ever
+acknowledged belongs to a ledger that was seen here.
 """
 
 import os
@@ -62,18 +64,22 @@ class Lost(NamedTuple):
         return cls.of(options, (*options.journal_directories, *options.ledger_directories))
 
     def concerns(self, ledger: int) -> bool:
-        return share_of(ledger, self.ledger_count) in self.ledgers or share_of(ledger, self.journal_count) in self.journals
+        return (
+            share_of(ledger, self.ledger_count) in self.ledgers or share_of(ledger, self.journal_count) in self.journals
+        )
 
 
 async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterator[dict[int, LedgerRow]]:
     """
     Every ledger that lay on what is lost, in pages, as it has to be marked.  Fails as the store does.
 
-    One that the metadata gives the bookie is in limbo, which refuses plain adds.  So is one that is being recovered: the recovery may count on entries that
-    it wrote here, though the metadata names its bookies only when it closes the ledger.  (A writer has the metadata name a bookie before it sends it any
-    entry, and a repair looks again at whom it has named.)  One that is not open is fenced, for its fence may have been here: a recovery says so in the
-    metadata before it fences.  That goes for ledgers that do without the bookie, too: it may have been replaced after it was fenced, by a repair, of which
-    a writer that sleeps has not heard.  Of one whose metadata can't be decoded all of this may be true.
+    One that the metadata gives the bookie is in limbo, which refuses plain adds.  So is one that is being recovered:
+    the recovery may count on entries that it wrote here, though the metadata names its bookies only when it closes the
+    ledger.  (A writer has the metadata name a bookie before it sends it any entry, and a repair looks again at whom it
+    has named.)  One that is not open is fenced, for its fence may have been here: a recovery says so in the metadata
+    before it fences.  That goes for ledgers that do without the bookie, too: it may have been replaced after it was
+    fenced, by a repair, of which a writer that sleeps has not heard.  Of one whose metadata can't be decoded all of
+    this may be true.
     """
     after = -1
     while page := await store.ledger_ids(after, LEDGERS_PER_PAGE):
@@ -82,7 +88,13 @@ async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterat
         for start in range(0, len(concerned), READS_AT_ONCE):
             some = concerned[start : start + READS_AT_ONCE]
             found = await at_once([_row(store, bookie, ledger) for ledger in some])
-            rows.update({ledger: row for ledger, row in zip(some, found, strict=True) if row is not None and (row.fenced or row.limbo)})
+            rows.update(
+                {
+                    ledger: row
+                    for ledger, row in zip(some, found, strict=True)
+                    if row is not None and (row.fenced or row.limbo)
+                }
+            )
         yield rows
         after = page[-1]
 
@@ -96,16 +108,27 @@ async def _row(store: MetadataStore, bookie: str, ledger: int) -> LedgerRow | No
     except MetadataSerialization:
         return LedgerRow(b"", fenced=True, limbo=True)
     being_recovered = metadata.state is LedgerState.IN_RECOVERY
-    return LedgerRow(master_key(metadata), fenced=metadata.state is not LedgerState.OPEN, limbo=being_recovered or bookie in metadata.bookies())
+    return LedgerRow(
+        master_key(metadata),
+        fenced=metadata.state is not LedgerState.OPEN,
+        limbo=being_recovered or bookie in metadata.bookies(),
+    )
 
 
 def master_key(metadata: LedgerMetadata) -> bytes:
     """Empty where the metadata does not tell: then the first key that is given is taken."""
-    return b"" if metadata.digest is None or metadata.password is None else Digest(metadata.digest, metadata.password).master_key
+    return (
+        b""
+        if metadata.digest is None or metadata.password is None
+        else Digest(metadata.digest, metadata.password).master_key
+    )
 
 
 def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> None:
-    """Notes the directories as being restored; a lost journal begins where the marks of the ledger directories say.  `OSError`, `StorageError`."""
+    """
+    Notes the directories as being restored; a lost journal begins where the marks of the ledger directories say.
+    `OSError`, `StorageError`.
+    """
     for directory in directories:
         notes.note_restoring(files, directory)
     living = [directory for directory in options.ledger_directories if directory not in directories]

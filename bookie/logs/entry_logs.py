@@ -1,8 +1,10 @@
 """
 The entry logs of one ledger directory: appended, rotated, read, made whole by compaction, removed.
 
-Knows: files and offsets (`format` has the bytes).  Does not know: which entries are needed (the index does), sums (the index holds them).
-Safety: a log that an earlier process began is never appended to; an id is never used twice while any trace of it exists.
+Knows: files and offsets (`format` has the bytes).  Does not know: which entries are needed (the index does), sums (the
+index holds them).
+Safety: a log that an earlier process began is never appended to; an id is never used twice while any trace of it
+exists.
 """
 
 import os
@@ -11,10 +13,23 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from quire.bookie.files import FULL, Files, NotBegun
-from quire.bookie.logs.format import HEADER, HEADER_BYTES, ID_MAX, LAST_ID, MAGIC, SUFFIX, UNFINISHED, ledgers_map, log_id, log_name, newest_id
+from quire.bookie.logs.format import (
+    HEADER,
+    HEADER_BYTES,
+    ID_MAX,
+    LAST_ID,
+    MAGIC,
+    SUFFIX,
+    UNFINISHED,
+    ledgers_map,
+    log_id,
+    log_name,
+    newest_id,
+)
 
 # SPDX-License-Identifier: Apache-2.0
-LEDGERS_MAX = 50_000  # a log with so many ends, however small it is: its map stays in memory until then, about 150 bytes for each
+# a log with so many ends, however small it is: its map stays in memory until then, about 150 bytes for each
+LEDGERS_MAX = 50_000
 WRITE_BYTES = 1 << 20  # so much is gathered before it is written
 PREALLOCATED_BYTES = 16 << 20  # on the disk ahead of what is written, once a log is larger than `WRITE_BYTES`
 UNLIMITED = 1 << 62
@@ -33,7 +48,10 @@ class Reader:
 
 
 class EntryLogs:
-    """The entry logs of one ledger directory (`<dir>/current`).  One thread appends; any thread reads; one thread makes and removes whole logs beside it."""
+    """
+    The entry logs of one ledger directory (`<dir>/current`).  One thread appends; any thread reads; one thread makes
+    and removes whole logs beside it.
+    """
 
     def __init__(self, files: Files, directory: str, bytes_max: int, open_max: int = OPEN_LOGS_MAX) -> None:
         """Raises `OSError`."""
@@ -78,9 +96,16 @@ class EntryLogs:
     # Writing
 
     def append(self, ledger: int, records: bytes) -> tuple[int, int]:
-        """Takes records (size fields included) of one ledger; returns (log, offset of the first).  They can be read after `write_out`."""
+        """
+        Takes records (size fields included) of one ledger; returns (log, offset of the first).  They can be read after
+        `write_out`.
+        """
         size = len(records)
-        if self._handle < 0 or (self._position + size > self._bytes_max and self._position > HEADER_BYTES) or len(self._map) >= LEDGERS_MAX:
+        if (
+            self._handle < 0
+            or (self._position + size > self._bytes_max and self._position > HEADER_BYTES)
+            or len(self._map) >= LEDGERS_MAX
+        ):
             self.rotate()
             self._begin()
         offset = self._position
@@ -101,12 +126,17 @@ class EntryLogs:
             self._gathered_at = self._position
 
     def _write(self, handle: int, records: list[bytes], at: int) -> None:
-        """The disk gets them at once: a sync of all of a log would have the journal's syncs wait for so long as it takes."""
+        """
+        The disk gets them at once: a sync of all of a log would have the journal's syncs wait for so long as it takes.
+        """
         end = self._files.write(handle, records, at)
         self._files.begin_writing(handle, at, end - at)
 
     def _preallocate(self) -> None:
-        """The file system then has less to decide at each write and sync: a third less of its time for the writes, a sixth for the syncs (ext4)."""
+        """
+        The file system then has less to decide at each write and sync: a third less of its time for the writes, a sixth
+        for the syncs (ext4).
+        """
         size = max(min(PREALLOCATED_BYTES, self._bytes_max - self._reserved), self._position - self._reserved)
         try:
             self._preallocates = self._files.preallocate(self._handle, self._reserved, size)
@@ -148,7 +178,10 @@ class EntryLogs:
         self._map = {}
 
     def _create(self, suffix: str) -> tuple[int, int]:
-        """(id, handle) of a new file with a log's header, its name and its id durable.  Flush and compaction may come together."""
+        """
+        (id, handle) of a new file with a log's header, its name and its id durable.  Flush and compaction may come
+        together.
+        """
         with self._naming:
             log = self._newest
             while True:
@@ -159,7 +192,8 @@ class EntryLogs:
             handle = self._files.open(path, create=True)
             try:
                 self._files.write(handle, [HEADER.pack(MAGIC, 1, 0, 0).ljust(HEADER_BYTES, b"\0")], 0)
-                self._files.replace(os.path.join(self._directory, LAST_ID), f"{log:x}\n".encode())  # syncs the directory, and so the log's name too
+                # syncs the directory, and so the log's name too
+                self._files.replace(os.path.join(self._directory, LAST_ID), f"{log:x}\n".encode())
             except OSError:
                 self._files.close(handle)
                 if suffix:
@@ -199,7 +233,9 @@ class EntryLogs:
     # Whole logs
 
     def begin_whole(self) -> tuple[int, int]:
-        """(id, handle) of a log under a name that nobody reads, with a header; `finish_whole` or `drop_whole` ends it."""
+        """
+        (id, handle) of a log under a name that nobody reads, with a header; `finish_whole` or `drop_whole` ends it.
+        """
         return self._create(UNFINISHED)
 
     def write_whole(self, handle: int, records: list[bytes], at: int) -> None:
@@ -207,7 +243,10 @@ class EntryLogs:
         self._write(handle, records, at)
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
-        """Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return.  With `NotBegun` it is gone."""
+        """
+        Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return.  With
+        `NotBegun` it is gone.
+        """
         try:
             self._files.write(handle, ledgers_map(ledgers), at)
             self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(ledgers))], 0)
@@ -234,7 +273,10 @@ class EntryLogs:
         self._making.discard(log)
 
     def finished(self) -> list[int]:
-        """The ids of the logs that nobody writes to any more and that no flush or compaction is still to name in the index, ascending."""
+        """
+        The ids of the logs that nobody writes to any more and that no flush or compaction is still to name in the
+        index, ascending.
+        """
         return sorted(set(self._ids) - self._fresh - self._making)
 
     def settle(self) -> None:
@@ -246,7 +288,9 @@ class EntryLogs:
         self._making.discard(log)
 
     def remove(self, log: int) -> None:
-        """Takes a finished log away.  Who reads it right now ends in peace; who comes later gets `FileNotFoundError`."""
+        """
+        Takes a finished log away.  Who reads it right now ends in peace; who comes later gets `FileNotFoundError`.
+        """
         with self._reading:
             self._files.unlink(os.path.join(self._directory, log_name(log)))
             reader = self._readers.pop(log, None)
@@ -305,7 +349,11 @@ class EntryLogs:
 
     def close(self) -> None:
         self._trim_quietly()
-        handles = {reader.handle for reader in self._readers.values()} | set(self._unsynced.values()) | ({self._handle} if self._handle >= 0 else set())
+        handles = (
+            {reader.handle for reader in self._readers.values()}
+            | set(self._unsynced.values())
+            | ({self._handle} if self._handle >= 0 else set())
+        )
         for handle in handles:
             self._files.close(handle)
         self._readers.clear()

@@ -1,5 +1,6 @@
 """
-The format of entry logs: Apache BookKeeper's byte for byte (storage-order.md 9.2), so that their tools read ours and we read theirs.
+The format of entry logs: Apache BookKeeper's byte for byte (storage-order.md 9.2), so that their tools read ours and we
+read theirs.
 
 File `<id, lower-case hex>.log`, big-endian:
 
@@ -14,7 +15,8 @@ File `<id, lower-case hex>.log`, big-endian:
 Ledgers map, behind the last record of a rotated log, in records of at most 10,000 ledgers:
 i32 size, i64 -1, i64 -2, i32 count, then `count` times (i64 ledger, i64 bytes: sum of size + 4 of its records).
 `lastId` in the same directory: the highest id ever used, hex and a newline.
-`<id>.log.compacting`: a log that compaction writes; it gets its name once it is complete and synced, and is removed at a start before that.
+`<id>.log.compacting`: a log that compaction writes; it gets its name once it is complete and synced, and is removed at
+a start before that.
 
 Knows: these bytes and names.  Does not know: files that are open, which entries are needed.
 Safety: a ledgers map that differs from this in any way counts as none, so that the log is scanned.
@@ -57,7 +59,10 @@ def log_id(name: str) -> int | None:
 
 
 def newest_id(ids: list[int], last_id: int | None) -> int:
-    """The id before the next one to use: the greater of `lastId` (or the highest) and the one in front of the largest gap; -1 for none."""
+    """
+    The id before the next one to use: the greater of `lastId` (or the highest) and the one in front of the largest gap;
+    -1 for none.
+    """
     if not ids:
         return last_id if last_id is not None else -1
     ids = sorted(ids)
@@ -95,7 +100,12 @@ def read_map(read: Callable[[int, int], bytes]) -> dict[int, int] | None:
         if len(head) < MAP_HEAD.size:
             return None
         size, ledger, entry, rows = MAP_HEAD.unpack(head)
-        if ledger != MAP_LEDGER or entry != MAP_ENTRY or not 0 < rows <= left or size != MAP_HEAD.size - SIZE.size + MAP_ROW.size * rows:
+        if (
+            ledger != MAP_LEDGER
+            or entry != MAP_ENTRY
+            or not 0 < rows <= left
+            or size != MAP_HEAD.size - SIZE.size + MAP_ROW.size * rows
+        ):
             return None
         data = read(at + MAP_HEAD.size, MAP_ROW.size * rows)
         if len(data) != MAP_ROW.size * rows:
@@ -107,5 +117,8 @@ def read_map(read: Callable[[int, int], bytes]) -> dict[int, int] | None:
 
 
 def past_zeros(rest: bytes) -> int:
-    """How many bytes behind the start of `rest`, a size field of 0, the next size field is that may be another one: Apache looks at every byte."""
+    """
+    How many bytes behind the start of `rest`, a size field of 0, the next size field is that may be another one: Apache
+    looks at every byte.
+    """
     return len(rest) - len(rest.lstrip(b"\0")) - SIZE.size + 1

@@ -1,11 +1,13 @@
 """
 Moving back: what an Apache bookie needs to take these directories over, and whether it has it.
 
-Entry logs, ledger table and cookie are Apache's own formats already.  `export` writes the place of every entry that only our index names into Apache's index
-(`locations` for DbLedgerStorage, `.idx` files for SortedLedgerStorage: whichever is there, else what is configured), then opens the way (`takeover`).
+Entry logs, ledger table and cookie are Apache's own formats already.  `export` writes the place of every entry that
+only our index names into Apache's index (`locations` for DbLedgerStorage, `.idx` files for SortedLedgerStorage:
+whichever is there, else what is configured), then opens the way (`takeover`).
 
 Knows: what stands in the way, as lines for the operator.  Does not know: how Apache starts.
-Safety: nothing is opened before Apache's index has everything, durably; what stands in our journal only can't be exported.
+Safety: nothing is opened before Apache's index has everything, durably; what stands in our journal only can't be
+exported.
 """
 
 import os
@@ -41,8 +43,8 @@ class Exported(NamedTuple):
 
 def storage_class(stopped: Stopped, configured: str | None) -> str:
     """
-    Which of Apache's storages these directories are for: the one whose index is there; without any the configured one, for a bookie that was killed early
-    has none yet.  Apache's default is the sorted one.
+    Which of Apache's storages these directories are for: the one whose index is there; without any the configured one,
+    for a bookie that was killed early has none yet.  Apache's default is the sorted one.
     """
     files = stopped.files
     if any(has_locations(files, pair.rows) for pair in stopped.pairs):
@@ -59,9 +61,16 @@ def obstacles(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[
     if moving.arriving and not moving.open:
         left = sum(1 for _block in moving.blocks())
         if left:
-            found.append("an Apache journal holds what is stored nowhere else yet: these directories were not taken over, so Apache may have them as they are")
+            found.append(
+                "an Apache journal holds what is stored nowhere else yet: these directories were not taken over, "
+                "so "
+                "Apache may have them as they are"
+            )
     if storage == SORTED and len(stopped.pairs) > 1:
-        found.append(f"{SORTED} spreads each ledger over all directories; with {len(stopped.pairs)} of them set ledgerStorageClass to its {DB}")
+        found.append(
+            f"{SORTED} spreads each ledger over all directories; with {len(stopped.pairs)} of them set "
+            f"ledgerStorageClass to its {DB}"
+        )
     for pair in stopped.pairs:
         for path in (index_path(stopped.files, pair.rows), os.path.join(pair.rows, LEDGERS)):
             if not stopped.files.exists(os.path.join(path, ROCKSDB_FILE)):
@@ -69,7 +78,10 @@ def obstacles(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[
     if storage == SORTED and not found:
         limbo = list(chain.from_iterable(_in_limbo(pair, open_read_only) for pair in stopped.pairs))
         if limbo:
-            found.append(f"{len(limbo)} ledgers are in limbo (the first is {limbo[0]}), which {SORTED} does not know: it would deny what may be missing")
+            found.append(
+                f"{len(limbo)} ledgers are in limbo (the first is {limbo[0]}), which {SORTED} does not know: it "
+                "would deny what may be missing"
+            )
     return found
 
 
@@ -82,16 +94,24 @@ def _in_limbo(pair: Pair, open_read_only: OpenRows) -> list[int]:
 
 
 def check(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[str]:
-    """Why Apache can't take these directories as they are now; empty when it can.  Changes nothing.  Raises `StorageError`, `OSError`."""
+    """
+    Why Apache can't take these directories as they are now; empty when it can.  Changes nothing.  Raises
+    `StorageError`, `OSError`.
+    """
     found = obstacles(stopped, storage, open_read_only)
     moving = Moving(stopped.files, stopped.options.journal_directories, stopped.pairs)
     if not found and not moving.open:
-        found.append("Apache's index lacks what was stored here, and Apache is kept out: run `quire bookie export --conf FILE`")
+        found.append(
+            "Apache's index lacks what was stored here, and Apache is kept out: run `quire bookie export --conf FILE`"
+        )
     return found
 
 
 def export(stopped: Stopped, storage: str, open_rows: OpenRows = RocksRows) -> Exported:
-    """Writes Apache's index and lets Apache in.  Call `obstacles` before.  Raises `StorageError`, `OSError`; then Apache is still kept out."""
+    """
+    Writes Apache's index and lets Apache in.  Call `obstacles` before.  Raises `StorageError`, `OSError`; then Apache
+    is still kept out.
+    """
     ledgers = entries = 0
     for pair in stopped.pairs:
         with ExitStack() as opened:

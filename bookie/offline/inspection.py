@@ -68,8 +68,9 @@ Row = dict[str, Any]
 
 def journal(files: Files, path: str) -> Iterator[Row]:
     """
-    The blocks of one of our segments (`*.qj`), or the records of an Apache journal file (`*.txn`): offset, kind, ledger, and for entries the first id and
-    their count.  Groups of ours that are stale, or of the file's earlier use, are passed over.  Raises `StorageError`, `OSError`.
+    The blocks of one of our segments (`*.qj`), or the records of an Apache journal file (`*.txn`): offset, kind,
+    ledger, and for entries the first id and their count.  Groups of ours that are stale, or of the file's earlier use,
+    are passed over.  Raises `StorageError`, `OSError`.
     """
     name = os.path.basename(path)
     if name.endswith(APACHE_SUFFIX):
@@ -77,7 +78,9 @@ def journal(files: Files, path: str) -> Iterator[Row]:
         return
     start = segment_start(name)
     if start is None:
-        raise StorageError(f"{path} is no journal file: give a segment (*{SUFFIX}) or an Apache journal (*{APACHE_SUFFIX})")
+        raise StorageError(
+            f"{path} is no journal file: give a segment (*{SUFFIX}) or an Apache journal (*{APACHE_SUFFIX})"
+        )
     handle = files.open(path)
     try:
         data = files.read(handle, files.size(handle), 0)
@@ -96,7 +99,9 @@ def journal(files: Files, path: str) -> Iterator[Row]:
             empty = False
             row: Row = {**common, "kind": KINDS.get(kind, f"unknown {kind}"), "ledger": ledger, "bytes": end - begin}
             if kind in (FRAMES, BODIES):
-                bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
+                bodies = (
+                    split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
+                )
                 row |= {"first": entry_id(bodies[0]) if bodies else None, "count": count}
             yield row
         if empty:
@@ -113,16 +118,34 @@ def _apache_journal(files: Files, path: str) -> Iterator[Row]:
         for offset, payload in opened.records():
             ledger, entry = IDS.unpack_from(payload)
             if entry >= 0:
-                yield {"offset": offset, "kind": "adds", "ledger": ledger, "first": entry, "count": 1, "bytes": len(payload)}
+                yield {
+                    "offset": offset,
+                    "kind": "adds",
+                    "ledger": ledger,
+                    "first": entry,
+                    "count": 1,
+                    "bytes": len(payload),
+                }
             else:
-                yield {"offset": offset, "kind": APACHE_KINDS.get(entry, f"unknown {entry}"), "ledger": ledger, "bytes": len(payload) - IDS.size}
-        yield {"offset": opened.end, "kind": "end of what was written" + (f"; cut off: {opened.cut}" if opened.cut else "")}
+                yield {
+                    "offset": offset,
+                    "kind": APACHE_KINDS.get(entry, f"unknown {entry}"),
+                    "ledger": ledger,
+                    "bytes": len(payload) - IDS.size,
+                }
+        yield {
+            "offset": opened.end,
+            "kind": "end of what was written" + (f"; cut off: {opened.cut}" if opened.cut else ""),
+        }
     finally:
         opened.close()
 
 
 def entry_log(files: Files, path: str) -> Iterator[Row]:
-    """Header and ledgers map of one entry log, then its records: offset, ledger, entry, bytes, CRC32C.  Raises `StorageError`, `OSError`."""
+    """
+    Header and ledgers map of one entry log, then its records: offset, ledger, entry, bytes, CRC32C.  Raises
+    `StorageError`, `OSError`.
+    """
     if log_id(os.path.basename(path)) is None:
         raise StorageError(f"{path} is no entry log: its name is not a hexadecimal number and .log")
     handle = files.open(path)
@@ -140,7 +163,14 @@ def entry_log(files: Files, path: str) -> Iterator[Row]:
             yield {"offset": at, "kind": "map", "ledger": ledger, "bytes": size}
         walk = LogWalk(read, files.size(handle), path, RECORD_BYTES_MAX)
         for ledger, entry, offset, body in walk.records():
-            yield {"offset": offset, "kind": "entry", "ledger": ledger, "entry": entry, "bytes": len(body), "crc32c": f"{crc32c(body):08x}"}
+            yield {
+                "offset": offset,
+                "kind": "entry",
+                "ledger": ledger,
+                "entry": entry,
+                "bytes": len(body),
+                "crc32c": f"{crc32c(body):08x}",
+            }
         yield {"offset": walk.end, "kind": walk.problem or "end"}
     finally:
         files.close(handle)
@@ -148,8 +178,8 @@ def entry_log(files: Files, path: str) -> Iterator[Row]:
 
 def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
     """
-    The rows of an index: `runs` or `runs.2` (ours), `ledgers` (the table of both), `locations` (Apache's), or one `.idx` file (Apache's); of one ledger if it
-    is given.  Raises `StorageError`, `OSError`.
+    The rows of an index: `runs` or `runs.2` (ours), `ledgers` (the table of both), `locations` (Apache's), or one
+    `.idx` file (Apache's); of one ledger if it is given.  Raises `StorageError`, `OSError`.
     """
     path = path.rstrip(os.sep)
     name = os.path.basename(path)
@@ -157,7 +187,9 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
         yield from _idx(files, path)
         return
     if not files.exists(os.path.join(path, ROCKSDB_FILE)):
-        raise StorageError(f"{path} is no index: give one of the directories runs, ledgers, locations, or an {IDX_SUFFIX} file")
+        raise StorageError(
+            f"{path} is no index: give one of the directories runs, ledgers, locations, or an {IDX_SUFFIX} file"
+        )
     rows = open_read_only(path)
     low, high = (b"", BEHIND_ALL) if ledger is None else (TABLE_KEY.pack(ledger), TABLE_KEY.pack(ledger + 1))
     try:
@@ -180,11 +212,25 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
             elif name.startswith(LOCATIONS):
                 of, entry = IDS.unpack(key)
                 place = int.from_bytes(value, "big")
-                yield {"kind": "location", "ledger": of, "entry": entry, "log": f"{place >> 32:x}", "offset": (place & 0xFFFFFFFF) - 4}
+                yield {
+                    "kind": "location",
+                    "ledger": of,
+                    "entry": entry,
+                    "log": f"{place >> 32:x}",
+                    "offset": (place & 0xFFFFFFFF) - 4,
+                }
             else:
                 of, first = IDS.unpack(key)
                 run = Run(of, first, value)
-                yield {"kind": "run", "ledger": of, "first": first, "count": run.count, "log": f"{run.log:x}", "offset": run.offset, "bytes": sum(run.sizes())}
+                yield {
+                    "kind": "run",
+                    "ledger": of,
+                    "first": first,
+                    "count": run.count,
+                    "log": f"{run.log:x}",
+                    "offset": run.offset,
+                    "bytes": sum(run.sizes()),
+                }
     finally:
         rows.close()
 
@@ -196,12 +242,20 @@ def _idx(files: Files, path: str) -> Iterator[Row]:
         ledger = int(stem, 16)
     except ValueError:
         raise StorageError(f"{path}: its name is not a ledger's number in hexadecimal") from None
-    pages = Pages(files, os.path.dirname(os.path.dirname(os.path.dirname(path))), lambda log, offset, count: b"", lambda of: None)
+    pages = Pages(
+        files, os.path.dirname(os.path.dirname(os.path.dirname(path))), lambda log, offset, count: b"", lambda of: None
+    )
     row = pages.header(ledger)
     yield {"kind": "ledger", "ledger": ledger, "fenced": row.fenced, "has_key": any(row.key)}
     at = pages.following(ledger, 0)
     while at is not None:
         places = pages.locations(ledger, at, 1024)
         for entry, place in enumerate(places, at):
-            yield {"kind": "location", "ledger": ledger, "entry": entry, "log": f"{place >> 32:x}", "offset": (place & 0xFFFFFFFF) - 4}
+            yield {
+                "kind": "location",
+                "ledger": ledger,
+                "entry": entry,
+                "log": f"{place >> 32:x}",
+                "offset": (place & 0xFFFFFFFF) - 4,
+            }
         at = pages.following(ledger, at + len(places))

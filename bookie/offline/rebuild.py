@@ -1,15 +1,19 @@
 """
-The index made anew from the entry logs, for a stopped bookie whose own was lost or damaged; also from logs that Apache wrote.
+The index made anew from the entry logs, for a stopped bookie whose own was lost or damaged; also from logs that Apache
+wrote.
 
-Every record of every log becomes part of a run, in the order of logs and offsets: of copies of one entry the later counts, as in Apache's rebuild.  Records of
-ledgers that the ledger table does not know are passed over: those ledgers were deleted.  Without a table all ledgers are taken, also those that only the
-journal names, each fenced and without a key (the next caller gives it).  What is new is built beside the old, synced, and takes its place by renames;
-the old index is kept as `runs.old`, an old table as `ledgers.old`.
+Every record of every log becomes part of a run, in the order of logs and offsets: of copies of one entry the later
+counts, as in Apache's rebuild.  Records of ledgers that the ledger table does not know are passed over: those ledgers
+were deleted.  Without a table all ledgers are taken, also those that only the journal names, each fenced and without a
+key (the next caller gives it).  What is new is built beside the old, synced, and takes its place by renames; the old
+index is kept as `runs.old`, an old table as `ledgers.old`.
 
-Knows: how to read records that no index vouches for.  Does not know: deletions that only the metadata store knows (garbage collection finds them).
-Safety: what the logs do not show any more (a damaged record, a fence of a ledger without entries) may not be denied: the directories are noted as if
-they had been given up, so the next start puts in limbo, and fences, what the metadata names, until it was compared with other bookies.  The ledgers of
-a log that can't be read to its end are put in limbo at once.
+Knows: how to read records that no index vouches for.  Does not know: deletions that only the metadata store knows
+(garbage collection finds them).
+Safety: what the logs do not show any more (a damaged record, a fence of a ledger without entries) may not be denied:
+the directories are noted as if they had been given up, so the next start puts in limbo, and fences, what the metadata
+names, until it was compared with other bookies.  The ledgers of a log that can't be read to its end are put in limbo at
+once.
 The sums are those of what the logs hold now: damage done to an entry before a rebuild is found by its own digest only.
 """
 
@@ -54,15 +58,21 @@ class Rebuilt:
 
 def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: bool = False) -> list[Rebuilt]:
     """
-    Rebuilds the index of every ledger directory; with `new_table` also the ledger table, which is made anyway where it is missing.
-    Raises `StorageError` when the table lost rows, and for damage in the journals when it is made anew; `OSError`.
+    Rebuilds the index of every ledger directory; with `new_table` also the ledger table, which is made anyway where it
+    is missing. Raises `StorageError` when the table lost rows, and for damage in the journals when it is made anew;
+    `OSError`.
     """
     directories = stopped.options.ledger_directories
-    notes.note_failed(stopped.files, directories, directories)  # before the first is changed; the next start puts their ledgers in limbo
+    # before the first is changed; the next start puts their ledgers in limbo
+    notes.note_failed(stopped.files, directories, directories)
     found = []
     for number, pair in enumerate(stopped.pairs):
         new = new_table or not stopped.files.exists(os.path.join(pair.rows, LEDGERS, ROCKSDB_FILE))
-        journaled = {ledger for ledger in stopped.journaled() if share_of(ledger, len(stopped.pairs)) == number} if new else set()
+        journaled = (
+            {ledger for ledger in stopped.journaled() if share_of(ledger, len(stopped.pairs)) == number}
+            if new
+            else set()
+        )
         found.append(_rebuild_one(stopped, pair, open_rows, journaled if new else None))
     return found
 
@@ -110,7 +120,10 @@ def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: s
 
 
 def _put_in_place(files: Files, rows: str, new_table: bool) -> None:
-    """The index goes first and comes last: a bookie whose rebuild was interrupted does not start, and the next rebuild begins anew."""
+    """
+    The index goes first and comes last: a bookie whose rebuild was interrupted does not start, and the next rebuild
+    begins anew.
+    """
     index, second, table = os.path.join(rows, RUNS), os.path.join(rows, SECOND_RUNS), os.path.join(rows, LEDGERS)
     if files.exists(os.path.join(rows, SLOT)):
         files.remove_tree(index)
@@ -146,7 +159,16 @@ def _store(table: LedgerTable, rows: dict[int, LedgerRow]) -> None:
         table.write(dict(items[start : start + ROWS_AT_ONCE]))
 
 
-def _take_log(logs: EntryLogs, log: int, index: RunIndex, done: Rebuilt, known: set[int] | None, seen: set[int], body_bytes_max: int, path: str) -> set[int]:
+def _take_log(
+    logs: EntryLogs,
+    log: int,
+    index: RunIndex,
+    done: Rebuilt,
+    known: set[int] | None,
+    seen: set[int],
+    body_bytes_max: int,
+    path: str,
+) -> set[int]:
     """Puts the records of one log into the index; the ledgers of which it may have held more: -1 stands for all."""
     walk = LogWalk(lambda offset, count: logs.read(log, offset, count), logs.size(log), path, body_bytes_max)
     runs = LogRuns(walk, log, lambda ledger: known is None or ledger in known)
@@ -161,7 +183,9 @@ def _take_log(logs: EntryLogs, log: int, index: RunIndex, done: Rebuilt, known: 
     if mapped is not None:
         short = {of for of, wanted in mapped.items() if runs.found.get(of, 0) < wanted}
         if short:
-            done.problems.append(walk.problem or f"{path}: it holds less of {len(short)} ledgers than its ledgers map says")
+            done.problems.append(
+                walk.problem or f"{path}: it holds less of {len(short)} ledgers than its ledgers map says"
+            )
         return short
     if walk.problem is not None:
         done.problems.append(walk.problem)

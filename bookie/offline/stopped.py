@@ -4,7 +4,8 @@ The directories of a bookie that does not run, for the commands that look at the
 Knows: how to be alone with them, and what of the journals is not stored elsewhere yet.
 Does not know: what is looked for.
 
-Safety: it holds the lock of every directory until `close`, so no bookie of ours starts meanwhile (Apache's takes no lock of ours; RocksDB's keeps it out).
+Safety: it holds the lock of every directory until `close`, so no bookie of ours starts meanwhile (Apache's takes no
+lock of ours; RocksDB's keeps it out).
 """
 
 import os
@@ -50,10 +51,17 @@ class Stopped:
         self._locks = []
 
     def marks(self) -> Sequence[Place | None]:
-        """For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a damaged note of given-up directories."""
+        """
+        For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a
+        damaged note of given-up directories.
+        """
         behind = notes.noted_failed(self.files, self.options.ledger_directories)
-        pairs = [pair for path, pair in zip(self.options.ledger_directories, self.pairs, strict=True) if path not in behind]
-        return lowest([(pair.logs, read_mark(self.files, pair.logs)) for pair in pairs], len(self.journals)) or [None] * len(self.journals)
+        pairs = [
+            pair for path, pair in zip(self.options.ledger_directories, self.pairs, strict=True) if path not in behind
+        ]
+        return lowest([(pair.logs, read_mark(self.files, pair.logs)) for pair in pairs], len(self.journals)) or [
+            None
+        ] * len(self.journals)
 
     def journaled(self) -> set[int]:
         """The ledgers that a replay of our journals will come to.  Raises `StorageError` on damage."""
@@ -61,7 +69,9 @@ class Stopped:
         for directory, mark in zip(self.journals, self.marks(), strict=True):
             for data, offset, length in Replay(self.files, directory, mark).groups():
                 try:
-                    found |= {ledger for kind, _count, ledger, _begin, _end in blocks(data, offset, length) if kind != END}
+                    found |= {
+                        ledger for kind, _count, ledger, _begin, _end in blocks(data, offset, length) if kind != END
+                    }
                 except ValueError as error:
                     raise StorageError(f"journal {directory}: {error}") from error
         return found
@@ -81,4 +91,7 @@ class Stopped:
             except (StorageError, ValueError) as error:
                 yield f"journal {directory}: {error}"
             if entries or others:
-                yield f"journal {directory} holds {entries} entries and {others} other records that are nowhere else yet: start the bookie and stop it cleanly"
+                yield (
+                    f"journal {directory} holds {entries} entries and {others} other records that are nowhere else "
+                    "yet: start the bookie and stop it cleanly"
+                )

@@ -1,8 +1,9 @@
 """
 Verification of every file of a stopped bookie: what a start and every read would check, all at once.
 
-Journals group by group, ledger tables row by row, indexes run by run, and each entry that they name in its log against size, ids and CRC32C (entries that only
-Apache's index names have no sum of ours: size and ids).  Marks, cookies, the heads and ledgers maps of entry logs.
+Journals group by group, ledger tables row by row, indexes run by run, and each entry that they name in its log against
+size, ids and CRC32C (entries that only Apache's index names have no sum of ours: size and ids).  Marks, cookies, the
+heads and ledgers maps of entry logs.
 
 Knows: what must fit to what.  Does not know: how to mend it; the texts name the command that does.
 Safety: nothing is changed, and no problem ends it before everything was looked at.
@@ -95,7 +96,9 @@ def verify(stopped: Stopped, open_rows: OpenRows = open_read_only) -> Report:
 
 
 def _cookies(stopped: Stopped, report: Report) -> None:
-    directories = dict.fromkeys((*stopped.journals, *(directory for pair in stopped.pairs for directory in (pair.logs, pair.rows))))
+    directories = dict.fromkeys(
+        (*stopped.journals, *(directory for pair in stopped.pairs for directory in (pair.logs, pair.rows)))
+    )
     cookies = {directory: stopped.files.read_file(os.path.join(directory, COOKIE)) for directory in directories}
     for directory, cookie in cookies.items():
         if cookie is None:
@@ -110,7 +113,9 @@ def _journals(stopped: Stopped, report: Report) -> None:
         moving.check()
         left = sum(len(block.bodies) for block in moving.blocks())
         if left:
-            report.notes.append(f"{left} entries and keys stand in Apache's journal only; the next start takes them over")
+            report.notes.append(
+                f"{left} entries and keys stand in Apache's journal only; the next start takes them over"
+            )
         report.notes += [f"cut off, and never acknowledged: {cut}" for cut in moving.cuts]
         marks = stopped.marks()
     except StorageError as failure:
@@ -196,7 +201,10 @@ def _logs(logs: LogFiles, report: Report) -> None:
         if len(head) < HEADER.size or HEADER.unpack(head)[0] != MAGIC or HEADER.unpack(head)[1] not in (0, 1):
             report.bad(f"{logs.path(log)} at offset 0: no header of an entry log")
         elif HEADER.unpack(head)[2] and read_map(partial(logs.read, log)) is None:
-            report.bad(f"{logs.path(log)} at offset {HEADER.unpack(head)[2]}: its ledgers map is damaged; the log is scanned instead")
+            report.bad(
+                f"{logs.path(log)} at offset {HEADER.unpack(head)[2]}: its ledgers map is damaged; the log is "
+                "scanned instead"
+            )
 
 
 def _table(table: LedgerTable, path: str, report: Report) -> set[int]:
@@ -225,14 +233,20 @@ def _runs(rows: Rows, logs: LogFiles, known: set[int], report: Report) -> None:
             report.bad(str(failure))
             continue
         if before is not None and run.ledger == before.ledger and run.first <= before.last:
-            report.bad(f"index rows of ledger {run.ledger} overlap: entries {before.first} to {before.last} and from {run.first}")
+            report.bad(
+                f"index rows of ledger {run.ledger} overlap: entries {before.first} to {before.last} and from "
+                f"{run.first}"
+            )
         before = run
         if run.ledger not in known:
             strays.add(run.ledger)
         for problem in _run(run, logs, report):
             report.bad(problem)
     if strays:
-        report.notes.append(f"the index has rows of {len(strays)} ledgers that the ledger table does not know; they were deleted a moment before the stop")
+        report.notes.append(
+            f"the index has rows of {len(strays)} ledgers that the ledger table does not know; they were deleted a "
+            "moment before the stop"
+        )
 
 
 def _run(run: Run, logs: LogFiles, report: Report) -> Iterator[str]:
@@ -240,7 +254,10 @@ def _run(run: Run, logs: LogFiles, report: Report) -> Iterator[str]:
     try:
         data = logs.read(run.log, run.offset, run_bytes(run))
     except OSError as failure:
-        yield f"{logs.path(run.log)}: {failure.strerror or failure}; entries {run.first} to {run.last} of ledger {run.ledger} are in it"
+        yield (
+            f"{logs.path(run.log)}: {failure.strerror or failure}; entries {run.first} to {run.last} of ledger "
+            f"{run.ledger} are in it"
+        )
         return
     report.entries += run.count
     report.entry_bytes += sum(run.sizes())
@@ -266,7 +283,10 @@ def _apache(apache: ApacheIndex, own: RunIndex | None, logs: LogFiles, ledger: i
                 size = SIZE.unpack_from(head)[0] if len(head) == SIZE.size + IDS.size else 0
                 whole = size >= IDS.size and len(logs.read(log, start + SIZE.size + size - 1, 1)) == 1
                 if not whole or IDS.unpack_from(head, SIZE.size) != (ledger, entry):
-                    report.bad(f"{logs.path(log)} at offset {start}: no whole record of entry {entry} of ledger {ledger}, which Apache's index says is there")
+                    report.bad(
+                        f"{logs.path(log)} at offset {start}: no whole record of entry {entry} of ledger {ledger}, "
+                        "which Apache's index says is there"
+                    )
                 report.entries += 1
                 report.entry_bytes += size
             at = apache.following(ledger, at + max(1, len(places)))

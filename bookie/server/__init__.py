@@ -1,5 +1,6 @@
 """
 Connections and requests, against the contract of a storage.
 
-In reading order: `contract` (face), `listener` (face), `service` (face), `parking`, `reads`, `long_poll`, `copies` (face), `counters`, `complaints`.
+In reading order: `contract` (face), `listener` (face), `service` (face), `parking`, `reads`, `long_poll`, `copies`
+(face), `counters`, `complaints`.
 """

@@ -1,5 +1,6 @@
 """
-What is said of connections that were closed: a line a minute for each host and kind of reason, then how many more there were.
+What is said of connections that were closed: a line a minute for each host and kind of reason, then how many more there
+were.
 
 Knows: who was told of when.  Does not know: connections, why one is closed.
 
@@ -25,7 +26,8 @@ class Complaints:
     def __init__(self, clock: Clock, log: Logger) -> None:
         self._clock = clock
         self._log = log
-        self._told: dict[tuple[str, str], list[float]] = {}  # (host, kind) -> when its line was written, how many were not since; oldest first
+        # (host, kind) -> when its line was written, how many were not since; oldest first
+        self._told: dict[tuple[str, str], list[float]] = {}
 
     def tell(self, peer: str, kind: str, reason: str, failure: Failure | None = None) -> None:
         """The connection from `peer` is closed, for a reason of this kind; where in our code with `failure`."""
@@ -52,4 +54,6 @@ class Complaints:
                 return
             del self._told[host, kind]
             if more:
-                self._log.warn("{more:.0f} more connections from {host} were closed for {kind}", more=more, host=host, kind=kind)
+                self._log.warn(
+                    "{more:.0f} more connections from {host} were closed for {kind}", more=more, host=host, kind=kind
+                )

@@ -1,10 +1,11 @@
 """
-What the service asks of the storage and of a connection, as types: `storage.Storage` and `listener.Connection` are the real
-ones, tests have others.
+What the service asks of the storage and of a connection, as types: `storage.Storage` and `listener.Connection` are the
+real ones, tests have others.
 
 Knows: the calls, their results, and what a token is.  Does not know: how anything is kept or sent.
 
-Safety: a token handed in comes back by `durable` only when what it stands for is on disk, and nothing is answered before that.
+Safety: a token handed in comes back by `durable` only when what it stands for is on disk, and nothing is answered
+before that.
 """
 
 from collections import deque
@@ -25,7 +26,10 @@ ReadRequest = Read | BatchRead | ReadLac | ListEntries  # what may have to wait 
 
 @final
 class Own:
-    """In place of a connection and of its request: something that the bookie itself put into its storage; the code comes by `done`."""
+    """
+    In place of a connection and of its request: something that the bookie itself put into its storage; the code comes
+    by `done`.
+    """
 
     __slots__ = ("done",)
 
@@ -55,7 +59,10 @@ class Peer(Protocol):
 
 
 class LedgerView(Protocol):
-    """What a bookie holds in memory about one ledger.  Watchers are called when its LAC rises, and at an explicit LAC, a fence, a deletion."""
+    """
+    What a bookie holds in memory about one ledger.  Watchers are called when its LAC rises, and at an explicit LAC, a
+    fence, a deletion.
+    """
 
     @property
     def fenced(self) -> bool: ...
@@ -67,16 +74,22 @@ class LedgerView(Protocol):
 
 class LedgerStorage(Protocol):
     """
-    Ledgers on disks.  Results are a value, a `Status` that refuses, or a Deferred of either when the disk must be asked.
-    All calls are made, and all callbacks come, on the reactor's thread.
+    Ledgers on disks.  Results are a value, a `Status` that refuses, or a Deferred of either when the disk must be
+    asked.  All calls are made, and all callbacks come, on the reactor's thread.
     """
 
     def add(self, run: AddRun, token: object) -> Status | None:
-        """EOK: taken, the token comes back by `durable`.  None: no room, nothing taken; try again after `relieved`.  EUA, EFENCED, …: refused."""
+        """
+        EOK: taken, the token comes back by `durable`.  None: no room, nothing taken; try again after `relieved`.  EUA,
+        EFENCED, …: refused.
+        """
         ...
 
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
-        """EOK: no plain add of this ledger is taken any more, and the token comes back when that is on disk (at once if it was)."""
+        """
+        EOK: no plain add of this ledger is taken any more, and the token comes back when that is on disk (at once if it
+        was).
+        """
         ...
 
     def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status | None:
@@ -89,7 +102,9 @@ class LedgerStorage(Protocol):
 
     def read(self, ledger: int, entry: int) -> bytes | Status | Deferred[bytes | Status]: ...
 
-    def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes] | Status | Deferred[list[bytes] | Status]: ...
+    def read_run(
+        self, ledger: int, first: int, count_max: int, bytes_max: int
+    ) -> list[bytes] | Status | Deferred[list[bytes] | Status]: ...
 
     def entries(self, ledger: int) -> Status | Deferred[bytes | Status]:
         """As `availability` encodes them."""

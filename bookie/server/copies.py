@@ -1,14 +1,15 @@
 """
-What a bookie offers to whoever copies entries to it from other bookies: the ledgers that it may have lost something of, what it holds of each,
-a way to store copies, and the end of limbo.
+What a bookie offers to whoever copies entries to it from other bookies: the ledgers that it may have lost something of,
+what it holds of each, a way to store copies, and the end of limbo.
 
 Knows: that copies go into the storage as recovery adds do, and wait for room like them.
 Does not know: other bookies, metadata; `replication/refilling.py` does, and neither imports the other.
 
 While the metadata store is behind what was seen of it, nothing is forgotten here and no limbo ends.
 
-Safety: a ledger leaves limbo only by `settle`, after everything stored before it is on disk; a fence is on disk before limbo ends.
-What was said of a ledger before it was doubted is no reason to end its limbo; that is looked at in the turn in which limbo ends.
+Safety: a ledger leaves limbo only by `settle`, after everything stored before it is on disk; a fence is on disk before
+limbo ends. What was said of a ledger before it was doubted is no reason to end its limbo; that is looked at in the turn
+in which limbo ends.
 """
 
 from array import array
@@ -68,7 +69,10 @@ class Copies:
         self._limbo = set()
 
     def limbo(self) -> list[int]:
-        """The ledgers that may lack something here, ascending.  The tables are read once: what comes to be in limbo while a bookie runs is told by `add`."""
+        """
+        The ledgers that may lack something here, ascending.  The tables are read once: what comes to be in limbo while
+        a bookie runs is told by `add`.
+        """
         if self._limbo is None:
             self._limbo = set(self._storage.limbo_ledgers())
         return sorted(self._limbo)
@@ -91,7 +95,10 @@ class Copies:
         return len(self._limbo or ())
 
     def held(self, ledger: int) -> Deferred[bytes]:
-        """What is here of a ledger, as `availability` encodes it.  Fails with `Read` where that can't be told, which concerns this ledger alone."""
+        """
+        What is here of a ledger, as `availability` encodes it.  Fails with `Read` where that can't be told, which
+        concerns this ledger alone.
+        """
         self._unasked.discard(ledger)
         return Deferred.fromCoroutine(self._held(ledger))
 
@@ -99,11 +106,23 @@ class Copies:
         try:
             return await self._storage.held(ledger)
         except (StorageError, OSError) as error:
-            raise Read(f"ledger {ledger}: what is held of it here can't be told: {error}; `quire bookie rebuild-index` makes the index anew") from error
+            raise Read(
+                f"ledger {ledger}: what is held of it here can't be told: {error}; `quire bookie rebuild-index` "
+                "makes the index anew"
+            ) from error
 
     def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> Deferred[int]:
         """Stores consecutive entries; the BookKeeper code: 0 once they are on disk, or why they are refused."""
-        run = AddRun(ledger, first, bodies, master_key, recovery=True, priority=1, txns=list(range(len(bodies))), version=V3_VERSION)
+        run = AddRun(
+            ledger,
+            first,
+            bodies,
+            master_key,
+            recovery=True,
+            priority=1,
+            txns=list(range(len(bodies))),
+            version=V3_VERSION,
+        )
         return self._taken(lambda own: self._storage.add(run, own))
 
     def settle(self, ledger: int, master_key: bytes, fenced: bool) -> Deferred[int]:
@@ -124,7 +143,10 @@ class Copies:
         return ledger in self._doubted or ledger in self._unasked
 
     def trust_store(self, deleted: Sequence[int] = ()) -> Deferred[None]:
-        """To be asked in the turn before anything is forgotten: `MetaStore` unless the metadata store may be believed, that these are deleted, too."""
+        """
+        To be asked in the turn before anything is forgotten: `MetaStore` unless the metadata store may be believed,
+        that these are deleted, too.
+        """
         return Deferred.fromCoroutine(self._guard.trust_store(deleted))
 
     def drop(self, ledger: int) -> None:
@@ -135,7 +157,10 @@ class Copies:
         self._storage.delete_ledger(ledger)
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
-        """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
+        """
+        The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails
+        with `OSError`.
+        """
         return self._storage.stored_ledgers()
 
     def idle_seconds(self, ledger: int) -> int:
@@ -143,7 +168,9 @@ class Copies:
         return self._storage.idle_seconds(ledger)
 
     def drop_copy(self, ledger: int) -> None:
-        """Forgets the entries of a closed ledger that lives on elsewhere, not its fence; it may be copied here again."""
+        """
+        Forgets the entries of a closed ledger that lives on elsewhere, not its fence; it may be copied here again.
+        """
         self._storage.drop_copy(ledger)
 
     def _taken(self, hand_over: Callable[[tuple[Own, Own]], Status | None]) -> Deferred[int]:

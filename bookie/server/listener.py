@@ -4,14 +4,25 @@ Connections: bytes in, requests to the service, answers out.
 Knows: how one connection is read, paused and ended, and how many there may be.
 Does not know: what a request means (`service`), how it looks on the wire (`protocol.wire`).
 
-Safety: what one peer sends can close that peer's connection and no other, save that one which made us hold something for too
-long goes when all together make us hold too much.  That is bounded by four accounts: partial frames (one for each connection,
-with a deadline; `partial_bytes_max`), what waits for the journal (`connection_pending_bytes_max`, `pending_bytes_max`), answers
-that are not taken (`answers_bytes_max`; nothing more is read from such a peer), and reads in line (`reads`).
+Safety: what one peer sends can close that peer's connection and no other, save that one which made us hold something
+for too long goes when all together make us hold too much.  That is bounded by four accounts: partial frames (one for
+each connection, with a deadline; `partial_bytes_max`), what waits for the journal (`connection_pending_bytes_max`,
+`pending_bytes_max`), answers that are not taken (`answers_bytes_max`; nothing more is read from such a peer), and reads
+in line (`reads`).
 """
 
 from collections import deque
-from socket import IPPROTO_TCP, SO_KEEPALIVE, SOL_SOCKET, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_NODELAY, TCP_USER_TIMEOUT, socket
+from socket import (
+    IPPROTO_TCP,
+    SO_KEEPALIVE,
+    SOL_SOCKET,
+    TCP_KEEPCNT,
+    TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
+    TCP_NODELAY,
+    TCP_USER_TIMEOUT,
+    socket,
+)
 from typing import Any, cast
 from typing import Protocol as Shape
 
@@ -120,7 +131,8 @@ class Connection(Protocol):
             self._service.serve(self, found)
         except Exception:
             # A half-served request must not be continued: this connection is over, the others go on.
-            self._listener.complaints.tell(self.peer, "faults of this bookie", "a request could not be served", Failure())  # type: ignore[no-untyped-call]
+            failure = Failure()  # type: ignore[no-untyped-call]
+            self._listener.complaints.tell(self.peer, "faults of this bookie", "a request could not be served", failure)
             self.close()
             return
         if requests.failure is not None:
@@ -149,7 +161,9 @@ class Connection(Protocol):
         self._flow()
 
     def _flow(self) -> None:
-        """Reads from the peer unless it is choked or has too much that waits; after a stop, only below half the bound."""
+        """
+        Reads from the peer unless it is choked or has too much that waits; after a stop, only below half the bound.
+        """
         options = self._listener.options
         most = options.connection_pending_bytes_max
         crowded = self.pending_bytes > 0 and self._service.parking.bytes >= options.pending_bytes_max
@@ -212,7 +226,10 @@ class Connection(Protocol):
 
 
 def socket_options(handle: socket) -> None:
-    """Small answers leave at once, and a peer that vanished is noticed by the kernel: there is no keepalive above TCP (wire.md 10.1)."""
+    """
+    Small answers leave at once, and a peer that vanished is noticed by the kernel: there is no keepalive above TCP
+    (wire.md 10.1).
+    """
     handle.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
     for option, value in (
         (TCP_NODELAY, 1),
@@ -265,7 +282,9 @@ class Listener(Factory):
         if len(self.connections) >= self.options.connections_max:
             idle = min(self.connections, key=lambda other: other.last_active)
             most = self.options.connections_max
-            self.complaints.tell(idle.peer, "their silence", f"more than {most} are open (connectionsMax) and it was silent longest")
+            self.complaints.tell(
+                idle.peer, "their silence", f"more than {most} are open (connectionsMax) and it was silent longest"
+            )
             idle.abort()
         self.connections.add(connection)
 
@@ -276,8 +295,8 @@ class Listener(Factory):
 
     def keeps(self, connection: Connection, size: int) -> None:
         """
-        So much of an unfinished frame is kept now.  When that is too much altogether, those go whose frames have been unfinished longest; last those that
-        are not read from because what they sent waits: they can't finish.
+        So much of an unfinished frame is kept now.  When that is too much altogether, those go whose frames have been
+        unfinished longest; last those that are not read from because what they sent waits: they can't finish.
         """
         if not connection.alive:
             return
@@ -286,16 +305,23 @@ class Listener(Factory):
         if self.partial_bytes <= self._partial_bytes_max:
             return
         unfinished = [other for other in self.connections if other.partial_bytes]
-        unfinished.sort(key=lambda other: (other.paused_since is not None and not other.choked, other.partial_since or 0.0))
+        unfinished.sort(
+            key=lambda other: (other.paused_since is not None and not other.choked, other.partial_since or 0.0)
+        )
         for other in unfinished:
             if self.partial_bytes <= self._partial_bytes_max:
                 return
             most = f"more than {self._partial_bytes_max} bytes of frames that are not whole"
-            self.complaints.tell(other.peer, "unfinished frames", f"{most} (partialFramesSizeMB), and its own has been so longest")
+            self.complaints.tell(
+                other.peer, "unfinished frames", f"{most} (partialFramesSizeMB), and its own has been so longest"
+            )
             other.abort()
 
     def owes(self, connection: Connection, size: int) -> None:
-        """So much more is not taken.  Who has taken nothing for the longest time goes when it is too much altogether, but not inside what is being done."""
+        """
+        So much more is not taken.  Who has taken nothing for the longest time goes when it is too much altogether, but
+        not inside what is being done.
+        """
         connection.owed_bytes += size
         self.service.reads.owed_bytes += size
         self._owed.setdefault(connection)
@@ -345,7 +371,9 @@ class Listener(Factory):
         return drained
 
     def _look(self) -> None:
-        """Ends connections whose frame has been partial for too long; tells of pauses that peers will take for death."""
+        """
+        Ends connections whose frame has been partial for too long; tells of pauses that peers will take for death.
+        """
         self.complaints.sweep()
         now = self.clock.seconds()
         partial_s = self.options.partial_frame_ms_max / 1000

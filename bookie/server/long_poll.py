@@ -4,7 +4,8 @@ Reads that wait for a ledger's last add confirmed to move (wire.md 6.6).
 Knows: when a poll is answered at once, what wakes one, and what it is answered.
 Does not know: connections beyond `Peer`, how a ledger's LAC comes about.
 
-A poll holds one timer; all polls of a ledger share one watcher.  Both go when the poll is answered or its connection ends.
+A poll holds one timer; all polls of a ledger share one watcher.  Both go when the poll is answered or its connection
+ends.
 Safety: a poll is answered once.  Nothing but the end of its connection leaves it unanswered.
 """
 
@@ -68,9 +69,15 @@ class LongPolls:
             self._answer(peer, request)
         elif self._storage.ledger(request.ledger) is None:
             # Unknown, or perhaps lost: the storage says which.
-            self._reads.follow(peer, request, then(self._storage.read(request.ledger, LAST_ENTRY), lambda found: self._unknown(peer, request, found)))
+            self._reads.follow(
+                peer,
+                request,
+                then(self._storage.read(request.ledger, LAST_ENTRY), lambda found: self._unknown(peer, request, found)),
+            )
         else:
-            self._reads.follow(peer, request, then(self._storage.lac(request.ledger), lambda lac: self._consider(peer, request, lac)))
+            self._reads.follow(
+                peer, request, then(self._storage.lac(request.ledger), lambda lac: self._consider(peer, request, lac))
+            )
 
     def lost(self, peer: Peer) -> None:
         """A connection has ended: its polls are forgotten."""
@@ -98,10 +105,16 @@ class LongPolls:
         ledger = request.ledger
         waiters = self._waiters.get(ledger)
         if waiters is None:
-            waiters = self._waiters[ledger] = Waiters(view, self._storage.explicit_lac(ledger), lambda: self._moved(ledger))
+            waiters = self._waiters[ledger] = Waiters(
+                view, self._storage.explicit_lac(ledger), lambda: self._moved(ledger)
+            )
             view.watch(waiters.watcher)
         assert request.timeout_ms is not None
-        poll = Poll(peer, request, self._clock.callLater(min(request.timeout_ms, WAIT_MS_MAX) / 1000, lambda: self._expired(poll)))
+        poll = Poll(
+            peer,
+            request,
+            self._clock.callLater(min(request.timeout_ms, WAIT_MS_MAX) / 1000, lambda: self._expired(poll)),
+        )
         waiters.polls.append(poll)
         self._of_peer.setdefault(peer, set()).add(poll)
         self.waiting += 1
@@ -129,7 +142,11 @@ class LongPolls:
         """Something happened to the ledger: its LAC rose, or it was fenced, deleted, or given an explicit LAC."""
         waiters = self._waiters[ledger]
         explicit_lac = self._storage.explicit_lac(ledger)
-        all_of_them = self._storage.ledger(ledger) is not waiters.view or waiters.view.fenced != waiters.fenced or explicit_lac != waiters.explicit_lac
+        all_of_them = (
+            self._storage.ledger(ledger) is not waiters.view
+            or waiters.view.fenced != waiters.fenced
+            or explicit_lac != waiters.explicit_lac
+        )
         waiters.fenced, waiters.explicit_lac = waiters.view.fenced, explicit_lac
         lac = self._storage.lac(ledger)
         for poll in list(waiters.polls):
@@ -146,13 +163,18 @@ class LongPolls:
         elif request.entry != LAST_ENTRY:
             self._reads.refuse(peer, request, Status.EBADREQ)
         else:
-            self._reads.follow(peer, request, then(self._storage.lac(request.ledger), lambda lac: self._piggyback(peer, request, lac, moved_at)))
+            self._reads.follow(
+                peer,
+                request,
+                then(self._storage.lac(request.ledger), lambda lac: self._piggyback(peer, request, lac, moved_at)),
+            )
 
     def _piggyback(self, peer: Peer, request: Read, lac: int, moved_at: float | None) -> Deferred[None] | None:
         """The LAC, with the entry behind the one that the reader knows of where it is here."""
         assert request.previous_lac is not None
         advanced = lac > request.previous_lac
-        if advanced and (peer.choked or not self._reads.room(peer)):  # the LAC alone will do: who does not take answers is read nothing for
+        # the LAC alone will do: who does not take answers is read nothing for
+        if advanced and (peer.choked or not self._reads.room(peer)):
             peer.send(wire.answer(request, ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)))
             return None
         entry = request.previous_lac + 1 if advanced else LAST_ENTRY

@@ -1,12 +1,14 @@
 """
-Adds and explicit LACs that found no room in the storage, how they get in when there is room again, and the account of what waits.
+Adds and explicit LACs that found no room in the storage, how they get in when there is room again, and the account of
+what waits.
 
-A bookie that cannot keep up does not refuse them, for a writer takes a refusal for a dead bookie: it keeps them here, per
-connection and in order, while fences, reads and recovery of the same connection pass (protocol-rules.md 6.4).
+A bookie that cannot keep up does not refuse them, for a writer takes a refusal for a dead bookie: it keeps them here,
+per connection and in order, while fences, reads and recovery of the same connection pass (protocol-rules.md 6.4).
 
 Knows: whose turn it is.  Does not know: why there was no room, what is written; the bound per connection is the
 connection's own, which stops reading from its peer there.
-The account has what is parked, and the fences and forces that wait for the journal: those find room always, and wait as long as it does.
+The account has what is parked, and the fences and forces that wait for the journal: those find room always, and wait as
+long as it does.
 Safety: adds of one connection get in in the order they came; no connection starves another (one run each, in turn).
 """
 
@@ -24,11 +26,16 @@ def size_of(run: WriteRequest) -> int:
     """Bytes that a run holds in memory, about."""
     if isinstance(run, WriteLac):
         return REQUEST_BYTES + len(run.master_key) + len(run.body)
-    return REQUEST_BYTES + len(run.master_key) + (len(run.frames) if run.frames is not None else sum(map(len, run.bodies)))
+    return (
+        REQUEST_BYTES + len(run.master_key) + (len(run.frames) if run.frames is not None else sum(map(len, run.bodies)))
+    )
 
 
 class Parking:
-    """All connections with parked runs, in the order in which they get their turn.  `admit` takes a run or says False: no room."""
+    """
+    All connections with parked runs, in the order in which they get their turn.  `admit` takes a run or says False: no
+    room.
+    """
 
     def __init__(self, admit: Callable[[Peer, WriteRequest], bool]) -> None:
         self._admit = admit
@@ -72,7 +79,10 @@ class Parking:
             self._admitting = False
 
     def lost(self, peer: Peer) -> None:
-        """A connection has ended: its parked runs were never taken, and are dropped; its fences and forces wait on, without their sender."""
+        """
+        A connection has ended: its parked runs were never taken, and are dropped; its fences and forces wait on,
+        without their sender.
+        """
         self._waiting.pop(peer, None)
         self.runs -= len(peer.parked)
         self.bytes -= peer.pending_bytes

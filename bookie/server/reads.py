@@ -4,14 +4,14 @@ Everything that reads: entries, batches, the last add confirmed, the list of ent
 Knows: whose turn it is, and how what the storage found becomes an answer (wire.md 2.4, 3.5, 6.4, 8).
 Does not know: fences and long polls, which end in a read here; protocol versions.
 
-Reads that the cache answers are answered at once.  Those that wait for the disk do not block others; a connection has at
-most `READS_AT_ONCE` of them under way, fewer if its answers are large, and none is begun while it does not take its answers;
-the others wait in its line.  What recovery asks for (priority) overtakes the line, and twice as many may be under way.  A
-bookie whose lines are full says ETOOMANYREQUESTS, and the reader turns to the next replica.
+Reads that the cache answers are answered at once.  Those that wait for the disk do not block others; a connection has
+at most `READS_AT_ONCE` of them under way, fewer if its answers are large, and none is begun while it does not take its
+answers; the others wait in its line.  What recovery asks for (priority) overtakes the line, and twice as many may be
+under way.  A bookie whose lines are full says ETOOMANYREQUESTS, and the reader turns to the next replica.
 
-Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A connection
-that does not take its answers is owed no more than `OWED_BYTES_MAX` and one answer, and one answer where all together are owed
-`answers_bytes_max`: what was read beyond that is dropped, and read again when it takes them.
+Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A
+connection that does not take its answers is owed no more than `OWED_BYTES_MAX` and one answer, and one answer where all
+together are owed `answers_bytes_max`: what was read beyond that is dropped, and read again when it takes them.
 """
 
 import sys
@@ -28,7 +28,18 @@ from quire.bookie.server.counters import ServiceCounters
 from quire.conf.bookie import BookieOptions
 from quire.protocol import wire
 from quire.protocol.errors import Status
-from quire.protocol.messages import LAST_ENTRY, BatchRead, BatchReply, LacReply, ListEntries, ListReply, Read, ReadLac, ReadReply, Reply
+from quire.protocol.messages import (
+    LAST_ENTRY,
+    BatchRead,
+    BatchReply,
+    LacReply,
+    ListEntries,
+    ListReply,
+    Read,
+    ReadLac,
+    ReadReply,
+    Reply,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -101,7 +112,10 @@ class Reads:
         peer.held.clear()
 
     def answer(self, peer: Peer, request: ReadRequest, reply: Reply) -> int:
-        """Sends an answer with a body and gives its length; 0: too much is not taken already, so the read is the next one of its line again."""
+        """
+        Sends an answer with a body and gives its length; 0: too much is not taken already, so the read is the next one
+        of its line again.
+        """
         if peer.owed_bytes >= OWED_BYTES_MAX or (peer.choked and self.owed_bytes >= self._owed_bytes_max):
             if peer.alive:
                 self._tally.reads_again += 1
@@ -135,7 +149,9 @@ class Reads:
         self.follow(peer, request, under_way)
 
     def _failed(self, failure: Failure, peer: Peer, request: ReadRequest) -> None:
-        self.log.failure("{operation} of ledger {ledger} failed", failure, operation=type(request).__name__, ledger=request.ledger)
+        self.log.failure(
+            "{operation} of ledger {ledger} failed", failure, operation=type(request).__name__, ledger=request.ledger
+        )
         self.refuse(peer, request, status_of(failure.value))
 
     def _ended(self, _: object, peer: Peer) -> None:
@@ -175,7 +191,9 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return
-        size = self.answer(peer, request, BatchReply(Status.EOK, request.ledger, request.first, request.request_id, found))
+        size = self.answer(
+            peer, request, BatchReply(Status.EOK, request.ledger, request.first, request.request_id, found)
+        )
         if size:
             self._tally.read_entries += len(found)
             self._tally.read_bytes += size
@@ -184,7 +202,9 @@ class Reads:
         return then(self.storage.read(request.ledger, LAST_ENTRY), lambda last: self._found_lac(peer, request, last))
 
     def _found_lac(self, peer: Peer, request: ReadLac, last: bytes | Status) -> None:
-        """Each part that is there.  A ledger that may have lost entries, or can't be read, never says that there are none."""
+        """
+        Each part that is there.  A ledger that may have lost entries, or can't be read, never says that there are none.
+        """
         lac_body = self.storage.explicit_lac(request.ledger)
         if isinstance(last, bytes):
             reply = LacReply(Status.EOK, request.ledger, request.txn, lac_body, last)

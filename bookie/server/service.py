@@ -129,7 +129,11 @@ class Service:
 
     def _admit(self, peer: Peer, request: WriteRequest) -> bool:
         """Hands what was parked to the storage, or answers it; False: there is no room now, and nothing was done."""
-        return self._admit_add(peer, request) if type(request) is AddRun else self._admit_lac(peer, cast(WriteLac, request))
+        return (
+            self._admit_add(peer, request)
+            if type(request) is AddRun
+            else self._admit_lac(peer, cast(WriteLac, request))
+        )
 
     def _admit_add(self, peer: Peer, run: AddRun) -> bool:
         status: Status | None
@@ -202,7 +206,10 @@ class Service:
             status = Status.EBADVERSION
         elif self.read_only:
             status = Status.EREADONLY
-        elif not LAC_BODY_BYTES_MIN <= len(body) <= LAC_BODY_BYTES_MAX or not 0 <= (ledger := int.from_bytes(body[:8], "big", signed=True)) < LEDGER_ID_END:
+        elif (
+            not LAC_BODY_BYTES_MIN <= len(body) <= LAC_BODY_BYTES_MAX
+            or not 0 <= (ledger := int.from_bytes(body[:8], "big", signed=True)) < LEDGER_ID_END
+        ):
             status = Status.EBADREQ
         elif len(request.master_key) > KEY_BYTES_MAX:
             status = Status.EUA
@@ -225,7 +232,10 @@ class Service:
             self._take(peer, request, lambda token: self.storage.force(request.ledger, token))
 
     def _take(self, peer: Peer, request: Read | BatchRead | Force, take: Callable[[Token], Status]) -> None:
-        """Hands what finds room always to the storage, and refuses it if the storage does; in the account from here until its token comes back."""
+        """
+        Hands what finds room always to the storage, and refuses it if the storage does; in the account from here until
+        its token comes back.
+        """
         self.parking.pend(peer, REQUEST_BYTES)
         status = Status.EIO
         try:

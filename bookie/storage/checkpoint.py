@@ -5,11 +5,12 @@ Order (storage-order.md 3).  In one reactor turn: take the last synced place of 
 write cache, take the changed ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger
 table written and synced, the mark written, segments freed.
 
-Knows: that order.  Does not know: how directories store, who asks for a checkpoint, the bytes of a mark (`journal/mark.py`).
-Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its synced place is in the
-half that is swapped out, or flushed already.  A half that failed to flush is tried again before any other is swapped, and soon where something
-was only not begun (`NotBegun`); a failed sync is final for its directory, which fails with it: that is written down in the others before the
-journal frees what was meant for it.
+Knows: that order.  Does not know: how directories store, who asks for a checkpoint, the bytes of a mark
+(`journal/mark.py`).
+Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its
+synced place is in the half that is swapped out, or flushed already.  A half that failed to flush is tried again before
+any other is swapped, and soon where something was only not begun (`NotBegun`); a failed sync is final for its
+directory, which fails with it: that is written down in the others before the journal frees what was meant for it.
 """
 
 import os
@@ -71,7 +72,10 @@ class Checkpoints:
         clock: Clock,
         ended: Callable[[], None],
     ) -> None:
-        """`journals` and `directories` may be filled later, before the first checkpoint.  `ended` is called after each one, made or failed."""
+        """
+        `journals` and `directories` may be filled later, before the first checkpoint.  `ended` is called after each
+        one, made or failed.
+        """
         self.marks: list[Place] | None = None  # what the marks on disk say, where all say the same
         self.deleted: set[int] = set()  # deleted since the last checkpoint began
         self.failure: str | None = None  # final: no checkpoint can be made any more
@@ -138,7 +142,10 @@ class Checkpoints:
         self._ended()
 
     def alone(self, directory: LedgerDirectory, job: Callable[..., T], *args: Any) -> "Deferred[T]":
-        """Does a short job in one directory on the storage pool, between two checkpoints.  Fails as it does; `SyncFailed` is final for the directory."""
+        """
+        Does a short job in one directory on the storage pool, between two checkpoints.  Fails as it does; `SyncFailed`
+        is final for the directory.
+        """
         turn: Deferred[None] = Deferred()
         if self.running:
             self._turns.append(turn)
@@ -147,7 +154,9 @@ class Checkpoints:
             turn.callback(None)
         return Deferred.fromCoroutine(self._alone(turn, directory, job, args))
 
-    async def _alone(self, turn: "Deferred[None]", directory: LedgerDirectory, job: Callable[..., T], args: tuple[Any, ...]) -> T:
+    async def _alone(
+        self, turn: "Deferred[None]", directory: LedgerDirectory, job: Callable[..., T], args: tuple[Any, ...]
+    ) -> T:
         await turn
         try:
             fault = self.failure or directory.failed
@@ -208,7 +217,10 @@ class Checkpoints:
             await pause(self._clock, AGAIN_SECONDS)
 
     def make_now(self) -> None:
-        """A checkpoint in the caller, at a start, before any thread runs.  Raises `StorageError`, `OSError`; then the start fails."""
+        """
+        A checkpoint in the caller, at a start, before any thread runs.  Raises `StorageError`, `OSError`; then the
+        start fails.
+        """
         work = self._take()
         self._store(work)
         self._settled(work)
@@ -226,7 +238,9 @@ class Checkpoints:
         self._gone(work.deleted)
 
     def _gone(self, deleted: Iterable[int]) -> None:
-        """The index has no rows of these from before they were deleted; what it has is of new ledgers with the same ids."""
+        """
+        The index has no rows of these from before they were deleted; what it has is of new ledgers with the same ids.
+        """
         for ledger in deleted:
             state = self._ledgers.states.get(ledger)
             if state is not None and ledger not in self.deleted:
@@ -234,8 +248,8 @@ class Checkpoints:
 
     def spill(self, bytes_max: int) -> None:
         """
-        At a start: what is in memory goes to the directories, not yet durably.  While they are full, less than `bytes_max` of it stays where it
-        is, so that the bookie can start and serve.  Raises `StorageError`, `OSError`.
+        At a start: what is in memory goes to the directories, not yet durably.  While they are full, less than
+        `bytes_max` of it stays where it is, so that the bookie can start and serve.  Raises `StorageError`, `OSError`.
         """
         half = self._cache.active
         try:
@@ -245,7 +259,8 @@ class Checkpoints:
             if error.errno in FULL and half.bytes < bytes_max:
                 return
             raise
-        deleted, self.deleted = self.deleted, set()  # now, or the checkpoint would remove what is written here of new ledgers with the same ids
+        # now, or the checkpoint would remove what is written here of new ledgers with the same ids
+        deleted, self.deleted = self.deleted, set()
         self._cache.swap()
         for directory, (ledgers, gone) in zip(self._directories.all, self._shares(half, deleted), strict=True):
             self._directories.attempt(directory, self._write, directory, ledgers, gone, half)
@@ -263,7 +278,11 @@ class Checkpoints:
             if number not in work.stored:
                 self._directories.attempt(directory, self._room, directory, work.half)
                 self._directories.attempt(directory, self._write, directory, *shares[number], work.half)
-                self._directories.attempt(directory, directory.store_rows, {ledger: row for ledger, row in rows.items() if ledger % count == number})
+                self._directories.attempt(
+                    directory,
+                    directory.store_rows,
+                    {ledger: row for ledger, row in rows.items() if ledger % count == number},
+                )
                 work.stored.add(number)
         self.entries += work.half.entries
         for directory in self._directories.all:
@@ -276,13 +295,18 @@ class Checkpoints:
             journal.free(place.position)
 
     def notice_failed(self) -> None:
-        """Ledgers of directories that have failed since the last call are in limbo; on the reactor thread or at a start."""
+        """
+        Ledgers of directories that have failed since the last call are in limbo; on the reactor thread or at a start.
+        """
         for number in self._directories.newly_failed():
             self._counters.directories_lost += 1
             self._ledgers.directory_failed(number, len(self._directories.all))
 
     def _room(self, directory: LedgerDirectory, half: Half) -> None:
-        """A flush that runs into a full disk leaves half a log, and perhaps an index that must be opened again: it is not begun."""
+        """
+        A flush that runs into a full disk leaves half a log, and perhaps an index that must be opened again: it is not
+        begun.
+        """
         directory.check_room(half.bytes + SPARE_BYTES)
 
     def _shares(self, half: Half, deleted: Iterable[int]) -> list[tuple[list[int], list[int]]]:
@@ -296,7 +320,8 @@ class Checkpoints:
         return shares
 
     def _write(self, directory: LedgerDirectory, ledgers: list[int], gone: list[int], half: Half) -> None:
-        directory.index.delete_all(gone, self._workers.pause)  # before the half, which may hold a new ledger with the same id
+        # before the half, which may hold a new ledger with the same id
+        directory.index.delete_all(gone, self._workers.pause)
         try:
             self.bytes_written += directory.flush(half.runs_of(ledgers))
         except (StorageError, OSError) as error:

@@ -1,10 +1,12 @@
 """
-What a storage holds in memory, and how what is journaled changes it: the same for what arrives and for what a start replays.
+What a storage holds in memory, and how what is journaled changes it: the same for what arrives and for what a start
+replays.
 
 Knows: write cache, ledgers, the memory of deleted ones, and what must be forgotten of what was read ahead.
 Does not know: journals' files and threads, who may write, disks.
 
-Safety: an entry is put in the cache before its ledger's state tells of it; a ledger that was deleted does not come back by a block that came before.
+Safety: an entry is put in the cache before its ledger's state tells of it; a ledger that was deleted does not come back
+by a block that came before.
 """
 
 from quire.bookie.apache import journal
@@ -46,7 +48,14 @@ class Contents:
     """All of it belongs to the reactor thread, or to a start."""
 
     def __init__(
-        self, cache: WriteCache, ledgers: Ledgers, deleted: DeletedLedgers, checkpoints: Checkpoints, lookup: Lookup, counters: StorageCounters, clock: Clock
+        self,
+        cache: WriteCache,
+        ledgers: Ledgers,
+        deleted: DeletedLedgers,
+        checkpoints: Checkpoints,
+        lookup: Lookup,
+        counters: StorageCounters,
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._ledgers = ledgers
@@ -84,7 +93,10 @@ class Contents:
         return state
 
     def rowless(self, ledger: int, key: bytes) -> LedgerState:
-        """A ledger that only the journal or the metadata knows; a crash may have left rows in the index that the journal does not reach up to."""
+        """
+        A ledger that only the journal or the metadata knows; a crash may have left rows in the index that the journal
+        does not reach up to.
+        """
         state = self.create(ledger, key)
         state.surveyed = state.index_stale
         return state
@@ -98,7 +110,10 @@ class Contents:
             state.lac = max(state.lac, lac)
 
     def drop(self, ledger: int, remembered: bool = True) -> LedgerState | None:
-        """Forgets a ledger and its entries; its state, if it is in memory.  `remembered`: who writes to it soon is refused."""
+        """
+        Forgets a ledger and its entries; its state, if it is in memory.  `remembered`: who writes to it soon is
+        refused.
+        """
         self._cache.forget(ledger)
         self._lookup.forget(ledger)
         self._checkpoints.deleted.add(ledger)
@@ -135,7 +150,8 @@ class Contents:
             state.unjournaled = self._checkpoints.taken
             self._ledgers.dirty[ledger] = state
         elif kind == LIMBO and state is not None:
-            # Limbo may have ended when all was here; what was only in memory since the last checkpoint, copies among it, is not here any more.
+            # Limbo may have ended when all was here; what was only in memory since the last checkpoint, copies among
+            # it, is not here any more.
             state.limbo = data[begin:end] == b"\1" or state.unjournaled >= 0
             self._ledgers.dirty[ledger] = state
         elif kind == DELETED:
@@ -145,8 +161,8 @@ class Contents:
 
     def apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:
         """
-        One block of Apache's journal.  A ledger that nobody knows is made without a key, which the first writer gives: its key record may lie before the mark
-        (storage-order.md 1.3, 3), and a fence may not be forgotten.
+        One block of Apache's journal.  A ledger that nobody knows is made without a key, which the first writer gives:
+        its key record may lie before the mark (storage-order.md 1.3, 3), and a fence may not be forgotten.
         """
         state = self._ledgers.get(ledger)
         if state is None:
@@ -158,7 +174,11 @@ class Contents:
                 state.key_logged = True
                 self._ledgers.dirty[ledger] = state
             elif bodies[0] not in (state.key, UNSET_KEY):
-                raise StorageError(f"Apache's journal has another master key for ledger {ledger} than its index; these are not the directories of one bookie")
+                raise StorageError(
+                    f"Apache's journal has another master key for ledger {ledger} than its index; these are not "
+                    "the "
+                    "directories of one bookie"
+                )
         elif kind == journal.FENCE:
             state.fenced = state.fence_durable = True
             self._ledgers.dirty[ledger] = state

@@ -1,11 +1,13 @@
 """
-All journals of a bookie as one, and whether writes are taken now: the fault that ends a storage, disks that can't take more, callers that wait for room.
+All journals of a bookie as one, and whether writes are taken now: the fault that ends a storage, disks that can't take
+more, callers that wait for room.
 
-Knows: that after a fault of one journal no token comes back from any; when a checkpoint may give room back, and when those that were refused can try again.
+Knows: that after a fault of one journal no token comes back from any; when a checkpoint may give room back, and when
+those that were refused can try again.
 Does not know: what is written, how a checkpoint is made.
 
-Read-only has two degrees.  `read_only`: a ledger directory or a journal can't take more, and what is left is for fences and recovery.  `blocked`: what is
-taken could not be flushed either, so recovery is refused, too.
+Read-only has two degrees.  `read_only`: a ledger directory or a journal can't take more, and what is left is for fences
+and recovery.  `blocked`: what is taken could not be flushed either, so recovery is refused, too.
 
 Safety: a token comes back only after the sync that covers what it stands for; after a journal fault none comes back.
 """
@@ -90,7 +92,10 @@ class Journals:
         return self.all[ledger % len(self.all)]
 
     def awaited(self) -> "tuple[Deferred[None], Callable[[], None]]":
-        """For a block on its way: what fires when it is durable, or on a fault; and what to append with the block as its `when_synced`."""
+        """
+        For a block on its way: what fires when it is durable, or on a fault; and what to append with the block as its
+        `when_synced`.
+        """
         waiting: Deferred[None] = Deferred()
         self._awaited[waiting] = None
 
@@ -166,7 +171,9 @@ class Journals:
 class Pressure:
     """All of it belongs to the reactor thread."""
 
-    def __init__(self, journals: Journals, checkpoints: Checkpoints, cache: WriteCache, counters: StorageCounters) -> None:
+    def __init__(
+        self, journals: Journals, checkpoints: Checkpoints, cache: WriteCache, counters: StorageCounters
+    ) -> None:
         self.read_only: str | None = None  # why plain adds are refused
         self.blocked: str | None = None  # why recovery adds are refused as well
         self.closing = False
@@ -212,8 +219,14 @@ class Pressure:
             self._relieve()
 
     def crowding(self) -> None:
-        """A journal's disk is full, or is not any more.  A checkpoint is made first where it may give something back."""
-        if self.blocked is None and not self.closing and any(journal.crowded and len(journal.segments) > 1 for journal in self._journals.all):
+        """
+        A journal's disk is full, or is not any more.  A checkpoint is made first where it may give something back.
+        """
+        if (
+            self.blocked is None
+            and not self.closing
+            and any(journal.crowded and len(journal.segments) > 1 for journal in self._journals.all)
+        ):
             self.checkpoint_soon()
         else:
             self._judge_read_only()
@@ -236,8 +249,13 @@ class Pressure:
             self._events.relieved()
 
     def _judge_read_only(self) -> None:
-        """A ledger directory that takes no more, or a journal that can't grow: what is left of that is for fences and recovery."""
-        reason = self.blocked or next((journal.crowded for journal in self._journals.all if journal.crowded is not None), None)
+        """
+        A ledger directory that takes no more, or a journal that can't grow: what is left of that is for fences and
+        recovery.
+        """
+        reason = self.blocked or next(
+            (journal.crowded for journal in self._journals.all if journal.crowded is not None), None
+        )
         if reason != self.read_only and not self.closing:
             self.read_only = reason
             if reason is None:

@@ -1,10 +1,12 @@
 """
 The ledgers of this bookie in memory: key, fence, limbo, LAC, watchers.
 
-Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint; which ledgers were deleted lately.
+Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint; which ledgers were
+deleted lately.
 Does not know: entries, journal, disk; rows are loaded by a function given.
 
-All of it belongs to the reactor thread, save `rows_of`, which the storage pool calls on a set of changes that it was given.
+All of it belongs to the reactor thread, save `rows_of`, which the storage pool calls on a set of changes that it was
+given.
 Safety: a dirty state is never evicted, and a deleted ledger never comes back from its old row.
 """
 
@@ -16,7 +18,8 @@ from quire.protocol.digest import LAC_HEADER, explicit_lac
 
 # SPDX-License-Identifier: Apache-2.0
 
-STATES_MAX = 20_000  # above this, states that nobody uses are evicted after a checkpoint, the oldest first, down to half of it
+# above this, states that nobody uses are evicted after a checkpoint, the oldest first, down to half of it
+STATES_MAX = 20_000
 EVICTED_AT_ONCE = 500
 KEYS_SHARED_MAX = 1000
 PAGE_LEDGERS = 256
@@ -63,7 +66,8 @@ class LedgerState:
         self.index_stale = False  # the index still holds rows of a deleted ledger with this id
         self.unjournaled = -1  # the checkpoint since which the journal says that this ledger's adds are not in it
         self.read_next = -1  # the entry that a sequential reader would ask for next
-        self.watchers: list[Callable[[], None]] | None = None  # called when LAC rises, an explicit LAC arrives, on fence and delete
+        # called when LAC rises, an explicit LAC arrives, on fence and delete
+        self.watchers: list[Callable[[], None]] | None = None
 
     @classmethod
     def of_row(cls, ledger: int, row: LedgerRow) -> "LedgerState":
@@ -84,7 +88,13 @@ class LedgerState:
         return LedgerRow(self.key, self.fenced, self.explicit_lac, self.limbo)
 
     def differs(self, row: LedgerRow | None) -> bool:
-        return row is None or self.fenced is not row.fenced or self.limbo is not row.limbo or self.key != row.key or self.explicit_lac != row.explicit_lac
+        return (
+            row is None
+            or self.fenced is not row.fenced
+            or self.limbo is not row.limbo
+            or self.key != row.key
+            or self.explicit_lac != row.explicit_lac
+        )
 
     def watch(self, watcher: Callable[[], None]) -> None:
         if self.watchers is None:
@@ -104,8 +114,8 @@ class LedgerState:
 
 class RowMemory:
     """
-    Rows of ledgers that are not in memory, a byte for each: few rows differ, and ids mostly stand close together.  It forgets when it likes.
-    To read a row from the table takes eight microseconds, to look here one.
+    Rows of ledgers that are not in memory, a byte for each: few rows differ, and ids mostly stand close together.  It
+    forgets when it likes.  To read a row from the table takes eight microseconds, to look here one.
     """
 
     __slots__ = ("_kinds", "_numbers", "_pages")
@@ -144,10 +154,11 @@ class RowMemory:
 
 class DeletedLedgers:
     """
-    The memory of deleted ledgers: a writer that did not hear of the deletion may not bring one back.  What is in the journal is remembered through a
-    restart, from which on time counts.  Times are the reactor's seconds.
+    The memory of deleted ledgers: a writer that did not hear of the deletion may not bring one back.  What is in the
+    journal is remembered through a restart, from which on time counts.  Times are the reactor's seconds.
 
-    Safety: bounded; beyond `DELETED_MAX` the oldest are forgotten, and then only the next garbage collection removes what a late writer wrote.
+    Safety: bounded; beyond `DELETED_MAX` the oldest are forgotten, and then only the next garbage collection removes
+    what a late writer wrote.
     """
 
     __slots__ = ("_fenced", "_unfenced")
@@ -235,7 +246,10 @@ class Ledgers:
         self._settling = {}
 
     def evict(self, used: Callable[[int], bool]) -> Iterator[None]:
-        """Bounds the memory: forgets clean states without watchers that `used` doesn't claim.  A step looks at `EVICTED_AT_ONCE` of them."""
+        """
+        Bounds the memory: forgets clean states without watchers that `used` doesn't claim.  A step looks at
+        `EVICTED_AT_ONCE` of them.
+        """
         if len(self.states) <= STATES_MAX:
             return
         for number, ledger in enumerate(list(self.states), 1):
@@ -261,7 +275,10 @@ class Ledgers:
         )
 
     def directory_failed(self, number: int, count: int) -> None:
-        """Directory `number` of `count` has failed: its ledgers are in limbo, and `load` says so of those that are not in memory."""
+        """
+        Directory `number` of `count` has failed: its ledgers are in limbo, and `load` says so of those that are not in
+        memory.
+        """
         self._rows.clear()
         for ledger, state in self.states.items():
             if ledger % count == number:
@@ -269,7 +286,9 @@ class Ledgers:
 
     def changed(self) -> frozenset[int]:
         """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""
-        return frozenset(ledger for changes in (self._settling, self.dirty) for ledger, state in changes.items() if state is not None)
+        return frozenset(
+            ledger for changes in (self._settling, self.dirty) for ledger, state in changes.items() if state is not None
+        )
 
     def ids(self, stored: Iterable[int]) -> Iterator[int]:
         """Every ledger: those `stored` in tables and those only in memory, without deleted ones."""
@@ -284,7 +303,7 @@ class Ledgers:
 
 def rows_of(changes: Changes) -> dict[int, LedgerRow | None]:
     """
-    The rows to store.  A state may have moved on since the changes were taken: a row that is newer than the checkpoint needs is harmless,
-    for whatever changed will be replayed from the journal too.
+    The rows to store.  A state may have moved on since the changes were taken: a row that is newer than the checkpoint
+    needs is harmless, for whatever changed will be replayed from the journal too.
     """
     return {ledger: None if state is None else state.row for ledger, state in changes.items()}

@@ -1,13 +1,17 @@
 """
-Which entries of a ledger are here, for those who want to know all of them: lists that are made on the storage pool, one at a time.
+Which entries of a ledger are here, for those who want to know all of them: lists that are made on the storage pool, one
+at a time.
 
-Knows: that the write cache is looked at before the index, so that what is flushed meanwhile is in both; who waits for which list.
+Knows: that the write cache is looked at before the index, so that what is flushed meanwhile is in both; who waits for
+which list.
 Does not know: bodies; who asks.
 
-A list is as long as its bytes on the wire, and nothing else grows with the ledger but the cached runs (16 bytes each).  Equal requests that wait share
-the next list; one that is being made is not shared with those who come later, for it may lack what was added since it began.
+A list is as long as its bytes on the wire, and nothing else grows with the ledger but the cached runs (16 bytes each).
+Equal requests that wait share the next list; one that is being made is not shared with those who come later, for it
+may lack what was added since it began.
 
-Safety: a list has every entry that was here when it was asked for.  A ledger that is in limbo, or came to be while its list was made, has no list for readers.
+Safety: a list has every entry that was here when it was asked for.  A ledger that is in limbo, or came to be while its
+list was made, has no list for readers.
 """
 
 from array import array
@@ -43,18 +47,22 @@ class Lists:
         self._directories = directories
         self._workers = workers
         self._turn = DeferredLock()
-        self._waiting: dict[tuple[int, int | None], list[Deferred[bytes]]] = {}  # by ledger and most groups: who waits for a list that was not begun
+        # by ledger and most groups: who waits for a list that was not begun
+        self._waiting: dict[tuple[int, int | None], list[Deferred[bytes]]] = {}
         self._stopped = False
 
     def entries(self, ledger: int) -> "Status | Deferred[bytes | Status]":
         """
-        All stored entries as `availability` encodes them, in a frame's length; ENOLEDGER, EUNKNOWNLEDGERSTATE, EIO where they don't fit into a frame.
-        Fails with `StorageError` or `OSError`.
+        All stored entries as `availability` encodes them, in a frame's length; ENOLEDGER, EUNKNOWNLEDGERSTATE, EIO
+        where they don't fit into a frame. Fails with `StorageError` or `OSError`.
         """
         return self._refusal(ledger) or Deferred.fromCoroutine(self._entries(ledger))
 
     def held(self, ledger: int) -> "Deferred[bytes]":
-        """What is stored of a ledger, in limbo or not, as `availability` encodes it, of any length.  Fails with `StorageError` or `OSError`."""
+        """
+        What is stored of a ledger, in limbo or not, as `availability` encodes it, of any length.  Fails with
+        `StorageError` or `OSError`.
+        """
         return self._listed(ledger, None)
 
     def stop(self) -> None:
@@ -71,7 +79,9 @@ class Lists:
         try:
             made = await self._listed(ledger, availability.PLAIN_GROUPS_MAX)
         except availability.TooManyGroups as error:
-            self.log.warn("the entries of ledger {ledger} can't be listed in a frame: {error}", ledger=ledger, error=str(error))
+            self.log.warn(
+                "the entries of ledger {ledger} can't be listed in a frame: {error}", ledger=ledger, error=str(error)
+            )
             return Status.EIO
         return self._refusal(ledger) or made
 
@@ -122,7 +132,9 @@ class Lists:
         directory = None if state.index_stale else self._directories.of(ledger)
         return await self._workers.run(self._encoded, cached, directory, ledger, groups_max)
 
-    def _encoded(self, cached: "array[int]", directory: LedgerDirectory | None, ledger: int, groups_max: int | None) -> bytes:
+    def _encoded(
+        self, cached: "array[int]", directory: LedgerDirectory | None, ledger: int, groups_max: int | None
+    ) -> bytes:
         """On the storage pool."""
         flat = iter(cached)
         indexed: Iterator[tuple[int, int]] = iter(()) if directory is None else directory.ranges(ledger)
@@ -136,4 +148,6 @@ class Lists:
 
 
 def _stay() -> None:
-    """Watches a state, so that it stays in memory: whoever finds another one knows that the ledger was deleted meanwhile."""
+    """
+    Watches a state, so that it stays in memory: whoever finds another one knows that the ledger was deleted meanwhile.
+    """

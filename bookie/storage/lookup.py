@@ -1,11 +1,12 @@
 """
 Reading entries back: where to look, in which order.
 
-Knows: active half of the write cache, flushing half, windows read ahead, then index and entry log on the storage pool; a half is dropped only after the
-index holds its entries durably, so an entry that is in none of them is not here.
+Knows: active half of the write cache, flushing half, windows read ahead, then index and entry log on the storage pool;
+a half is dropped only after the index holds its entries durably, so an entry that is in none of them is not here.
 Does not know: journal, who asks.
 
-Safety: what is missing is "no such entry" only for a ledger that is not in limbo, else "unknown"; what can't be read or fails its checksum is EIO.
+Safety: what is missing is "no such entry" only for a ledger that is not in limbo, else "unknown"; what can't be read or
+fails its checksum is EIO.
 """
 
 from collections.abc import Callable
@@ -70,7 +71,10 @@ class Lookup:
         self._windows: dict[int, Window] = {}
 
     def forget(self, ledger: int) -> None:
-        """The ledger was deleted, or entries of it were written again: what was read ahead is old, also what is just being read."""
+        """
+        The ledger was deleted, or entries of it were written again: what was read ahead is old, also what is just being
+        read.
+        """
         if self._ahead.bytes:  # each add to a ledger that was there before the start comes by here
             self._ahead.forget(ledger)
         if ledger in self._windows:
@@ -93,10 +97,13 @@ class Lookup:
             return _missing(state)
         return Deferred.fromCoroutine(self._read_stored(state, entry))
 
-    def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> "list[bytes] | Status | Deferred[list[bytes] | Status]":
+    def read_run(
+        self, ledger: int, first: int, count_max: int, bytes_max: int
+    ) -> "list[bytes] | Status | Deferred[list[bytes] | Status]":
         """
-        Consecutive bodies from `first` on, by the rules of a batch read (wire.md 2.4): at least one, at most `count_max` (<= 0: no limit),
-        within the smaller of `bytes_max` and the configured limit.  A status only when `first` can't be had.
+        Consecutive bodies from `first` on, by the rules of a batch read (wire.md 2.4): at least one, at most
+        `count_max` (<= 0: no limit), within the smaller of `bytes_max` and the configured limit.  A status only when
+        `first` can't be had.
         """
         state = self._ledgers.get(ledger)
         if state is None:
@@ -123,7 +130,9 @@ class Lookup:
     # From memory
 
     def _take_cached(self, ledger: int, first: int, count_max: int, room: int, bodies: list[bytes]) -> None:
-        """Appends consecutive cached bodies, the next of which is entry `first` + len(bodies); `room` counts all of them."""
+        """
+        Appends consecutive cached bodies, the next of which is entry `first` + len(bodies); `room` counts all of them.
+        """
         following = self._cache.following
         while count_max <= 0 or len(bodies) < count_max:
             found = following(ledger, first + len(bodies))
@@ -148,7 +157,10 @@ class Lookup:
     # From the disk
 
     async def _stored(self, job: Callable[..., T], *args: Any) -> T | Status:
-        """Runs a reading job; EIO, with a log line that names file and offset, when it fails; ETOOMANYREQUESTS when it could not begin."""
+        """
+        Runs a reading job; EIO, with a log line that names file and offset, when it fails; ETOOMANYREQUESTS when it
+        could not begin.
+        """
         try:
             return await self._workers.run(job, *args)
         except (StorageError, OSError) as error:
@@ -184,7 +196,9 @@ class Lookup:
         window = self._windows[ledger] = Window(entry)
         state.read_next = -1
         try:
-            bodies = await self._catch_up.read(lambda: self._stored(self._directories.of(ledger).window, ledger, entry, RUN_BYTES_MAX))
+            bodies = await self._catch_up.read(
+                lambda: self._stored(self._directories.of(ledger).window, ledger, entry, RUN_BYTES_MAX)
+            )
             if not isinstance(bodies, Status) and bodies:
                 state.read_next = entry + len(bodies)
                 if not window.old:
@@ -197,7 +211,11 @@ class Lookup:
 
     async def _read_run_stored(self, state: LedgerState, first: int, count_max: int, room: int) -> list[bytes] | Status:
         self._counters.reads_stored += 1
-        bodies = await self._catch_up.read(lambda: self._stored(self._directories.of(state.id).read_run, state.id, first, count_max, room + BATCH_START))
+        bodies = await self._catch_up.read(
+            lambda: self._stored(
+                self._directories.of(state.id).read_run, state.id, first, count_max, room + BATCH_START
+            )
+        )
         if isinstance(bodies, Status):
             return bodies
         if bodies:
@@ -225,7 +243,10 @@ class Lookup:
         return state.lac
 
     async def _survey(self, state: LedgerState) -> Status:
-        """Learns last entry and LAC of a ledger that was not touched since the start; why not, when its last entry can't be read."""
+        """
+        Learns last entry and LAC of a ledger that was not touched since the start; why not, when its last entry can't
+        be read.
+        """
         directory = self._directories.of(state.id)
         index = directory.index
         found = await self._stored(directory.survey, state.id)

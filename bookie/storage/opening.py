@@ -1,11 +1,12 @@
 """
-A bookie's directories at its start: made, locked and opened; a ledger directory whose disk is dead is left out while another lives.
+A bookie's directories at its start: made, locked and opened; a ledger directory whose disk is dead is left out while
+another lives.
 
 Knows: the order of these steps, and how a dead disk is told from a wrong configuration.
 Does not know: journals' contents, what becomes of the ledgers of a directory that is left out (`storage`).
 
-Safety: only an error of the disk itself leaves a directory out.  One that is empty, damaged, locked or of another bookie stops the start, and so does a
-dead disk that a journal lies on, or that is the last one.
+Safety: only an error of the disk itself leaves a directory out.  One that is empty, damaged, locked or of another
+bookie stops the start, and so does a dead disk that a journal lies on, or that is the last one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +63,10 @@ class Opening:
             raise StorageError(f"{path} is locked: another bookie runs on this directory") from None
 
     def each(self, step: Callable[[str], T], paths: Sequence[str] | None = None) -> dict[str, T]:
-        """Does something in every living ledger directory (of `paths`), and gives what comes of it; one that is dead by that is left out."""
+        """
+        Does something in every living ledger directory (of `paths`), and gives what comes of it; one that is dead by
+        that is left out.
+        """
         found: dict[str, T] = {}
         for path in self.living:
             if paths is not None and path not in paths:
@@ -76,7 +80,10 @@ class Opening:
         return found
 
     def moving(self, step: Callable[[Moving], None]) -> Moving:
-        """A step of moving in, which concerns all living directories together; which of them is dead when it fails, each tells by itself."""
+        """
+        A step of moving in, which concerns all living directories together; which of them is dead when it fails, each
+        tells by itself.
+        """
         while True:
             try:
                 moving = self._moving_of(self.living)
@@ -90,7 +97,9 @@ class Opening:
                 return moving
 
     def _moving_of(self, paths: list[str]) -> Moving:
-        return Moving(self._files, self._options.journal_directories, [Pair(path, self._indexes[path]) for path in paths])
+        return Moving(
+            self._files, self._options.journal_directories, [Pair(path, self._indexes[path]) for path in paths]
+        )
 
     def open(
         self,
@@ -100,12 +109,17 @@ class Opening:
         opened: list[LedgerDirectory],
         logs_open_max: int = OPEN_LOGS_MAX,
     ) -> None:
-        """Every ledger directory comes to `opened`, in order: a dead one as a `DeadDirectory`.  `marks`: of each living one its mark, if it has one."""
+        """
+        Every ledger directory comes to `opened`, in order: a dead one as a `DeadDirectory`.  `marks`: of each living
+        one its mark, if it has one.
+        """
 
         def one(path: str) -> None:
             index = self._indexes[path]
             log_bytes_max, marked = self._options.entry_log_bytes_max, marks[path] is not None
-            opened.append(LedgerDirectory(self._files, open_rows, path, index, log_bytes_max, pause, marked, logs_open_max))
+            opened.append(
+                LedgerDirectory(self._files, open_rows, path, index, log_bytes_max, pause, marked, logs_open_max)
+            )
 
         for path, index in self._indexes.items():
             self.each(one, [path])

@@ -1,8 +1,10 @@
 """
-How much of the bookie the big reads from the disk may take while entries are added: a fifth of the time, and as much again for the answers.
+How much of the bookie the big reads from the disk may take while entries are added: a fifth of the time, and as much
+again for the answers.
 
-Catch-up reading and appending share one interpreter lock, and a reader that is behind asks again as soon as it was answered.  So a big
-read is followed by a rest of `RESTS` times as long as it took, `REST_S_MAX` at most, in which no other begins; without adds there are no rests.
+Catch-up reading and appending share one interpreter lock, and a reader that is behind asks again as soon as it was
+answered.  So a big read is followed by a rest of `RESTS` times as long as it took, `REST_S_MAX` at most, in which no
+other begins; without adds there are no rests.
 
 Knows: when a big read may begin, and in which order.  Does not know: what is read.
 All of it belongs to the reactor thread.
@@ -20,7 +22,9 @@ from quire.metadata.clock import Clock
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
-RESTS = 4  # measured: with 1 appends beside a reader, flushes and compaction took 1.6 times as long as alone, with 4 they take 1.26 times
+# measured: with 1 appends beside a reader, flushes and compaction took 1.6 times as long as alone, with 4 they take
+# 1.26 times
+RESTS = 4
 REST_S_MAX = 0.01  # a slow disk is no reason to read from it less often
 
 

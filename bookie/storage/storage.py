@@ -4,15 +4,16 @@ The storage of one bookie: what the request service talks to.
 Knows: how its parts are built, each from parts before it; what happens at start and stop.
 Does not know: connections, frames, metadata.
 
-All methods belong to the reactor thread; `start` blocks and is called before any port opens.  Tokens are opaque; they come back by `StorageEvents.durable`, in
-order, once per journal group.
+All methods belong to the reactor thread; `start` blocks and is called before any port opens.  Tokens are opaque; they
+come back by `StorageEvents.durable`, in order, once per journal group.
 
 Safety:
 * a token comes back only after the sync that covers what it stands for; after a journal fault none comes back;
 * a fence is durable before its token comes back, also when somebody else set it a moment ago;
 * a ledger that was deleted is not made again by a writer who has not heard of it;
 * what a directory's mark covers is not replayed into it, however far back a replay goes for other directories;
-* "no such entry" is said only by a ledger that is not in limbo; an entry that can't be read or fails its checksum is EIO, never a "no".
+* "no such entry" is said only by a ledger that is not in limbo; an entry that can't be read or fails its checksum is
+  EIO, never a "no".
 """
 
 from array import array
@@ -87,7 +88,15 @@ class Storage:
         self.ledgers = Ledgers(self.directories.row)
         deleted = DeletedLedgers()
         self.checkpoints = Checkpoints(
-            self.files, self.workers, self._journals.all, self._cache, self.ledgers, self.directories, self.counters, reactor, self._on_checkpoint
+            self.files,
+            self.workers,
+            self._journals.all,
+            self._cache,
+            self.ledgers,
+            self.directories,
+            self.counters,
+            reactor,
+            self._on_checkpoint,
         )
         self._pressure = Pressure(self._journals, self.checkpoints, self._cache, self.counters)
         self._journals.listen(self._pressure)
@@ -102,7 +111,9 @@ class Storage:
             batch_bytes_max=options.batch_read_bytes_max,
         )
         self._lists = Lists(self.ledgers, self._cache, self.directories, self.workers)
-        self._contents = Contents(self._cache, self.ledgers, deleted, self.checkpoints, self._lookup, self.counters, reactor)
+        self._contents = Contents(
+            self._cache, self.ledgers, deleted, self.checkpoints, self._lookup, self.counters, reactor
+        )
         writes = Writes(
             self._contents,
             self.ledgers,
@@ -135,8 +146,9 @@ class Storage:
 
     def start(self, dead: Mapping[str, str] | None = None) -> None:
         """
-        Makes and locks the directories, replays the journals, starts their threads.  Raises `StorageError` that names file and offset, `OSError`.
-        `dead`: ledger directories that have failed already, and why; others fail when their disk says so, as long as one is usable.
+        Makes and locks the directories, replays the journals, starts their threads.  Raises `StorageError` that names
+        file and offset, `OSError`.  `dead`: ledger directories that have failed already, and why; others fail when
+        their disk says so, as long as one is usable.
         """
         try:
             self._start(Opening(self.files, self.options, dead or {}))
@@ -146,7 +158,9 @@ class Storage:
             raise
         self._opened = True
         self._started = self._reactor.seconds()
-        self._timer = self._reactor.callLater(0 if self._cache.full else self.options.flush_interval_ms / 1000, self._on_timer)
+        self._timer = self._reactor.callLater(
+            0 if self._cache.full else self.options.flush_interval_ms / 1000, self._on_timer
+        )
 
     def _start(self, opening: Opening) -> None:
         opening.make(self._locks)
@@ -158,7 +172,9 @@ class Storage:
         self._leave_out(opening.dead)
         self.directories.stale = [path for path in opening.living if path in named]
         if opening.dead and moving.arriving:
-            raise StorageError(f"{'; '.join(opening.dead.values())}: what an Apache bookie left is taken over as a whole or not at all")
+            raise StorageError(
+                f"{'; '.join(opening.dead.values())}: what an Apache bookie left is taken over as a whole or not at all"
+            )
         moving.begin(self.directories.usable)
         whole = {path: marks[path] for path in opening.living if path not in self.directories.stale}
         begins = lowest([(current(path), mark) for path, mark in whole.items()], len(self.options.journal_directories))
@@ -166,14 +182,20 @@ class Storage:
         self.checkpoints.marks = begins if same else None  # the first checkpoint mends those that differ
         ahead = False
         for number, path in enumerate(self.options.journal_directories):
-            stored = [None if mark is None or number >= len(mark) else mark[number] for mark in map(whole.get, self.options.ledger_directories)]
+            stored = [
+                None if mark is None or number >= len(mark) else mark[number]
+                for mark in map(whole.get, self.options.ledger_directories)
+            ]
             self._open_journal(path, None if begins is None else begins[number], stored)
             ahead = ahead or any(place is not None and self._journals.all[number].place < place for place in stored)
         self._move_in(moving)
-        # Ledgers have another journal than before when one was added, and a later replay would come to that of some first.
+        # Ledgers have another journal than before when one was added, and a later replay would come to that of some
+        # first.
         added = self.counters.replayed_groups > 0 and not all(journal.segments for journal in self._journals.all)
         if ahead or added:
-            self.checkpoints.make_now()  # or what is written from now on would stand before a mark, or before what it follows, though it is in no directory
+            # or what is written from now on would stand before a mark, or before what it follows, though it is in no
+            # directory
+            self.checkpoints.make_now()
         opening.moving(Moving.finish)
         self._leave_out(opening.dead)
         for journal in self._journals.all:
@@ -226,8 +248,9 @@ class Storage:
 
     def _open_journal(self, path: str, mark: Place | None, stored: Sequence[Place | None]) -> None:
         """
-        Replays and opens a journal.  `stored`: up to where each ledger directory has what the journal holds of its ledgers; None: it may lack any of it.
-        What stands before that is no news to it: since then rows may have come to say what was never in the journal.
+        Replays and opens a journal.  `stored`: up to where each ledger directory has what the journal holds of its
+        ledgers; None: it may lack any of it.  What stands before that is no news to it: since then rows may have come
+        to say what was never in the journal.
         """
         options = self.options
         count = len(stored)
@@ -271,7 +294,10 @@ class Storage:
         """The ledgers that are in limbo, ascending; reads every row of the ledger tables."""
         states = self.ledgers.states
         found = {ledger for ledger in self.directories.limbo_ledgers() if ledger not in states}
-        return sorted(found | {ledger for ledger, state in states.items() if state.limbo and not self.directories.has_failed(ledger)})
+        return sorted(
+            found
+            | {ledger for ledger, state in states.items() if state.limbo and not self.directories.has_failed(ledger)}
+        )
 
     @property
     def replay_found_limbo(self) -> bool:
@@ -279,7 +305,10 @@ class Storage:
         return any(state.limbo for state in self.ledgers.states.values())
 
     def held(self, ledger: int) -> "Deferred[bytes]":
-        """What is stored of a ledger, as `availability` encodes it, whether or not something is missing.  Fails with `StorageError` or `OSError`."""
+        """
+        What is stored of a ledger, as `availability` encodes it, whether or not something is missing.  Fails with
+        `StorageError` or `OSError`.
+        """
         return self._lists.held(ledger)
 
     # Checkpoints
@@ -323,7 +352,10 @@ class Storage:
         return self.ledgers.ids(self.directories.ledger_ids())
 
     def idle_seconds(self, ledger: int) -> int:
-        """For so long at least no add of the ledger was taken, counted from the start of the process; 0 for an unknown one."""
+        """
+        For so long at least no add of the ledger was taken, counted from the start of the process; 0 for an unknown
+        one.
+        """
         state = self.ledgers.get(ledger)
         return 0 if state is None else max(0, self.ledgers.hour - state.hour - 1) * HOUR_S
 
@@ -337,7 +369,10 @@ class Storage:
         return self.workers.run(job, *args)
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
-        """The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails with `OSError`."""
+        """
+        The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails
+        with `OSError`.
+        """
         return self.workers.run(self.directories.sorted_ids, self.workers.pause)
 
     def explicit_lac(self, ledger: int) -> bytes | None:
@@ -349,9 +384,10 @@ class Storage:
 
     def close(self) -> "Deferred[None]":
         """
-        A clean stop: the journals end with a mark of it, everything is checkpointed, files are closed.  After a fault: closes only.
-        Fails with `StorageError` or `OSError` when the last checkpoint does; nothing acknowledged is lost then, the journal keeps it.
-        Refused with `StorageError` while a pass over the entry logs or an index rebuild holds `logs_lock`: those stop first.
+        A clean stop: the journals end with a mark of it, everything is checkpointed, files are closed.  After a fault:
+        closes only.  Fails with `StorageError` or `OSError` when the last checkpoint does; nothing acknowledged is lost
+        then, the journal keeps it.  Refused with `StorageError` while a pass over the entry logs or an index rebuild
+        holds `logs_lock`: those stop first.
         """
         return Deferred.fromCoroutine(self._close())
 
@@ -359,7 +395,9 @@ class Storage:
         if self._pressure.closing or not self._opened:
             return
         if self.logs_lock.locked:
-            raise StorageError("the storage can't be closed: a pass over its entry logs or an index rebuild has not been stopped")
+            raise StorageError(
+                "the storage can't be closed: a pass over its entry logs or an index rebuild has not been stopped"
+            )
         self._pressure.closing = True
         self._lists.stop()
         if self._timer is not None:

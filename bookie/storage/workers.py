@@ -44,12 +44,15 @@ class PoolWorkers:
     def __init__(self, reactor: Reactor) -> None:
         """Raises `StorageError`."""
         self._reactor = reactor
-        self._pool = ThreadPool(THREADS_MAX, THREADS_MAX, name="storage")  # all at once: none that is wanted later may be refused
+        # all at once: none that is wanted later may be refused
+        self._pool = ThreadPool(THREADS_MAX, THREADS_MAX, name="storage")
         try:
             self._pool.start()
         except RuntimeError as error:
             self._pool.stop()
-            raise StorageError(f"the threads of the storage can't be started ({error}); see the limit of processes (ulimit -u)") from error
+            raise StorageError(
+                f"the threads of the storage can't be started ({error}); see the limit of processes (ulimit -u)"
+            ) from error
         self._rested = threading.local()
         self._never = threading.Event()
 
@@ -60,7 +63,10 @@ class PoolWorkers:
         self._pool.callInThread(job)
 
     def pause(self) -> None:
-        """A long job calls it between pieces of work: sleeps when its slice is used up, so that reactor and journal get the interpreter."""
+        """
+        A long job calls it between pieces of work: sleeps when its slice is used up, so that reactor and journal get
+        the interpreter.
+        """
         seconds = self._reactor.seconds
         now = seconds()
         since = getattr(self._rested, "at", None)

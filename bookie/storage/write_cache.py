@@ -1,13 +1,14 @@
 """
 Entries in memory: the write cache (two halves) and the windows read ahead.
 
-Knows: for each ledger disjoint runs in ascending order, each a list of bodies of at most `RUN_ENTRIES_MAX` entries and about
-`RUN_BYTES_MAX` bytes, so that one run becomes one index record when it is flushed.  A later copy of an entry wins.
+Knows: for each ledger disjoint runs in ascending order, each a list of bodies of at most `RUN_ENTRIES_MAX` entries and
+about `RUN_BYTES_MAX` bytes, so that one run becomes one index record when it is flushed.  A later copy of an entry
+wins.
 Does not know: journals, files, who may write.
 
 Work is per batch: a batch that continues its ledger costs one list concatenation.
-Safety: a half is dropped only by its owner, after what it holds is durable elsewhere; only the reactor thread changes the active half,
-and the flushing half is changed by nobody save `forget` (a deleted ledger), which a flush tolerates.
+Safety: a half is dropped only by its owner, after what it holds is durable elsewhere; only the reactor thread changes
+the active half, and the flushing half is changed by nobody save `forget` (a deleted ledger), which a flush tolerates.
 """
 
 import sys
@@ -20,7 +21,9 @@ from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 # SPDX-License-Identifier: Apache-2.0
 
 ENTRY_OVERHEAD = 48  # bytes that one entry takes in memory beside its own: object header, list slot
-LEDGER_OVERHEAD = 2000  # the same for a ledger's first run, its state, and what a flush of it takes; so very many ledgers are flushed in smaller lots
+# the same for a ledger's first run, its state, and what a flush of it takes; so very many ledgers are flushed in
+# smaller lots
+LEDGER_OVERHEAD = 2000
 WINDOWS_PER_LEDGER = 4
 RESERVE_PART = 8  # this part of a half is kept for what ledger recovery and repair write
 
@@ -40,7 +43,11 @@ class Runs:
         """`size`: about how many bytes the bodies have together.  The list stays the caller's."""
         count = len(bodies)
         end = self.end
-        if first == end and self.tail_bytes + size <= RUN_BYTES_MAX and first - self.firsts[-1] + count <= RUN_ENTRIES_MAX:
+        if (
+            first == end
+            and self.tail_bytes + size <= RUN_BYTES_MAX
+            and first - self.firsts[-1] + count <= RUN_ENTRIES_MAX
+        ):
             self.bodies[-1] += bodies
             self.tail_bytes += size
             self.end = end + count
@@ -109,11 +116,16 @@ class Runs:
         return self.firsts[at + 1] if at + 1 < len(self.firsts) else self.end
 
     def ranges(self, start: int, most: int) -> tuple[list[tuple[int, int]], int | None]:
-        """(first, count) of what is here from entry `start` on, of `most` runs at most; and the first entry of the next run."""
+        """
+        (first, count) of what is here from entry `start` on, of `most` runs at most; and the first entry of the next
+        run.
+        """
         at = max(bisect_right(self.firsts, start) - 1, 0)
         stop = at + most
         runs = zip(self.firsts[at:stop], self.bodies[at:stop], strict=True)
-        found = [(max(first, start), first + len(run) - max(first, start)) for first, run in runs if first + len(run) > start]
+        found = [
+            (max(first, start), first + len(run) - max(first, start)) for first, run in runs if first + len(run) > start
+        ]
         return found, self.firsts[stop] if stop < len(self.firsts) else None
 
 
@@ -146,7 +158,10 @@ class Half:
         self.entries = 0
 
     def runs_of(self, ledgers: Iterable[int]) -> Iterator[tuple[int, int, list[bytes]]]:
-        """(ledger, first entry, bodies) of each run of these ledgers, by ledger and entry; one that is deleted meanwhile is left out."""
+        """
+        (ledger, first entry, bodies) of each run of these ledgers, by ledger and entry; one that is deleted meanwhile
+        is left out.
+        """
         for ledger in sorted(ledgers):
             runs = self.ledgers.get(ledger)
             if runs is not None:
@@ -223,8 +238,8 @@ class WriteCache:
 
     def ranges(self, ledger: int, start: int = 0, most: int = sys.maxsize) -> tuple[list[tuple[int, int]], int | None]:
         """
-        (first, count) of what is cached from entry `start` on, ascending, of `most` runs of each half at most, which may overlap;
-        and the entry to go on from, if there are more.
+        (first, count) of what is cached from entry `start` on, ascending, of `most` runs of each half at most, which
+        may overlap; and the entry to go on from, if there are more.
         """
         found = []
         following = None
@@ -259,7 +274,10 @@ class WriteCache:
 
 
 def release(ledgers: dict[int, Runs], pause: Callable[[], None]) -> None:
-    """Gives back the memory of a half that was dropped, run by run: all at once it would hold the interpreter for tens of milliseconds."""
+    """
+    Gives back the memory of a half that was dropped, run by run: all at once it would hold the interpreter for tens of
+    milliseconds.
+    """
     while ledgers:
         _ledger, runs = ledgers.popitem()
         while runs.bodies:

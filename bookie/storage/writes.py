@@ -81,9 +81,10 @@ class Writes:
 
     def add(self, run: AddRun, token: object) -> Status | None:
         """
-        EOK: taken, `token` comes back by `durable` after the sync.  None: no room now, nothing was taken, try again after `relieved`; what recovers
-        ledgers has a reserve.
-        Otherwise refused: EUA for a wrong key, EREADONLY for a ledger in limbo or a full disk, EFENCED, EBADREQ for bodies under 24 bytes.
+        EOK: taken, `token` comes back by `durable` after the sync.  None: no room now, nothing was taken, try again
+        after `relieved`; what recovers ledgers has a reserve.
+        Otherwise refused: EUA for a wrong key, EREADONLY for a ledger in limbo or a full disk, EFENCED, EBADREQ for
+        bodies under 24 bytes.
         """
         ledger = run.ledger
         if self._failed_numbers and self._directories.has_failed(ledger):
@@ -142,8 +143,8 @@ class Writes:
 
     def _add_unjournaled(self, state: LedgerState, run: AddRun, journal: Journal, token: object) -> None:
         """
-        Into memory only; the first such add after each checkpoint puts a note into the journal, synced before the token comes back: a start that
-        finds the note takes the ledger for one that may have lost entries.
+        Into memory only; the first such add after each checkpoint puts a note into the journal, synced before the token
+        comes back: a start that finds the note takes the ledger for one that may have lost entries.
         """
         if not state.key_logged:
             self._log_key(state, journal)
@@ -155,7 +156,9 @@ class Writes:
             journal.append((pack_block(UNJOURNALED, 0, state.id, 0),), BLOCK.size, token)
 
     def _adopt_key(self, state: LedgerState, key: bytes) -> bool:
-        """A ledger made by an integrity check or a rebuilt table has no key yet: the first one given becomes its key."""
+        """
+        A ledger made by an integrity check or a rebuilt table has no key yet: the first one given becomes its key.
+        """
         if state.key not in (b"", UNSET_KEY):
             return False
         state.key = key
@@ -184,12 +187,16 @@ class Writes:
         return self._ledgers.get(ledger) is None and self._deleted.refuses(ledger, self._clock.seconds())
 
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
-        """EOK: no plain add is taken from now on, and `token` comes back once that is durable.  Makes the ledger if it is unknown.  EUA: wrong key."""
+        """
+        EOK: no plain add is taken from now on, and `token` comes back once that is durable.  Makes the ledger if it is
+        unknown.  EUA: wrong key.
+        """
         if self._journals.fault is not None:
             return Status.EIO
         if self._directories.has_failed(ledger):
             return Status.EUNKNOWNLEDGERSTATE
-        # Also one that was deleted here: a "no" counts as fenced for who recovers the ledger, and the memory of a deletion is neither durable nor for ever.
+        # Also one that was deleted here: a "no" counts as fenced for who recovers the ledger, and the memory of a
+        # deletion is neither durable nor for ever.
         state = self._open_with_key(ledger, master_key)
         if state is None:
             return Status.EUA
@@ -208,8 +215,8 @@ class Writes:
 
     def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status | None:
         """
-        Stores an explicit LAC as it is; EOK: `token` comes back once it is durable.  None: no room now, nothing was taken, try again after `relieved`.
-        EUA: wrong key; EBADREQ: under 16 bytes.
+        Stores an explicit LAC as it is; EOK: `token` comes back once it is durable.  None: no room now, nothing was
+        taken, try again after `relieved`.  EUA: wrong key; EBADREQ: under 16 bytes.
         """
         if self._journals.fault is not None:
             return Status.EIO
@@ -233,7 +240,8 @@ class Writes:
 
     def force(self, ledger: int, token: object) -> Status:
         """
-        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before.  EUNKNOWNLEDGERSTATE: its directory has failed.
+        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before.
+        EUNKNOWNLEDGERSTATE: its directory has failed.
          EIO: nothing is synced any more.
         """
         if self._journals.fault is not None or (not self._journaled and self._checkpoints.failure is not None):
@@ -243,7 +251,8 @@ class Writes:
         if self._journaled:
             self._journals.of(ledger).force(token)
         else:
-            self._checkpoints.run().addCallbacks(lambda _: self._journals.give_back(token), lambda failure: None)  # `Pressure` logs why none comes
+            # `Pressure` logs why none comes
+            self._checkpoints.run().addCallbacks(lambda _: self._journals.give_back(token), lambda failure: None)
         return Status.EOK
 
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
@@ -271,7 +280,10 @@ class Writes:
             del self._limbo_ends[ledger]
 
     async def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> None:
-        """Puts many ledgers in limbo and fences them, as their rows say, made if they are unknown; durable on return.  `StorageError`, `OSError`."""
+        """
+        Puts many ledgers in limbo and fences them, as their rows say, made if they are unknown; durable on return.
+        `StorageError`, `OSError`.
+        """
         states = []
         for ledger, row in rows.items():
             state = self._ledgers.get(ledger)
@@ -306,8 +318,9 @@ class Writes:
 
     def drop_copy(self, ledger: int) -> None:
         """
-        Forgets the entries of a closed ledger that lives on elsewhere; it may be copied here again.  It is fenced for ever: a writer that slept while others
-        closed the ledger and replaced this bookie still takes it for one of its own.
+        Forgets the entries of a closed ledger that lives on elsewhere; it may be copied here again.  It is fenced for
+        ever: a writer that slept while others closed the ledger and replaced this bookie still takes it for one of its
+        own.
         """
         state = self._ledgers.get(ledger)
         if state is None:
@@ -320,5 +333,6 @@ class Writes:
             *(pack_block(KEY, 0, ledger, len(state.key)), state.key),
             pack_block(FENCE, 0, ledger, 0),
         )
-        self._journals.of(ledger).append(blocks, sum(map(len, blocks)), None, left.fence_synced)  # of one group: all or nothing
+        # of one group: all or nothing
+        self._journals.of(ledger).append(blocks, sum(map(len, blocks)), None, left.fence_synced)
         state.wake()

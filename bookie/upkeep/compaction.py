@@ -1,15 +1,19 @@
 """
-Making room in one ledger directory: which entry logs nobody needs, and moving what still lives out of logs that are mostly dead.
+Making room in one ledger directory: which entry logs nobody needs, and moving what still lives out of logs that are
+mostly dead.
 
-A compaction copies the living runs of some finished logs, by ledger and entry, into a new log that nobody reads yet (`<id>.log.compacting`); ends, syncs
-and names that log; then rewrites the index rows that still name the old place; after a sync of the index the old logs go.  A crash before the new log
-has its name leaves a file that the next start throws away; after it, both logs are whole and each row names one of them, so the next round goes on.
-There is no other record of a compaction: what a log is needed for is counted from the index rows themselves, and less by those that are deleted after.
+A compaction copies the living runs of some finished logs, by ledger and entry, into a new log that nobody reads yet
+(`<id>.log.compacting`); ends, syncs and names that log; then rewrites the index rows that still name the old place;
+after a sync of the index the old logs go.  A crash before the new log has its name leaves a file that the next start
+throws away; after it, both logs are whole and each row names one of them, so the next round goes on.  There is no other
+record of a compaction: what a log is needed for is counted from the index rows themselves, and less by those that are
+deleted after.
 
-Knows: entry logs, index rows, and what is evidence that a log is not needed.  Does not know: when, how fast, threads (its steps are the storage pool's).
+Knows: entry logs, index rows, and what is evidence that a log is not needed.  Does not know: when, how fast, threads
+(its steps are the storage pool's).
 Safety:
-* a log goes only when no index row names it and each of its records is of a ledger that is unknown here, or of an entry that the index finds
-  elsewhere; so an index that lost its rows costs no data;
+* a log goes only when no index row names it and each of its records is of a ledger that is unknown here, or of an entry
+  that the index finds elsewhere; so an index that lost its rows costs no data;
 * what can't be read, or differs from its sum, is not moved, and its log stays.
 """
 
@@ -56,11 +60,13 @@ class Slice(NamedTuple):
 
 def log_uses(directory: LedgerDirectory, threshold: float, pause: Pause) -> list[LogUse]:
     """
-    How much of each finished log lives, ascending by log.  Totals are exact for those that seem to be under the threshold.  The index is not walked
-    over where nothing is to be compacted and no log was finished since it was.  `OSError`.
+    How much of each finished log lives, ascending by log.  Totals are exact for those that seem to be under the
+    threshold.  The index is not walked over where nothing is to be compacted and no log was finished since it was.
+    `OSError`.
     """
     logs = directory.logs
-    finished = logs.finished()  # before the walk: what is finished now is named by no row later that doesn't name it now
+    # before the walk: what is finished now is named by no row later that doesn't name it now
+    finished = logs.finished()
     uses = directory.index.known_uses()
     if threshold > 0 or not uses.keys() >= set(finished):
         uses = directory.index.uses(pause, finished)
@@ -78,7 +84,8 @@ def log_uses(directory: LedgerDirectory, threshold: float, pause: Pause) -> list
 
 def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause: Pause) -> str | None:
     """
-    None when a log that no row names may go; else why not.  `known`: ledgers that the table may not show yet.  `OSError`.
+    None when a log that no row names may go; else why not.  `known`: ledgers that the table may not show yet.
+    `OSError`.
     """
     logs, index, table = directory.logs, directory.index, directory.table
     read = partial(logs.read, log)
@@ -103,13 +110,17 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
             return f"entry {entry} of ledger {ledger} at offset {at} is in no index, yet its ledger is known"
         if run is not None and run.log == log:
             return f"entry {entry} of ledger {ledger} is needed"
-    if walk.problem is not None and not walk.cut:  # an incomplete end was never synced, so nobody was told that it is stored
+    # an incomplete end was never synced, so nobody was told that it is stored
+    if walk.problem is not None and not walk.cut:
         return f"it can't be read on from offset {walk.end}"
     return None
 
 
 class Compaction:
-    """One compaction of some finished logs.  `steps` does it, a piece at a time, each piece on any one thread; `abandon` after a failure between two."""
+    """
+    One compaction of some finished logs.  `steps` does it, a piece at a time, each piece on any one thread; `abandon`
+    after a failure between two.
+    """
 
     def __init__(self, directory: LedgerDirectory, victims: Collection[int], log_bytes_max: int, pause: Pause) -> None:
         self.kept: dict[int, str] = {}  # victims that can't go, and why
@@ -128,7 +139,10 @@ class Compaction:
         self._entries = 0
 
     def steps(self) -> Generator[Slice]:
-        """After the last step no row names a victim, save those `kept`, but nothing is synced in the index.  Raises `SyncFailed`, `OSError`."""
+        """
+        After the last step no row names a victim, save those `kept`, but nothing is synced in the index.  Raises
+        `SyncFailed`, `OSError`.
+        """
         ledgers = self._ledgers()
         for run in self._directory.index.living(self._victims, ledgers, self._pause):
             try:
@@ -143,7 +157,9 @@ class Compaction:
             if self._log < 0:
                 self._log, self._handle = self._directory.logs.begin_whole()
                 self._at = HEADER_BYTES
-            self._moves.append(Move(run.ledger, run.first, run.count, run.log, run.offset, len(records), self._log, self._at))
+            self._moves.append(
+                Move(run.ledger, run.first, run.count, run.log, run.offset, len(records), self._log, self._at)
+            )
             self._map[run.ledger] = self._map.get(run.ledger, 0) + len(records)
             self._at += len(records)
             self._entries += run.count
@@ -202,7 +218,10 @@ class Compaction:
 
 
 def remove_logs(directory: LedgerDirectory, logs: Collection[int]) -> int:
-    """Syncs the directory, so that no index row comes back that names them, then removes the logs; returns their bytes.  `SyncFailed`, `OSError`."""
+    """
+    Syncs the directory, so that no index row comes back that names them, then removes the logs; returns their bytes.
+    `SyncFailed`, `OSError`.
+    """
     if not set(logs) <= set(directory.logs.finished()):
         raise StorageError(f"{directory.path}: of logs {sorted(logs)} some are in use")
     directory.sync()

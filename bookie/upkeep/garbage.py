@@ -1,15 +1,16 @@
 """
 Garbage collection: which ledgers of this bookie are deleted, and when disk space is got back.
 
-A round, every `gcWaitTime` or when it is forced: ledgers that the metadata store does not have any more are deleted here; then a pass over the entry logs
-(`space`) removes those that nobody needs, and compacts, when a minor or a major compaction is due, those that are mostly dead.
+A round, every `gcWaitTime` or when it is forced: ledgers that the metadata store does not have any more are deleted
+here; then a pass over the entry logs (`space`) removes those that nobody needs, and compacts, when a minor or a major
+compaction is due, those that are mostly dead.
 
 Evidence (storage-order.md 7.1).  The local ledgers are listed first, then the metadata's ids in their range, to the
-end.  A listing that fails, is out of order,
-or comes from a cluster without any ledger deletes nothing.  Each candidate is read again, and goes only on the definite word that there is no such
-ledger; a candidate that exists shows that the listing lied, and ends the round.  The cluster must be the one that this bookie belongs to, and not one
-that was set back (`store_guard`): before, after the listing, and after the second reads.  While the store is behind, each round counts what it does not
-know, and deletes nothing.
+end.  A listing that fails, is out of order, or comes from a cluster without any ledger deletes nothing.  Each candidate
+is read again, and goes only on the definite word that there is no such ledger; a candidate that exists shows that the
+listing lied, and ends the round.  The cluster must be the one that this bookie belongs to, and not one that was set
+back (`store_guard`): before, after the listing, and after the second reads.  While the store is behind, each round
+counts what it does not know, and deletes nothing.
 
 Where the store counts deletions, a round in which there was none lists nothing, except once in `LISTING_S`.
 
@@ -102,13 +103,35 @@ class Kind:
 
 
 class Garbage:
-    """The rounds of one bookie.  `start` sets the timer; `force` makes a round at once; `stop` fires when the last one has ended."""
+    """
+    The rounds of one bookie.  `start` sets the timer; `force` makes a round at once; `stop` fires when the last one has
+    ended.
+    """
 
     def __init__(
-        self, clock: Clock, options: BookieOptions, files: Files, storage: Collected, space: Reclaiming, store: MetadataStore, guard: StoreGuard
+        self,
+        clock: Clock,
+        options: BookieOptions,
+        files: Files,
+        storage: Collected,
+        space: Reclaiming,
+        store: MetadataStore,
+        guard: StoreGuard,
     ) -> None:
-        self.minor = Kind(clock, "minor", options.minor_compaction_threshold, options.minor_compaction_interval_s, options.minor_compaction_ms_max)
-        self.major = Kind(clock, "major", options.major_compaction_threshold, options.major_compaction_interval_s, options.major_compaction_ms_max)
+        self.minor = Kind(
+            clock,
+            "minor",
+            options.minor_compaction_threshold,
+            options.minor_compaction_interval_s,
+            options.minor_compaction_ms_max,
+        )
+        self.major = Kind(
+            clock,
+            "major",
+            options.major_compaction_threshold,
+            options.major_compaction_interval_s,
+            options.major_compaction_ms_max,
+        )
         self.problem: str | None = None  # why the last round deleted no ledgers, or not all
         self._clock = clock
         self._options = options
@@ -171,7 +194,12 @@ class Garbage:
             "bytes_moved": counters.gc_bytes_moved,
             "problem": self.problem,
             **{
-                kind.name: {"on": kind.on, "suspended": kind.suspended, "count": kind.count, "seconds_ago": round(kind.age)}
+                kind.name: {
+                    "on": kind.on,
+                    "suspended": kind.suspended,
+                    "count": kind.count,
+                    "seconds_ago": round(kind.age),
+                }
                 for kind in (self.minor, self.major)
             },
             "directories": [
@@ -194,7 +222,11 @@ class Garbage:
             ("entry_logs", "finished entry logs", sum(len(space.uses) for space in spaces)),
             ("entry_log_bytes", "bytes of entries in finished entry logs", sum(space.total for space in spaces)),
             ("entry_log_living_bytes", "those of them that are needed", sum(space.live for space in spaces)),
-            ("entry_logs_left_alone", "entry logs that are not touched because something is wrong", sum(len(space.doubtful) for space in spaces)),
+            (
+                "entry_logs_left_alone",
+                "entry logs that are not touched because something is wrong",
+                sum(len(space.doubtful) for space in spaces),
+            ),
             ("gc_running", "1 while a round of garbage collection runs", int(self._running is not None)),
         ]
 
@@ -212,7 +244,8 @@ class Garbage:
 
     def _ended(self, result: object, over: Deferred[None]) -> None:
         if result is not None:
-            log.failure("a round of garbage collection failed", failure=result)  # type: ignore[arg-type]  # a Failure then
+            # a Failure then
+            log.failure("a round of garbage collection failed", failure=result)  # type: ignore[arg-type]
         self._storage.counters.gc_rounds += 1
         self._running = None
         self._forced_now = False
@@ -240,7 +273,9 @@ class Garbage:
         if self._stopped:
             return
         limits = [kind.seconds_max for kind in kinds]
-        await self._space.reclaim(lambda path: self._threshold(path, kinds), 0 if not all(limits) else max(limits, default=0))
+        await self._space.reclaim(
+            lambda path: self._threshold(path, kinds), 0 if not all(limits) else max(limits, default=0)
+        )
         for kind in kinds:
             kind.done()
             kind.count += 1
@@ -274,7 +309,11 @@ class Garbage:
         if self._guard.is_behind:
             await self._count_unknown()
             return
-        if deletions is not None and deletions == self._deletions and 0 <= self._clock.seconds() - self._listed_at < LISTING_S:
+        if (
+            deletions is not None
+            and deletions == self._deletions
+            and 0 <= self._clock.seconds() - self._listed_at < LISTING_S
+        ):
             return
         began = self._clock.seconds()
         local = await self._storage.stored_ledgers()
@@ -295,7 +334,9 @@ class Garbage:
         await self._guard.trust_store()
 
     async def _missing(self, local: "array[int]") -> list[int]:
-        """The local ledgers that a listing of the metadata lacks.  The listing was whole and in order, or this raises."""
+        """
+        The local ledgers that a listing of the metadata lacks.  The listing was whole and in order, or this raises.
+        """
         missing: list[int] = []
         at = 0
         after = local[0] - 1
@@ -324,8 +365,8 @@ class Garbage:
 
     async def _delete_confirmed(self, candidates: list[int]) -> None:
         """
-        Deletes those of the candidates that are read again and do not exist: a few at a time, in the turn in which that is known, for their ids
-        may be used again.
+        Deletes those of the candidates that are read again and do not exist: a few at a time, in the turn in which that
+        is known, for their ids may be used again.
         """
         trouble = ""
         for start in range(0, len(candidates), READS_AT_ONCE):

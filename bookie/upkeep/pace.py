@@ -21,7 +21,9 @@ class Pace:
         self._resting: Timer | None = None  # the timer of a rest
 
     async def rest(self, entries: int, size: int, began: float) -> None:
-        """Returns when a step over so many entries and bytes, begun at `began`, has taken as long as the rates demand."""
+        """
+        Returns when a step over so many entries and bytes, begun at `began`, has taken as long as the rates demand.
+        """
         wanted = max(
             entries / self._entries_per_second if self._entries_per_second else 0.0,
             size / self._bytes_per_second if self._bytes_per_second else 0.0,

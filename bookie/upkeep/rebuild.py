@@ -1,18 +1,25 @@
 """
-The index made anew from the entry logs while the bookie serves: of one ledger directory after the other, beside the index that is there.
+The index made anew from the entry logs while the bookie serves: of one ledger directory after the other, beside the
+index that is there.
 
-1. After a checkpoint, and before the next, the log being written ends and a new index begins; from now on every flush and deletion goes to both (`new_index`).
-2. The logs that stood then are read, the latest first, a piece at a time; what a piece holds of ledgers that the table knows is filled in, save what the
-   old index has elsewhere: of two forms of an entry a compaction may have put the older one in the later log.
-3. What the old index names and the new one lacks is taken over: a record that can't be read from the log any more stays known, and is never denied.
+1. After a checkpoint, and before the next, the log being written ends and a new index begins; from now on every flush
+   and deletion goes to both (`new_index`).
+2. The logs that stood then are read, the latest first, a piece at a time; what a piece holds of ledgers that the table
+   knows is filled in, save what the old index has elsewhere: of two forms of an entry a compaction may have put the
+   older one in the later log.
+3. What the old index names and the new one lacks is taken over: a record that can't be read from the log any more stays
+   known, and is never denied.
 4. Ledgers of which the old index can't tell what it has are put in limbo, so that they are copied from other bookies.
 5. Between two checkpoints the new one takes the place of the old.
 
-No log goes meanwhile: passes over the entry logs (`space`) wait.  A run that ends early, by an error, a stop or a crash, leaves the old index.
+No log goes meanwhile: passes over the entry logs (`space`) wait.  A run that ends early, by an error, a stop or a
+crash, leaves the old index.
 
 Knows: that order.  Does not know: RocksDB, how limbo ends.
-All of `IndexRebuild` belongs to the reactor thread, save `_fill_in`; the steps of `RebuildPieces` are the storage pool's.
-Safety: whatever the bookie said "yes" to before, it says "yes" or "unknown" to afterwards.  A record that the old index names keeps the old sum.
+All of `IndexRebuild` belongs to the reactor thread, save `_fill_in`; the steps of `RebuildPieces` are the storage
+pool's.
+Safety: whatever the bookie said "yes" to before, it says "yes" or "unknown" to afterwards.  A record that the old index
+names keeps the old sum.
 """
 
 import os
@@ -80,9 +87,18 @@ class RebuildPieces:
     """The new index of one directory.  `pieces` does the reading, each piece on any one thread."""
 
     def __init__(
-        self, directory: LedgerDirectory, made: NewIndex, known: "array[int]", found: RebuildReport, frame_bytes_max: int, pause: Callable[[], None]
+        self,
+        directory: LedgerDirectory,
+        made: NewIndex,
+        known: "array[int]",
+        found: RebuildReport,
+        frame_bytes_max: int,
+        pause: Callable[[], None],
     ) -> None:
-        """`known`: the ledgers in the table, ascending.  `pause` is called between any two pieces of work and may raise `StorageError` to end it."""
+        """
+        `known`: the ledgers in the table, ascending.  `pause` is called between any two pieces of work and may raise
+        `StorageError` to end it.
+        """
         self.doubtful: list[int] = []
         self._directory = directory
         self._old = directory.index
@@ -157,7 +173,9 @@ class RebuildPieces:
             except NotBegun:
                 raise  # it is no reason to doubt anything
             except (StorageError, OSError) as error:
-                self._found.note(f"the old index can't tell what it has of ledger {ledger}, which is in limbo now: {error}")
+                self._found.note(
+                    f"the old index can't tell what it has of ledger {ledger}, which is in limbo now: {error}"
+                )
                 self.doubtful.append(ledger)
         yield Piece(rows, -1, 0)
 
@@ -204,7 +222,9 @@ class IndexRebuild:
         self.problem = None
         over: Deferred[None] = Deferred()
         self._running = over
-        self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._run())).addErrback(self._failed).addBoth(self._ended, over)
+        self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._run())).addErrback(self._failed).addBoth(
+            self._ended, over
+        )
         return True
 
     def _failed(self, failure: Any) -> None:
@@ -231,7 +251,11 @@ class IndexRebuild:
 
     def status(self) -> dict[str, Any]:
         """For people and programs."""
-        return {"running": self.running, "problem": self.problem, "directories": [asdict(found) for found in self.reports]}
+        return {
+            "running": self.running,
+            "problem": self.problem,
+            "directories": [asdict(found) for found in self.reports],
+        }
 
     async def _run(self) -> None:
         problems = []
@@ -243,7 +267,11 @@ class IndexRebuild:
                     except (StorageError, OSError) as error:
                         self._check()
                         problems.append(f"{directory.path}: {error}")
-                        log.error("the index of {directory} could not be made anew, and is as it was: {reason}", directory=directory.path, reason=str(error))
+                        log.error(
+                            "the index of {directory} could not be made anew, and is as it was: {reason}",
+                            directory=directory.path,
+                            reason=str(error),
+                        )
                         if found.limbo:
                             self._limbo.ready_to_copy()
         self.problem = "; ".join(problems) or None
@@ -261,7 +289,13 @@ class IndexRebuild:
                 found.limbo = len(making.doubtful)
                 for start in range(0, len(making.doubtful), DOUBTED_AT_ONCE):
                     some = making.doubtful[start : start + DOUBTED_AT_ONCE]
-                    await self._limbo.mark_incomplete({ledger: LedgerRow(b"", limbo=True) for ledger in some if self._storage.ledgers.get(ledger) is not None})
+                    await self._limbo.mark_incomplete(
+                        {
+                            ledger: LedgerRow(b"", limbo=True)
+                            for ledger in some
+                            if self._storage.ledgers.get(ledger) is not None
+                        }
+                    )
             self._check()
             await self._checkpoints.alone(directory, directory.change_index, made)
         except Exception:
@@ -275,7 +309,11 @@ class IndexRebuild:
         if found.limbo:
             self._limbo.ready_to_copy()
         log.info(
-            "the index of {directory} is new: {entries} entries from {logs} logs; {taken_over} runs only the old one had; {limbo} ledgers are in limbo",
+            (
+                "the index of {directory} is new: {entries} entries from {logs} logs; {taken_over} runs only the old "
+                "one "
+                "had; {limbo} ledgers are in limbo"
+            ),
             directory=directory.path,
             entries=found.entries,
             logs=found.logs,
@@ -283,7 +321,9 @@ class IndexRebuild:
             limbo=found.limbo,
         )
 
-    async def _fill(self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[Piece], found: RebuildReport) -> None:
+    async def _fill(
+        self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[Piece], found: RebuildReport
+    ) -> None:
         while True:
             self._check()
             began = self._clock.seconds()

@@ -1,8 +1,10 @@
 """
-Getting disk space back: one pass over the ledger directories at a time, in steps on the storage pool that leave room for everything else.
+Getting disk space back: one pass over the ledger directories at a time, in steps on the storage pool that leave room
+for everything else.
 
-A pass: how much of each finished log lives; logs that nobody needs go; then logs that live less than a threshold are compacted, emptiest first,
-as many together as fit into one new log.  Logs go between two checkpoints, after a sync of their directory.
+A pass: how much of each finished log lives; logs that nobody needs go; then logs that live less than a threshold are
+compacted, emptiest first, as many together as fit into one new log.  Logs go between two checkpoints, after a sync of
+their directory.
 
 Knows: that order, what to leave alone.  Does not know: ledgers' metadata, why a pass is made, when the next one is.
 All of it belongs to the reactor thread; the jobs are `compaction`'s.
@@ -72,8 +74,13 @@ class Space:
         return list(self._spaces.values())
 
     def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> "Deferred[None]":
-        """One pass; compaction ends after `seconds_max` (0: no limit) at the next log.  What goes wrong is logged and kept in `directories`, never raised."""
-        done: Deferred[None] = self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))
+        """
+        One pass; compaction ends after `seconds_max` (0: no limit) at the next log.  What goes wrong is logged and kept
+        in `directories`, never raised.
+        """
+        done: Deferred[None] = self._storage.logs_lock.run(
+            lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))
+        )
         self._running.append(done)
         done.addBoth(self._ended, done)
         return done
@@ -111,12 +118,16 @@ class Space:
                 space.problem = str(error)
                 log.error("garbage collection in {directory}: {error}", directory=directory.path, error=str(error))
 
-    async def _pass(self, directory: LedgerDirectory, space: DirectorySpace, threshold: float, end: float | None) -> None:
+    async def _pass(
+        self, directory: LedgerDirectory, space: DirectorySpace, threshold: float, end: float | None
+    ) -> None:
         uses: list[LogUse] = await self._workers.run(log_uses, directory, threshold, self._workers.pause)
         space.uses = {use.log: use for use in uses}
         if self._stopped:
             return
-        await self._remove_unneeded(directory, space, [use.log for use in uses if not use.rows and use.log not in space.doubtful])
+        await self._remove_unneeded(
+            directory, space, [use.log for use in uses if not use.rows and use.log not in space.doubtful]
+        )
         victims = [use for use in uses if use.rows and use.ratio < threshold and use.log not in space.doubtful]
         for group in groups(victims, self._log_bytes_max):
             if self._stopped or (end is not None and self._clock.seconds() >= end):
@@ -175,7 +186,9 @@ class Space:
             return
         for number, why in compaction.kept.items():
             space.doubtful[number] = why
-            log.error("log {log:x} of {directory} can't be compacted: {why}", log=number, directory=directory.path, why=why)
+            log.error(
+                "log {log:x} of {directory} can't be compacted: {why}", log=number, directory=directory.path, why=why
+            )
         for number, size in compaction.made.items():
             space.uses[number] = LogUse(number, size, size, 0)
         counters.gc_compactions += 1

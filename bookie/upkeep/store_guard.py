@@ -1,6 +1,6 @@
 """
-How far the metadata store had come when this bookie saw it last, and what follows when it is behind that: an old backup was put back.  It does not know what
-came after it was made, and such ledgers are no garbage.
+How far the metadata store had come when this bookie saw it last, and what follows when it is behind that: an old backup
+was put back.  It does not know what came after it was made, and such ledgers are no garbage.
 
 File `quire.store` in the `current/` of every ledger directory, text:
 
@@ -8,26 +8,30 @@ File `quire.store` in the `current/` of every ledger directory, text:
     cluster: ID                    the cluster that the numbers are of
     changes: N                     the store's own counter
     ledgers: N                     the first ledger id that was not given yet
-    chosen: N                      ids from here on may have been chosen by those who made the ledgers, not given by the store; -1: none that was seen
+    chosen: N                      ids from here on may have been chosen by those who made the ledgers, not given by the
+                                   store; -1: none that was seen
     accepted: N                    how often an operator accepted here that the store was set back
     note: N                        the number of the note in the store that was accepted last
-    behind: N                      only while the store is behind: the number of the note about that, 0 before it is written
+    behind: N                      only while the store is behind: the number of the note about that, 0 before it is
+                                   written
     found: N N                     with it: changes and ledgers of the store, when that was found
     CRC32C of the lines before, in hex
 
-The note lies in the store itself (`MetadataStore.read_set_back`), JSON: {"number", "accepted", "ledgers", "bookies": {ID: {"changes", "ledgers", "unknown"}}}.
-The first bookie that finds the store behind writes it, and every other one that reads it deletes nothing either, whatever its own numbers say: ids that were
-raised meanwhile, or a ZooKeeper that began a new epoch, hide from it that the store went back.  Each adds what it saw itself, so that the operator's
-command knows the ids above which it has to go on, and who was not heard.
+The note lies in the store itself (`MetadataStore.read_set_back`), JSON: {"number", "accepted", "ledgers", "bookies":
+{ID: {"changes", "ledgers", "unknown"}}}.  The first bookie that finds the store behind writes it, and every other one
+that reads it deletes nothing either, whatever its own numbers say: ids that were raised meanwhile, or a ZooKeeper that
+began a new epoch, hide from it that the store went back.  Each adds what it saw itself, so that the operator's command
+knows the ids above which it has to go on, and who was not heard.
 
-Three things show that a store went back: a number is lower than it was seen; the note is older than the one that was accepted; a ledger is here that the
-store does not know, with an id that it has not given yet, lower than those that callers are known to choose, and not too far for one that was given.
+Three things show that a store went back: a number is lower than it was seen; the note is older than the one that was
+accepted; a ledger is here that the store does not know, with an id that it has not given yet, lower than those that
+callers are known to choose, and not too far for one that was given.
 
 The cluster is the one that the bookie belongs to, or nothing is seen and nothing believed.
 
 Knows: all that.  Does not know: what is deleted, and why else.
-Safety: what was found is on disk, and in the note, before anything is raised that would hide it.  Deleters ask after they have their evidence, and
-delete in the turn of the answer.
+Safety: what was found is on disk, and in the note, before anything is raised that would hide it.  Deleters ask after
+they have their evidence, and delete in the turn of the answer.
 """
 
 import json
@@ -51,7 +55,8 @@ from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
 HEAD = "quire.store 1"
 LOOK_S = 10.0  # between two looks
 ARRIVED_S = 1.0  # after a ledger came that is new here there is a look, too
-GIVEN_MAX = 1 << 40  # ids that a store may have given since a backup of it was made, with the directories of long ids that were passed over
+# ids that a store may have given since a backup of it was made, with the directories of long ids that were passed over
+GIVEN_MAX = 1 << 40
 RAISED_MAX = 100_000  # ids that a bookie makes the store pass over by itself; for more there is the command
 STRANGE_MAX = 100  # ledgers that are read by themselves in one look
 SWAPS_MAX = 20  # tries to write the note while others do
@@ -85,9 +90,14 @@ class Seen:
         text, check = data[:-9], data[-9:]
         lines = text.decode("utf-8", "replace").splitlines()
         if check != b"%08x\n" % crc32c(text) or lines[:1] != [HEAD]:
-            raise StorageError(f"{path} at offset {len(text)}: damaged (its checksum is wrong): if the metadata store was not set back, remove it")
+            raise StorageError(
+                f"{path} at offset {len(text)}: damaged (its checksum is wrong): if the metadata store was not set "
+                "back, remove it"
+            )
         values = dict(line.split(": ", 1) for line in lines[1:])
-        numbers: dict[str, Any] = {name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")}
+        numbers: dict[str, Any] = {
+            name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")
+        }
         seen = cls(values["cluster"], **numbers)
         if "behind" not in values:
             return seen
@@ -104,7 +114,9 @@ def read_seen(files: Files, directories: Iterable[str], cluster: str) -> Seen | 
         if data is not None:
             found.append(Seen.decode(data, path))
     ours = [seen for seen in found if seen.cluster == cluster]
-    return max(ours, key=lambda seen: (seen.accepted, seen.behind is not None, seen.changes, seen.ledgers), default=None)
+    return max(
+        ours, key=lambda seen: (seen.accepted, seen.behind is not None, seen.changes, seen.ledgers), default=None
+    )
 
 
 def _path(directory: str) -> str:
@@ -112,14 +124,20 @@ def _path(directory: str) -> str:
 
 
 def note_of(data: bytes) -> dict[str, Any]:
-    """The note in a store as a dictionary; one that nobody wrote has the number 0 and is accepted.  `MetaStore` for anything else."""
+    """
+    The note in a store as a dictionary; one that nobody wrote has the number 0 and is accepted.  `MetaStore` for
+    anything else.
+    """
     if not data:
         return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}}
     try:
         note: dict[str, Any] = json.loads(data)
         note["number"], note["accepted"], note["ledgers"], note["bookies"]
     except (ValueError, TypeError, KeyError):
-        raise MetaStore(f"what is noted in the metadata store about its being set back can't be read: {data[:100]!r}; see docs/metadata.md") from None
+        raise MetaStore(
+            f"what is noted in the metadata store about its being set back can't be read: {data[:100]!r}; see "
+            "docs/metadata.md"
+        ) from None
     return note
 
 
@@ -155,8 +173,10 @@ class StoreGuard:
         cluster: str,
     ) -> None:
         """`directories`: the ledger directories that live now."""
-        self.noticed: Callable[[], None] = lambda: None  # called when the store is found behind, and in each look in time until `counted`
-        self.unknown: array[int] | None = None  # ledgers here that the store does not know, as garbage collection counted them while it is behind
+        # called when the store is found behind, and in each look in time until `counted`
+        self.noticed: Callable[[], None] = lambda: None
+        # ledgers here that the store does not know, as garbage collection counted them while it is behind
+        self.unknown: array[int] | None = None
         self._clock = clock
         self._files = files
         self._directories = directories
@@ -173,7 +193,8 @@ class StoreGuard:
         self._saved: Seen | None = None  # what the files say
         self._saved_at = clock.seconds()
         self._new = True  # nothing was ever seen
-        self._begun = self._trusted = 0  # the numbers of the looks for those who ask: of the last that began, and of the last that ended well
+        # the numbers of the looks for those who ask: of the last that began, and of the last that ended well
+        self._begun = self._trusted = 0
 
     # -- what is known
 
@@ -185,9 +206,12 @@ class StoreGuard:
             return None
         (changes, ledgers), uri = seen.found, self._store.uri
         return (
-            f"the metadata store {uri} was set back, as by an old backup: it was found at change {changes}, to give ledger id {ledgers} next, "
-            f"and {self._bookie} has seen change {seen.changes}, and id {seen.ledgers} as the next, or another bookie says so.  "
-            f"Nothing is deleted here until that is accepted: put a newer backup in place, or see `{COMMAND} --metadata '{uri}'`"
+            f"the metadata store {uri} was set back, as by an old backup: it was found at change {changes}, to give "
+            f"ledger id {ledgers} next, "
+            f"and {self._bookie} has seen change {seen.changes}, and id {seen.ledgers} as the next, or another "
+            "bookie says so.  "
+            f"Nothing is deleted here until that is accepted: put a newer backup in place, or see `{COMMAND} "
+            f"--metadata '{uri}'`"
         )
 
     @property
@@ -208,7 +232,10 @@ class StoreGuard:
     # -- looking
 
     async def start(self) -> None:
-        """The first look, before the bookie is listed.  Fails as the store does; `StorageError` or `OSError` when the files can't be read."""
+        """
+        The first look, before the bookie is listed.  Fails as the store does; `StorageError` or `OSError` when the
+        files can't be read.
+        """
         self._saved = read_seen(self._files, self._directories(), self._cluster)
         if self._saved is not None:
             self._seen, self._new = self._saved, False
@@ -219,7 +246,10 @@ class StoreGuard:
         self._later()
 
     async def _look_for_chosen(self) -> None:
-        """Nothing was ever seen: where a ledger exists whose id was not given, others like it that are here may have been deleted, and show nothing."""
+        """
+        Nothing was ever seen: where a ledger exists whose id was not given, others like it that are here may have been
+        deleted, and show nothing.
+        """
         listed = await self._store.ledger_ids((await self._store.progress()).next_ledger - 1)
         given = (await self._store.progress()).next_ledger  # what was given before the listing is below
         if listed and listed[-1] >= given:
@@ -234,7 +264,9 @@ class StoreGuard:
         if not self._arrived and 0 <= self._clock.seconds() - self._looked_at < LOOK_S:
             self._later()
             return
-        Deferred.fromCoroutine(self._look_in_time()).addErrback(lambda failure: self.log.failure("looking at the metadata store failed", failure))
+        Deferred.fromCoroutine(self._look_in_time()).addErrback(
+            lambda failure: self.log.failure("looking at the metadata store failed", failure)
+        )
 
     async def _look_in_time(self) -> None:
         try:
@@ -259,7 +291,9 @@ class StoreGuard:
         await self._lock.run(lambda: Deferred.fromCoroutine(self._look_and_compare()))
 
     async def _look_and_compare(self) -> None:
-        """A look, and whether the store knows the ledgers that came since the last one, or has given their ids at least."""
+        """
+        A look, and whether the store knows the ledgers that came since the last one, or has given their ids at least.
+        """
         self._arrived |= self._storage.take_arrived()
         arrived = set(self._arrived)
         found = await self._look()
@@ -275,7 +309,9 @@ class StoreGuard:
         self._looked_at = self._clock.seconds()
 
     async def trust_store(self, deleted: Sequence[int] = ()) -> None:
-        """`SetBack` unless the store may be believed: what it says and, of ledgers that are here, that these were deleted."""
+        """
+        `SetBack` unless the store may be believed: what it says and, of ledgers that are here, that these were deleted.
+        """
         asked = self._begun
         await self._lock.run(lambda: Deferred.fromCoroutine(self._trust(deleted, asked)))
         if (reason := self.behind) is not None:
@@ -290,7 +326,10 @@ class StoreGuard:
             self._trusted = self._begun
 
     def _never_given(self, ledgers: Iterable[int], found: Progress) -> list[int]:
-        """Those that the store has not given yet, and that were not chosen, as far as is known: no store gives so many ids as lie below a far one."""
+        """
+        Those that the store has not given yet, and that were not chosen, as far as is known: no store gives so many ids
+        as lie below a far one.
+        """
         first, end = found.next_ledger, found.next_ledger + GIVEN_MAX
         if self._seen.chosen >= 0:
             end = min(end, self._seen.chosen)
@@ -334,7 +373,8 @@ class StoreGuard:
         if seen.behind is None:
             went_back = found.changes < seen.changes or found.next_ledger < seen.ledgers or note["number"] < seen.note
             if note["number"] > seen.note:
-                went_back = not self._accepts(note, found)  # an operator who accepted without this bookie spoke for it, too
+                # an operator who accepted without this bookie spoke for it, too
+                went_back = not self._accepts(note, found)
             if not went_back:
                 self._seen = replace(seen, changes=found.changes, ledgers=found.next_ledger, note=note["number"])
                 if not 0 <= self._clock.seconds() - self._saved_at < LOOK_S:
@@ -346,10 +386,21 @@ class StoreGuard:
             await self._join(note)
             self.noticed()
         elif note["number"] >= seen.behind > 0 and self._accepts(note, found):
-            self._seen = replace(seen, changes=found.changes, ledgers=found.next_ledger, accepted=seen.accepted + 1, note=note["number"], behind=None)
+            self._seen = replace(
+                seen,
+                changes=found.changes,
+                ledgers=found.next_ledger,
+                accepted=seen.accepted + 1,
+                note=note["number"],
+                behind=None,
+            )
             await self._save()
             self.unknown = None
-            self.log.warn("{bookie}: an operator has accepted that {store} was set back; what it lacks may go", bookie=self._bookie, store=self._store.uri)
+            self.log.warn(
+                "{bookie}: an operator has accepted that {store} was set back; what it lacks may go",
+                bookie=self._bookie,
+                store=self._store.uri,
+            )
         else:
             self._seen = replace(seen, ledgers=max(seen.ledgers, found.next_ledger))
             await self._join(note)
@@ -368,7 +419,12 @@ class StoreGuard:
             old = await self._store.read_set_back()
             note = note_of(old)
             if note["accepted"] or note["number"] < max(seen.note, seen.behind or 0):
-                note = {"number": max(note["number"], seen.note, seen.behind or 0) + 1, "accepted": False, "ledgers": 0, "bookies": {}}
+                note = {
+                    "number": max(note["number"], seen.note, seen.behind or 0) + 1,
+                    "accepted": False,
+                    "ledgers": 0,
+                    "bookies": {},
+                }
             note["ledgers"] = max(note["ledgers"], seen.ledgers)
             unknown = None if self.unknown is None else len(self.unknown)
             note["bookies"][self._bookie] = {"changes": seen.changes, "ledgers": seen.ledgers, "unknown": unknown}
@@ -385,14 +441,21 @@ class StoreGuard:
             await self._store.raise_ledger_ids(seen.ledgers)
 
     async def _save(self) -> None:
-        """Writes down what was seen, if that is not on disk.  A disk that is full is no reason to do less; the next look tries again."""
+        """
+        Writes down what was seen, if that is not on disk.  A disk that is full is no reason to do less; the next look
+        tries again.
+        """
         seen = self._seen
         self._saved_at = self._clock.seconds()
         if seen != self._saved:
             try:
                 await self._storage.aside(self._write, list(self._directories()), seen.encode())
             except OSError as failure:
-                self.log.error("how far {store} had come can't be written down: {reason}", store=self._store.uri, reason=str(failure))
+                self.log.error(
+                    "how far {store} had come can't be written down: {reason}",
+                    store=self._store.uri,
+                    reason=str(failure),
+                )
             else:
                 self._saved = seen
 

@@ -26,6 +26,7 @@ class Upkeep:
 
     async def stop(self) -> None:
         """Ends passes and rebuilds at their next step; they do not start again.  Whatever waits for them goes on."""
-        ends = [Deferred.fromCoroutine(self.rebuild.stop()), Deferred.fromCoroutine(self.space.stop())]  # each may wait for the other to end
+        # each may wait for the other to end
+        ends = [Deferred.fromCoroutine(self.rebuild.stop()), Deferred.fromCoroutine(self.space.stop())]
         for end in ends:
             await end

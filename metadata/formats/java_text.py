@@ -1,7 +1,7 @@
 r"""
 Protobuf text format, written byte for byte as Java writes it (metadata-rules.md 4.3).
 
-Knows: Java's escapes (`\a \b \t \n \v \f \r \" \' \\`, octal for other control bytes and for every byte from 127 on) and
+Knows: Java's escapes (`\a \b \t \n \v \f \r \" \' \\`, octal for other control bytes and for each from 127 on) and
 its line shape.  Python's own printer writes bytes 7, 8, 11 and 12 otherwise, so it can't be used for writing.
 Does not know: which messages there are.
 """
@@ -13,7 +13,9 @@ from quire.protocol.errors import MetadataSerialization
 # SPDX-License-Identifier: Apache-2.0
 
 NAMED = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 39: "'", 92: "\\"}
-ESCAPES = [f"\\{NAMED[byte]}" if byte in NAMED else chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}" for byte in range(256)]
+ESCAPES = [
+    f"\\{NAMED[byte]}" if byte in NAMED else chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}" for byte in range(256)
+]
 BYTE_OF = {name: byte for byte, name in NAMED.items()} | {"?": 63}
 ESCAPED = re.compile(r"\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|.)", re.DOTALL)
 

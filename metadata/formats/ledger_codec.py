@@ -4,14 +4,15 @@ Ledger metadata as bytes, in the three formats that Apache BookKeeper reads (met
     "BookieMetadataFormatVersion" TAB version LF body
 
     version  body
-    1        lines: write quorum, ensemble size, length; then "first TAB bookie TAB ..." per fragment; then nothing (OPEN),
+    1        lines: write quorum, ensemble size, length; "first TAB bookie TAB ..." per fragment; then nothing (OPEN),
              "-102 TAB CLOSED" (IN_RECOVERY) or "last TAB CLOSED", this last line without LF
     2        protobuf text format, without the creation token
     3        varint length, protobuf binary; what follows is ignored
 
 Knows: the bytes.  Does not know: where they lie.  A ledger keeps the format it was read in; new ones are written in 3.
 
-Safety: whatever can't be read as a whole, with every invariant intact, is refused with `MetadataSerialization`; no field is guessed.
+Safety: what can't be read as a whole, with every invariant intact, is refused with `MetadataSerialization`; no field is
+guessed.
 """
 
 import re
@@ -35,7 +36,12 @@ VERSION_LINE = re.compile(rb"BookieMetadataFormatVersion\t([0-9]{1,10})\n")
 NUMBER = re.compile(r"-?[0-9]{1,19}")
 V1_IN_RECOVERY = -102
 V1_END = "CLOSED"
-DIGEST_NAMES = {DigestType.CRC32: "CRC32", DigestType.MAC: "HMAC", DigestType.CRC32C: "CRC32C", DigestType.DUMMY: "DUMMY"}
+DIGEST_NAMES = {
+    DigestType.CRC32: "CRC32",
+    DigestType.MAC: "HMAC",
+    DigestType.CRC32C: "CRC32C",
+    DigestType.DUMMY: "DUMMY",
+}
 
 
 def encode(metadata: LedgerMetadata) -> bytes:
@@ -129,7 +135,9 @@ def _from_message(found: Any, version: int) -> LedgerMetadata:
         state=state,
         last_entry=found.lastEntryId if closed else -1,
         length=found.length if closed else 0,
-        fragments=tuple(Fragment(segment.firstEntryId, tuple(map(text, segment.ensembleMember))) for segment in found.segment),
+        fragments=tuple(
+            Fragment(segment.firstEntryId, tuple(map(text, segment.ensembleMember))) for segment in found.segment
+        ),
         digest=DigestType(found.digestType) if protected else None,
         password=found.password if protected else None,
         custom={text(entry.key): entry.value for entry in found.customMetadata},
@@ -168,7 +176,9 @@ def _encode_v2(metadata: LedgerMetadata) -> bytes:
 
 def _encode_v1(metadata: LedgerMetadata) -> bytes:
     if metadata.custom or metadata.digest is not None or metadata.ack_quorum != metadata.write_quorum:
-        raise MetadataSerialization("format 1 has no place for custom metadata, a password, or an ack quorum below the write quorum")
+        raise MetadataSerialization(
+            "format 1 has no place for custom metadata, a password, or an ack quorum below the write quorum"
+        )
     lines = [f"{metadata.write_quorum}\n{metadata.ensemble_size}\n{metadata.length}\n"]
     lines += ["\t".join((str(fragment.first), *fragment.bookies)) + "\n" for fragment in metadata.fragments]
     if metadata.state is LedgerState.IN_RECOVERY:

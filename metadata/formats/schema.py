@@ -64,7 +64,10 @@ MESSAGES: dict[str, list[tuple[int, str, int, int, str]]] = {
 
 
 def text(value: object) -> str:
-    """A string field's value; `ValueError` when the sender put bytes there that aren't UTF-8 (protobuf hands those out as bytes)."""
+    """
+    A string field's value; `ValueError` when the sender put bytes there that aren't UTF-8 (protobuf hands those out as
+    bytes).
+    """
     if not isinstance(value, str):
         raise ValueError(f"a text field holds {value!r}, which is no UTF-8")
     return value

@@ -38,8 +38,8 @@ def encode(info: ServiceInfo) -> bytes:
 
 def decode(bookie: str, data: bytes) -> ServiceInfo:
     """
-    What the bookie announced.  Empty data: one address, read from an id that is host:port (`UNKNOWN` from any other id).
-    `MetadataSerialization` when the bytes can't be read.
+    What the bookie announced.  Empty data: one address, read from an id that is host:port (`UNKNOWN` from any other
+    id).  `MetadataSerialization` when the bytes can't be read.
     """
     if not data:
         return _from_id(bookie)
@@ -72,7 +72,9 @@ def _from_id(bookie: str) -> ServiceInfo:
 
 
 def decode_or_unknown(bookie: str, data: bytes) -> ServiceInfo:
-    """For lists: one registration that can't be read must not hide the others, so it becomes `UNKNOWN` and a log line."""
+    """
+    For lists: one registration that can't be read must not hide the others, so it becomes `UNKNOWN` and a log line.
+    """
     try:
         return decode(bookie, data)
     except MetadataSerialization as error:

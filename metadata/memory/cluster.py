@@ -1,7 +1,8 @@
 """
 A cluster's metadata in memory: what the handles share, and the effect of each operation on it.
 
-Knows: versions, ids, registrations by session, and which errors an operation raises.  An operation takes effect at once.
+Knows: versions, ids, registrations by session, and which errors an operation raises.  An operation takes effect at
+once.
 Does not know: handles, when an operation is applied, watches (`store`).
 """
 
@@ -47,8 +48,8 @@ LAYOUT = "2\nquire.MemoryLedgers:1"
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
-    What goes wrong with one operation.  `before`: seconds until it takes effect; `after`: seconds from then until its answer;
-    `error`: what it fails with, without an effect unless `applied`.
+    What goes wrong with one operation.  `before`: seconds until it takes effect; `after`: seconds from then until its
+    answer; `error`: what it fails with, without an effect unless `applied`.
     """
 
     before: float = 0.0
@@ -84,7 +85,8 @@ class MemoryCluster:
     repairs: dict[int, int] = field(default_factory=dict)  # ledger -> session that repairs it
     next_session: int = 0
     listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
-    # Told of each registration and lock that is removed by a call: what, of which bookie or ledger, whose session made it, and in whose it was removed.
+    # Told of each registration and lock that is removed by a call: what, of which bookie or ledger, whose session made
+    # it, and in whose it was removed.
     went: Callable[[str, object, int, int], None] = field(default=lambda *_: None)
     random: Random = field(init=False)
 
@@ -193,13 +195,20 @@ class MemoryCluster:
         check_ledger_id(ledger)
         found = self.ledgers.get(ledger)
         if found is None:
-            raise NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")
+            raise NoSuchLedgerExistsOnMetadataServer(
+                f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has"
+            )
         return found
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
-        """Replaces the metadata of that version and returns the new one; `MetadataVersion` when it has another, and `read_ledger`'s error."""
+        """
+        Replaces the metadata of that version and returns the new one; `MetadataVersion` when it has another, and
+        `read_ledger`'s error.
+        """
         if version < 0:
-            raise IncorrectParameter(f"ledger {ledger}: metadata is written with the version that was read, not {version}")
+            raise IncorrectParameter(
+                f"ledger {ledger}: metadata is written with the version that was read, not {version}"
+            )
         found = self.read_ledger(ledger)
         if found.version != version:
             raise MetadataVersion(f"ledger {ledger} is at version {found.version}, not {version}")

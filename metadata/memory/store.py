@@ -1,12 +1,12 @@
 """
 Metadata in memory: for tests and the simulator.
 
-Knows: the whole contract, deterministically: operations take effect in the order they were called, ids count from 0, all
-handles on one `MemoryCluster` (or one `memory://name`) share its state, and a session ends when a test says so.
+Knows: the whole contract, deterministically: operations take effect in the order they were called, ids count from 0,
+all handles on one `MemoryCluster` (or one `memory://name`) share its state, and a session ends when a test says so.
 Does not know: threads, files, real time.
 
-Faults come from outside: `faults(operation, arguments)` may answer with a `Fault`, so that an operation takes effect late, is
-answered late, fails before it did anything, or succeeds and loses its answer.
+Faults come from outside: `faults(operation, arguments)` may answer with a `Fault`, so that an operation takes effect
+late, is answered late, fails before it did anything, or succeeds and loses its answer.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def open_memory(reactor: Clock, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> "MemoryStore":
+def open_memory(
+    reactor: Clock, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None
+) -> "MemoryStore":
     """A new handle on the cluster of that name in this process."""
     name = uri.removeprefix("memory://")
     cluster = CLUSTERS.setdefault(name, MemoryCluster(name))
@@ -58,7 +60,14 @@ def open_memory(reactor: Clock, uri: str, *, session_timeout_ms: int = SESSION_T
 class MemoryStore(MetadataStore):
     """One handle: a session, and the watches made through it.  `faults` may be set at any time."""
 
-    def __init__(self, reactor: Clock, cluster: MemoryCluster, *, session_timeout_ms: int = SESSION_TIMEOUT_MS, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        reactor: Clock,
+        cluster: MemoryCluster,
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        faults: Faults | None = None,
+    ) -> None:
         self.uri = cluster.uri
         self.shared = cluster
         self.faults = faults
@@ -66,9 +75,11 @@ class MemoryStore(MetadataStore):
         self._timeout = session_timeout_ms / 1000
         self._closed = False
         self._looking = False
-        self._looks: list[Callable[[], None]] = []  # one per watch and waiting registration: look whether something is new
+        # one per watch and waiting registration: look whether something is new
+        self._looks: list[Callable[[], None]] = []
         self._lost: list[Callable[[], None]] = []
-        self._own: dict[str, tuple[int, bool]] = {}  # bookies that are registered here: the session, and whether read-only
+        # bookies that are registered here: the session, and whether read-only
+        self._own: dict[str, tuple[int, bool]] = {}
         cluster.listeners.append(self._look_soon)
         self._session = self._new_session()
 
@@ -145,7 +156,10 @@ class MemoryStore(MetadataStore):
         return succeed(None)
 
     def expire_session(self) -> None:
-        """For tests: the session ends as if its heartbeats had stopped; the listeners hear of it in the reactor's next turn."""
+        """
+        For tests: the session ends as if its heartbeats had stopped; the listeners hear of it in the reactor's next
+        turn.
+        """
         self.shared.end_session(self._session)
         self._session = self._new_session()
         self._reactor.callLater(0, self._tell_lost)
@@ -320,7 +334,12 @@ class MemoryStore(MetadataStore):
         session = self._session
         if self._own.get(bookie) == (session, read_only):
             del self._own[bookie]
-        return self._run("unregister_bookie", lambda bookie, read_only: self._unregister(bookie, read_only, session), bookie, read_only)
+        return self._run(
+            "unregister_bookie",
+            lambda bookie, read_only: self._unregister(bookie, read_only, session),
+            bookie,
+            read_only,
+        )
 
     def _unregister(self, bookie: str, read_only: bool, session: int) -> None:
         held = self.shared.lists(read_only).get(bookie)

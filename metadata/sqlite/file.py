@@ -1,7 +1,8 @@
 """
 The SQLite file as the store's thread uses it: one connection, and transactions that neighbouring jobs share.
 
-Knows: sqlite3, how the file is opened and made, that it has a write-ahead log and syncs every commit, and which job an error belongs to.
+Knows: sqlite3, how the file is opened and made, that it has a write-ahead log and syncs every commit, and which job an
+error belongs to.
 Does not know: what a job does, threads, sessions.
 
 Safety: a job has its result only after its transaction is committed; a commit that fails fails every job in it.
@@ -29,7 +30,10 @@ DatabaseError = sqlite3.Error  # what a statement of a job raises
 
 @dataclass(slots=True)
 class Job:
-    """One call on the store's thread.  Jobs that write share a transaction with their neighbours, and say what they may change."""
+    """
+    One call on the store's thread.  Jobs that write share a transaction with their neighbours, and say what they may
+    change.
+    """
 
     work: Callable[[Connection], Any]
     answer: Deferred[Any]
@@ -111,7 +115,9 @@ class SQLiteFile:
         elif not os.path.exists(self._path):
             raise no_cluster(self._uri)
         mode = "rwc" if create else "rw"
-        connection = sqlite3.connect(f"file:{quote(self._path)}?mode={mode}", uri=True, timeout=self._busy_s, isolation_level=None)
+        connection = sqlite3.connect(
+            f"file:{quote(self._path)}?mode={mode}", uri=True, timeout=self._busy_s, isolation_level=None
+        )
         try:
             connection.execute("PRAGMA synchronous=FULL")
             if create and tables.is_empty(connection):
@@ -129,8 +135,9 @@ class SQLiteFile:
 
     def _keep_log(self, connection: sqlite3.Connection) -> None:
         """
-        WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose removal nobody syncs (synchronous=FULL does
-        not), so that a power loss could bring it back and undo what was told.
+        WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose
+        removal nobody syncs (synchronous=FULL does not), so that a power loss could bring it back and undo what was
+        told.
         """
         if tables.scalar(connection, "PRAGMA journal_mode") == "wal":
             return
@@ -139,8 +146,15 @@ class SQLiteFile:
         except DatabaseError as error:
             mode = str(error)
         if mode != "wal":
-            next_step = "put the file where this process may write, on a local file system, see that no other program holds it, and try again"
-            raise MetaStore(f"{self._uri} has no write-ahead log and can't be given one ({mode}), without which a power loss may undo a change: {next_step}")
+            next_step = (
+                "put the file where this process may write, on a local file system, see that no other "
+                "program holds it, and try again"
+            )
+            raise MetaStore(
+                f"{self._uri} has no write-ahead log and can't be given one ({mode}), without which a power loss "
+                "may "
+                f"undo a change: {next_step}"
+            )
 
     def close(self) -> None:
         """Closes the connection; the next job opens another."""

@@ -1,7 +1,8 @@
 """
 A store's session: made when it is first needed, kept by heartbeats, made again when others ended it.
 
-Knows: the session's row and its locked file (`session_file`), which bookies are registered in it, and who is called when one of them is gone.
+Knows: the session's row and its locked file (`session_file`), which bookies are registered in it, and who is called
+when one of them is gone.
 Does not know: how a registration is made (`store`), the thread.
 
 Safety: others end a session only when its file says that its owner is dead or hangs.
@@ -37,10 +38,16 @@ class Runner(Protocol):
 
 
 class Session:
-    """The session of one store, which has none until `name` is first asked for.  `directory` holds the files of all sessions."""
+    """
+    The session of one store, which has none until `name` is first asked for.  `directory` holds the files of all
+    sessions.
+    """
 
-    def __init__(self, clock: Clock, uri: str, directory: str, timeout_ms: int, boottime: Boottime, run: Runner) -> None:
-        self.registered: dict[str, tuple[str, bool]] = {}  # bookies that are registered here: the session, and whether read-only
+    def __init__(
+        self, clock: Clock, uri: str, directory: str, timeout_ms: int, boottime: Boottime, run: Runner
+    ) -> None:
+        # bookies that are registered here: the session, and whether read-only
+        self.registered: dict[str, tuple[str, bool]] = {}
         self._clock = clock
         self._uri = uri
         self._directory = directory
@@ -100,7 +107,10 @@ class Session:
             waiting.callback(session.name)
 
     def close(self) -> SessionFile | None:
-        """Ends the heartbeats and hands over the session's file, for the caller to close after its row was removed; None when there is none."""
+        """
+        Ends the heartbeats and hands over the session's file, for the caller to close after its row was removed; None
+        when there is none.
+        """
         self._closed = True
         if self._heartbeat is not None and self._heartbeat.active():
             self._heartbeat.cancel()
@@ -133,12 +143,23 @@ class Session:
             if registered is not None:
                 self._compare(expected, session.name, registered)
 
-    def _compare(self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]) -> None:
-        """Tells of registrations that somebody else has removed; one that was made or given up since the look began is left to the next look."""
+    def _compare(
+        self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]
+    ) -> None:
+        """
+        Tells of registrations that somebody else has removed; one that was made or given up since the look began is
+        left to the next look.
+        """
         own = self.registered
-        gone = [bookie for bookie, was in expected.items() if was[0] == session and own.get(bookie) == was and (bookie, was[1]) not in registered]
+        gone = [
+            bookie
+            for bookie, was in expected.items()
+            if was[0] == session and own.get(bookie) == was and (bookie, was[1]) not in registered
+        ]
         for bookie in gone:
-            log.warn("{uri}: the registration of {bookie} is gone, and not by this process", uri=self._uri, bookie=bookie)
+            log.warn(
+                "{uri}: the registration of {bookie} is gone, and not by this process", uri=self._uri, bookie=bookie
+            )
             del own[bookie]
         if gone:
             self._tell_lost()
@@ -148,7 +169,10 @@ class Session:
             tell(fn)
 
     async def lost(self, name: str) -> None:
-        """Others ended the session of that name: makes a new one, then calls the listeners.  Does nothing when it is not the current one."""
+        """
+        Others ended the session of that name: makes a new one, then calls the listeners.  Does nothing when it is not
+        the current one.
+        """
         if self._file is not None and self._file.name == name:
             await self._lose(self._file)
 

@@ -4,13 +4,13 @@ A session of the SQLite driver: a locked file that says its owner lives.
     offset  width  field
     0       8      big-endian nanoseconds of CLOCK_BOOTTIME at the owner's last heartbeat
 
-The owner holds an exclusive flock on the file.  The kernel drops it when the process dies, however it dies, so a free lock
-means death at once; a lock that is held beside an old heartbeat means an owner that hangs.
+The owner holds an exclusive flock on the file.  The kernel drops it when the process dies, however it dies, so a free
+lock means death at once; a lock that is held beside an old heartbeat means an owner that hangs.
 
 Knows: files and locks.  Does not know: the database, or what a session is for.
 
-Safety: a session is announced (its row is written) only after its file is locked, so nobody can find a live session unlocked.
-The lock does not pass to programs started with exec; a bare fork would share it.
+Safety: a session is announced (its row is written) only after its file is locked, so nobody can find a live session
+unlocked. The lock does not pass to programs started with exec; a bare fork would share it.
 """
 
 import fcntl
@@ -24,7 +24,8 @@ from collections.abc import Callable
 HEARTBEAT = struct.Struct(">Q")
 SUFFIX = ".session"
 
-Boottime = Callable[[], float]  # seconds of CLOCK_BOOTTIME: one clock for all processes, which goes on while the machine sleeps
+# seconds of CLOCK_BOOTTIME: one clock for all processes, which goes on while the machine sleeps
+Boottime = Callable[[], float]
 
 
 class SessionFile:
@@ -52,7 +53,10 @@ class SessionFile:
 
 
 def is_alive(path: str, now: float, timeout_s: float) -> bool:
-    """Whether the owner of a session file lives and has shown it in the last `timeout_s` seconds (of CLOCK_BOOTTIME, like `now`)."""
+    """
+    Whether the owner of a session file lives and has shown it in the last `timeout_s` seconds (of CLOCK_BOOTTIME, like
+    `now`).
+    """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,13 +1,13 @@
 """
 Metadata in one SQLite file: several processes of one machine, no server.
 
-Knows: that every change is one transaction, synced before it is answered (WAL, synchronous=FULL: with less, a power loss can
-undo the close of a ledger that a writer was told about).  Changes that wait together share one transaction and one sync.
-Every statement runs on the store's one thread.
+Knows: that every change is one transaction, synced before it is answered (WAL, synchronous=FULL: with less, a power
+loss can undo the close of a ledger that a writer was told about).  Changes that wait together share one transaction and
+one sync.  Every statement runs on the store's one thread.
 Does not know: other machines.  WAL needs shared memory, so the file must lie on a local file system.
 
-A session is a row plus a locked file (`session_file`): whoever looks at the bookies removes sessions whose owner is dead or
-hangs.  Watches poll SQLite's data_version, which moves with every commit of another connection.
+A session is a row plus a locked file (`session_file`): whoever looks at the bookies removes sessions whose owner is
+dead or hangs.  Watches poll SQLite's data_version, which moves with every commit of another connection.
 
 Safety: nothing is answered before it is committed; a commit that fails fails every change in it.
 """
@@ -65,9 +65,20 @@ RETIRE_S = 5.0  # how long close() waits for the thread's last job
 
 
 class SQLiteStore(MetadataStore):
-    """One handle: a connection on a thread of its own, a session once something is registered, and the watches made through it."""
+    """
+    One handle: a connection on a thread of its own, a session once something is registered, and the watches made
+    through it.
+    """
 
-    def __init__(self, reactor: Reactor, path: str, *, random: Random, boottime: Boottime, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        path: str,
+        *,
+        random: Random,
+        boottime: Boottime,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    ) -> None:
         self.uri = f"sqlite://{quote(path)}"
         self._reactor = reactor
         self._random = random
@@ -94,8 +105,18 @@ class SQLiteStore(MetadataStore):
             else:
                 job.answer.callback(job.result)
 
-    def run(self, work: Callable[[Connection], T], *, writes: bool = False, creates: bool = False, changes: tuple[int, ...] = ()) -> Deferred[T]:
-        """Runs `work(connection)` on the thread; in a transaction if it writes.  It always ends: a disk that hangs is `MetaStore`."""
+    def run(
+        self,
+        work: Callable[[Connection], T],
+        *,
+        writes: bool = False,
+        creates: bool = False,
+        changes: tuple[int, ...] = (),
+    ) -> Deferred[T]:
+        """
+        Runs `work(connection)` on the thread; in a transaction if it writes.  It always ends: a disk that hangs is
+        `MetaStore`.
+        """
         if self._closed:
             return fail(MetaStore(CLOSED_MESSAGE))
         answer: Deferred[T] = Deferred()
@@ -108,7 +129,9 @@ class SQLiteStore(MetadataStore):
 
         def settle(result: T) -> T:
             if not late.active():
-                raise MetaStore(f"{self.uri}: no answer in {2 * self._timeout + GRACE_S:g} s; whether it was done is unknown")
+                raise MetaStore(
+                    f"{self.uri}: no answer in {2 * self._timeout + GRACE_S:g} s; whether it was done is unknown"
+                )
             late.cancel()
             return result
 
@@ -155,7 +178,9 @@ class SQLiteStore(MetadataStore):
 
     def init_cluster(self) -> Deferred[str]:
         instance = str(UUID(int=self._random.getrandbits(128), version=4))
-        return self.run(lambda connection: tables.init_cluster(connection, self.uri, instance), writes=True, creates=True)
+        return self.run(
+            lambda connection: tables.init_cluster(connection, self.uri, instance), writes=True, creates=True
+        )
 
     def cluster(self) -> Deferred[Cluster]:
         return self.run(lambda connection: tables.cluster(connection, self.uri))
@@ -204,13 +229,17 @@ class SQLiteStore(MetadataStore):
             check_ledger_id(ledger)
         except LedgerError as error:
             return fail(error)
-        return self.run(lambda connection: ledger_codec.decode_stored(ledger, *tables.read_ledger(connection, self.uri, ledger)))
+        return self.run(
+            lambda connection: ledger_codec.decode_stored(ledger, *tables.read_ledger(connection, self.uri, ledger))
+        )
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
         try:
             check_ledger_id(ledger)
             if version < 0:
-                raise IncorrectParameter(f"ledger {ledger}: metadata is written with the version that was read, not {version}")
+                raise IncorrectParameter(
+                    f"ledger {ledger}: metadata is written with the version that was read, not {version}"
+                )
             data = ledger_codec.encode(metadata)
         except LedgerError as error:
             return fail(error)
@@ -257,7 +286,9 @@ class SQLiteStore(MetadataStore):
         deadline = self._reactor.seconds() + self._timeout + GRACE_S
         while True:
             name = await self._session.name()
-            outcome = await self.run(partial(self._try_register, name, bookie, info, read_only), writes=True, changes=(BOOKIES,))
+            outcome = await self.run(
+                partial(self._try_register, name, bookie, info, read_only), writes=True, changes=(BOOKIES,)
+            )
             if outcome == "done":
                 self._session.registered[bookie] = name, read_only
                 return
@@ -269,7 +300,10 @@ class SQLiteStore(MetadataStore):
                 await pause(self._reactor, POLL_S)
 
     def _try_register(self, name: str, bookie: str, info: ServiceInfo, read_only: bool, connection: Connection) -> str:
-        """On the thread: "done", "held" by the live session of another, or "lost" when this handle's own session was ended."""
+        """
+        On the thread: "done", "held" by the live session of another, or "lost" when this handle's own session was
+        ended.
+        """
         tables.cluster(connection, self.uri)
         if not tables.has_session(connection, name):
             return "lost"
@@ -286,7 +320,11 @@ class SQLiteStore(MetadataStore):
         session = self._session.current
         if self._session.registered.get(bookie) == (session, read_only):
             del self._session.registered[bookie]
-        return self.run(lambda connection: tables.unregister(connection, self.uri, session, bookie, read_only), writes=True, changes=(BOOKIES,))
+        return self.run(
+            lambda connection: tables.unregister(connection, self.uri, session, bookie, read_only),
+            writes=True,
+            changes=(BOOKIES,),
+        )
 
     def bookies(self) -> Deferred[BookieList]:
         return Deferred.fromCoroutine(self._bookies())
@@ -318,7 +356,9 @@ class SQLiteStore(MetadataStore):
         return self.run(lambda connection: tables.read_cookie(connection, self.uri, bookie))
 
     def write_cookie(self, bookie: str, data: bytes, version: int) -> Deferred[int]:
-        return self.run(lambda connection: tables.write_cookie(connection, self.uri, bookie, data, version), writes=True)
+        return self.run(
+            lambda connection: tables.write_cookie(connection, self.uri, bookie, data, version), writes=True
+        )
 
     def remove_cookie(self, bookie: str, version: int = ANY) -> Deferred[None]:
         return self.run(lambda connection: tables.remove_cookie(connection, self.uri, bookie, version), writes=True)

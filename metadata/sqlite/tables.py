@@ -1,7 +1,8 @@
 """
 The tables of the SQLite driver, and every statement on them.
 
-Knows: SQL.  Each function here is one step inside a transaction that its caller holds; versions are compared in the statement.
+Knows: SQL.  Each function here is one step inside a transaction that its caller holds; versions are compared in the
+statement.
 Does not know: threads, files, who calls, or when the transaction ends.
 """
 
@@ -26,7 +27,13 @@ from quire.metadata.store import (
     WrongCluster,
     no_cluster,
 )
-from quire.protocol.errors import LedgerExist, LedgerIdOverflow, MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.errors import (
+    LedgerExist,
+    LedgerIdOverflow,
+    MetadataVersion,
+    MetaStore,
+    NoSuchLedgerExistsOnMetadataServer,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -40,7 +47,10 @@ SCHEMA = (
     "CREATE TABLE ledgers (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL)",
     "CREATE TABLE cookies (bookie TEXT PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE sessions (name TEXT PRIMARY KEY, timeout_ms INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE bookies (bookie TEXT, read_only INTEGER, session TEXT NOT NULL, info BLOB NOT NULL, PRIMARY KEY (bookie, read_only)) WITHOUT ROWID",
+    (
+        "CREATE TABLE bookies (bookie TEXT, read_only INTEGER, session TEXT NOT NULL, info BLOB NOT NULL, PRIMARY KEY "
+        "(bookie, read_only)) WITHOUT ROWID"
+    ),
     # It outlives deletes, and also the cluster: no id is ever given twice by one file.
     "INSERT INTO counters VALUES ('ledger', 0)",
 )
@@ -69,7 +79,9 @@ def scalar(connection: Connection, statement: str, *values: object) -> Any:
 
 def is_empty(connection: Connection) -> bool:
     """Whether nobody has used the file yet."""
-    return scalar(connection, "PRAGMA user_version") == 0 and not scalar(connection, "SELECT count(*) FROM sqlite_master")
+    return scalar(connection, "PRAGMA user_version") == 0 and not scalar(
+        connection, "SELECT count(*) FROM sqlite_master"
+    )
 
 
 def make_tables(connection: Connection) -> None:
@@ -87,7 +99,10 @@ def check_tables(connection: Connection, uri: str) -> None:
         raise no_cluster(uri)
     version = scalar(connection, "PRAGMA user_version")
     if scalar(connection, "PRAGMA application_id") != APPLICATION_ID or version != SCHEMA_VERSION:
-        raise MetaStore(f"{uri} is a SQLite file, but not one that this version of quire made (schema {version}, known {SCHEMA_VERSION})")
+        raise MetaStore(
+            f"{uri} is a SQLite file, but not one that this version of quire made (schema {version}, known "
+            f"{SCHEMA_VERSION})"
+        )
 
 
 # -- the cluster ---------------------------------------------------------------------------------------------------
@@ -111,11 +126,16 @@ def cluster(connection: Connection, uri: str) -> Cluster:
 
 
 def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
-    """Removes the cluster, its ledgers and its cookies; `NoCluster`, or `WrongCluster` when the id is another's or bookies are registered."""
+    """
+    Removes the cluster, its ledgers and its cookies; `NoCluster`, or `WrongCluster` when the id is another's or bookies
+    are registered.
+    """
     found = cluster(connection, uri).instance_id
     if found != instance_id:
         raise WrongCluster(f"{uri} holds the cluster {found}, not {instance_id}")
-    alive = [bookie for (bookie,) in connection.execute("SELECT DISTINCT bookie FROM bookies ORDER BY bookie").fetchall()]
+    alive = [
+        bookie for (bookie,) in connection.execute("SELECT DISTINCT bookie FROM bookies ORDER BY bookie").fetchall()
+    ]
     if alive:
         raise WrongCluster(f"{uri}: stop its bookies first: {', '.join(alive)}")
     for table in ("cluster", "ledgers", "cookies"):
@@ -180,13 +200,17 @@ def read_ledger(connection: Connection, uri: str, ledger: int) -> tuple[bytes, i
     """The stored bytes and their version; `NoSuchLedgerExistsOnMetadataServer`."""
     row = connection.execute("SELECT data, version FROM ledgers WHERE id = ?", (ledger,)).fetchone()
     if row is None:
-        raise NoSuchLedgerExistsOnMetadataServer(f"{uri} has no ledger {ledger}: `quire ledger list` shows those it has")
+        raise NoSuchLedgerExistsOnMetadataServer(
+            f"{uri} has no ledger {ledger}: `quire ledger list` shows those it has"
+        )
     return row[0], row[1]
 
 
 def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, version: int) -> None:
     """Replaces the bytes of that version; `MetadataVersion`, `NoSuchLedgerExistsOnMetadataServer`."""
-    changed = connection.execute("UPDATE ledgers SET data = ?, version = version + 1 WHERE id = ? AND version = ?", (data, ledger, version)).rowcount
+    changed = connection.execute(
+        "UPDATE ledgers SET data = ?, version = version + 1 WHERE id = ? AND version = ?", (data, ledger, version)
+    ).rowcount
     if changed != 1:
         found = read_ledger(connection, uri, ledger)[1]
         raise MetadataVersion(f"ledger {ledger} is at version {found}, not {version}")
@@ -195,7 +219,9 @@ def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, ver
 def delete_ledger(connection: Connection, ledger: int) -> None:
     """Removes a ledger and counts it, if there is one."""
     if connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
-        connection.execute("INSERT INTO counters VALUES ('deletions', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+        connection.execute(
+            "INSERT INTO counters VALUES ('deletions', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
+        )
 
 
 def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
@@ -204,7 +230,11 @@ def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for start in range(0, len(wanted), VALUES_MAX):
         some = wanted[start : start + VALUES_MAX]
-        found.update(connection.execute(f"SELECT id, version FROM ledgers WHERE id IN ({', '.join('?' * len(some))})", some).fetchall())
+        found.update(
+            connection.execute(
+                f"SELECT id, version FROM ledgers WHERE id IN ({', '.join('?' * len(some))})", some
+            ).fetchall()
+        )
     return found
 
 
@@ -224,7 +254,12 @@ def ledger_deletions(connection: Connection, uri: str) -> int:
 def ledger_ids(connection: Connection, uri: str, after: int, limit: int) -> list[int]:
     """At most `limit` ids above `after`, ascending; `NoCluster`."""
     cluster(connection, uri)
-    return [row[0] for row in connection.execute("SELECT id FROM ledgers WHERE id > ? ORDER BY id LIMIT ?", (after, limit)).fetchall()]
+    return [
+        row[0]
+        for row in connection.execute(
+            "SELECT id FROM ledgers WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+        ).fetchall()
+    ]
 
 
 # -- sessions and bookies ------------------------------------------------------------------------------------------
@@ -259,20 +294,28 @@ def holders(connection: Connection, bookie: str) -> set[str]:
 
 def register(connection: Connection, bookie: str, read_only: bool, session: str, info: ServiceInfo) -> None:
     """Puts a bookie on one list, in that session, and takes it off the other."""
-    connection.execute("INSERT OR REPLACE INTO bookies VALUES (?, ?, ?, ?)", (bookie, int(read_only), session, service_info.encode(info)))
+    connection.execute(
+        "INSERT OR REPLACE INTO bookies VALUES (?, ?, ?, ?)",
+        (bookie, int(read_only), session, service_info.encode(info)),
+    )
     connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ?", (bookie, int(not read_only)))
 
 
 def unregister(connection: Connection, uri: str, session: str, bookie: str, read_only: bool) -> None:
     """Takes a bookie off a list; `NotRegistered` when that session has not put it there."""
-    changed = connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ? AND session = ?", (bookie, int(read_only), session)).rowcount
+    changed = connection.execute(
+        "DELETE FROM bookies WHERE bookie = ? AND read_only = ? AND session = ?", (bookie, int(read_only), session)
+    ).rowcount
     if changed != 1:
         raise NotRegistered(f"{uri}: {bookie} is not registered by this session")
 
 
 def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
     """What a session has registered: bookie, whether read-only."""
-    return {(row[0], bool(row[1])) for row in connection.execute("SELECT bookie, read_only FROM bookies WHERE session = ?", (session,)).fetchall()}
+    return {
+        (row[0], bool(row[1]))
+        for row in connection.execute("SELECT bookie, read_only FROM bookies WHERE session = ?", (session,)).fetchall()
+    }
 
 
 def bookie_rows(connection: Connection) -> list[tuple[str, int, bytes]]:

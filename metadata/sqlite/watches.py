@@ -1,13 +1,13 @@
 """
 Watches over the SQLite driver: look, compare, tell.
 
-Knows: when to look (after a commit of ours at once, otherwise every `poll_s` while somebody watches), at what, and who heard what.
-A commit of ours says what it changed, and only that is looked at.  One of another process does not: then the versions of all that
-is watched are asked for, without what they stand for, and only what has a new one is read.
+Knows: when to look (after a commit of ours at once, otherwise every `poll_s` while somebody watches), at what, and who
+heard what.  A commit of ours says what it changed, and only that is looked at.  One of another process does not: then
+the versions of all that is watched are asked for, without what they stand for, and only what has a new one is read.
 Does not know: threads; `run` takes a look to the store's thread.
 
-Safety: the change counter is read before the values, so a change that comes between is seen by the next look; and a bookie
-whose process died is taken off the list by whoever looks first.
+Safety: the change counter is read before the values, so a change that comes between is seen by the next look; and a
+bookie whose process died is taken off the list by whoever looks first.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -143,7 +143,11 @@ class Watches:
 
     def wrote(self, changes: Collection[int]) -> None:
         """We have changed these, as far as they are watched: look at them now (or right after the look under way)."""
-        watched = [each for each in changes if each in self._ledgers or each == EVERYTHING or (each == BOOKIES and self._bookies)]
+        watched = [
+            each
+            for each in changes
+            if each in self._ledgers or each == EVERYTHING or (each == BOOKIES and self._bookies)
+        ]
         if watched:
             self._look_soon(*watched)
 
@@ -163,7 +167,11 @@ class Watches:
         now = self._reactor.seconds()
         look = Look(
             everything,
-            {ledger: self._versions.get(ledger) for ledger in (self._ledgers if everything else stale) if ledger in self._ledgers},
+            {
+                ledger: self._versions.get(ledger)
+                for ledger in (self._ledgers if everything else stale)
+                if ledger in self._ledgers
+            },
             bool(self._bookies) and (everything or BOOKIES in stale),
             bool(self._bookies) and (not stale or now >= self._buried + self._poll_s),
         )
@@ -184,7 +192,9 @@ class Watches:
             elif found[ledger] != known:
                 sight.versions[ledger] = found[ledger]
                 try:
-                    sight.ledgers[ledger] = ledger_codec.decode_stored(ledger, *tables.read_ledger(connection, self._uri, ledger))
+                    sight.ledgers[ledger] = ledger_codec.decode_stored(
+                        ledger, *tables.read_ledger(connection, self._uri, ledger)
+                    )
                 except NoSuchLedgerExistsOnMetadataServer:
                     sight.ledgers[ledger] = None
                 except MetadataSerialization as error:
@@ -204,7 +214,9 @@ class Watches:
             self._stale.add(EVERYTHING)
         if sight.dead:
             Deferred.fromCoroutine(self._bury_now(sight.dead))
-        self._versions.update((ledger, version) for ledger, version in sight.versions.items() if ledger in self._ledgers)
+        self._versions.update(
+            (ledger, version) for ledger, version in sight.versions.items() if ledger in self._ledgers
+        )
         for ledger, found in sight.ledgers.items():
             for wish in list(self._ledgers.get(ledger, ())):
                 self._tell_ledger(wish, found)
@@ -243,7 +255,11 @@ class Watches:
         self._stale.add(EVERYTHING)
         if not self._complained and not self._ended:
             self._complained = True
-            log.warn("{uri}: can't look for changes, will go on trying: {failure}", uri=self._uri, failure=failure.getErrorMessage())
+            log.warn(
+                "{uri}: can't look for changes, will go on trying: {failure}",
+                uri=self._uri,
+                failure=failure.getErrorMessage(),
+            )
         self._again(slowly=True)
 
     def _again(self, slowly: bool = False) -> None:

@@ -23,7 +23,15 @@ from quire.metadata.zk.session import NodeExists, NoNode, ZooKeeperSession
 class ZooKeeperCluster:
     """The cluster below `root`.  `wanted` is the layout that the URI names, if it names one."""
 
-    def __init__(self, session: ZooKeeperSession, uri: str, root: str, wanted: Layout | None, registry: BookieRegistry, random: Random) -> None:
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        uri: str,
+        root: str,
+        wanted: Layout | None,
+        registry: BookieRegistry,
+        random: Random,
+    ) -> None:
         self._session = session
         self._uri = uri
         self._root = root
@@ -109,7 +117,10 @@ class ZooKeeperCluster:
         return paths.path_of(ledger)
 
     async def destroy(self, instance_id: str) -> None:
-        """Removes every znode of the cluster; `WrongCluster` when the id is another's, bookies are registered, or there are znodes of other programs."""
+        """
+        Removes every znode of the cluster; `WrongCluster` when the id is another's, bookies are registered, or there
+        are znodes of other programs.
+        """
         found = await self.instance_id()
         if found != instance_id:
             raise WrongCluster(f"{self._uri} holds the cluster {found or '(without an id)'}, not {instance_id}")
@@ -119,7 +130,9 @@ class ZooKeeperCluster:
         if alive:
             raise WrongCluster(f"{self._uri}: stop its bookies first: {', '.join(alive)}")
         names = await self._session.children(self._root)
-        foreign = [name for name in names if not (is_special(name) or paths.is_ledger_top(name) or name == HEALTH_CHECK_SWITCH)]
+        foreign = [
+            name for name in names if not (is_special(name) or paths.is_ledger_top(name) or name == HEALTH_CHECK_SWITCH)
+        ]
         if foreign:
             raise WrongCluster(f"{self._uri} has children that are no ledgers: {', '.join(sorted(foreign))}")
         # What makes it a cluster goes last, so that a destruction that was cut short can be begun again.

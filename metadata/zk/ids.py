@@ -5,13 +5,14 @@ New ledger ids from ZooKeeper's sequential nodes (metadata-rules.md 3.1, 3.2).
     hierarchical,     R/idgen/ID-%010d        31 bits, then the long ones:
     longhierarchical  R/idgen-long/HOB-h/ID-n -> (h << 32) | n
 
-Knows: which node to make, and when to go on to the next.  Does not know: whether a caller has chosen that id himself; see the store.
+Knows: which node to make, and when to go on to the next.  Does not know: whether a caller has chosen that id himself;
+see the store.
 
-Safety: the directories of the long ids are listed again for each id.  One who trusts an old list makes a deleted directory
-anew, whose numbers begin at 0 again: ids would repeat.  None is ever deleted here.
+Safety: the directories of the long ids are listed again for each id.  One who trusts an old list makes a deleted
+directory anew, whose numbers begin at 0 again: ids would repeat.  None is ever deleted here.
 
-Numbers can't be set, only used up: a raise makes and removes nodes, 2,000 in one transaction.  Where that would take too long,
-in a directory of long ids, the next directory is made instead.
+Numbers can't be set, only used up: a raise makes and removes nodes, 2,000 in one transaction.  Where that would take
+too long, in a directory of long ids, the next directory is made instead.
 """
 
 import re
@@ -69,7 +70,8 @@ class LedgerIds:
             return used if used < SHORT_END else 1 << 32
         while high := await self._high():
             used = await self._used(self._directory(high))
-            if used or await self._high() == high:  # else an Apache client has just dropped that directory for a newer one
+            # else an Apache client has just dropped that directory for a newer one
+            if used or await self._high() == high:
                 return high << 32 | used
         return 1 << 32
 
@@ -84,8 +86,8 @@ class LedgerIds:
 
     async def raise_to(self, first: int) -> None:
         """
-        No id below `first` is drawn after this.  Who draws short ids goes on to do so: it has looked once whether there are long ones.
-        `LedgerIdOverflow`, `NoCluster`.
+        No id below `first` is drawn after this.  Who draws short ids goes on to do so: it has looked once whether there
+        are long ones.  `LedgerIdOverflow`, `NoCluster`.
         """
         if (first > SHORT_END and self._layout is Layout.FLAT) or first > LEDGER_ID_MAX:
             raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids from {first} on")
@@ -157,7 +159,9 @@ class LedgerIds:
     async def _number(self, prefix: str) -> int | None:
         made = await self._session.create(prefix, ephemeral=True, sequence=True)
         # A node that stays costs nothing: it goes with the session.
-        self._session.delete(made).addErrback(lambda failure: log.debug("{path} stays until the session ends: {why}", path=made, why=failure.value))
+        self._session.delete(made).addErrback(
+            lambda failure: log.debug("{path} stays until the session ends: {why}", path=made, why=failure.value)
+        )
         digits = made[len(prefix) :]
         try:
             number = int(digits)

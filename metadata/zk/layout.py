@@ -11,7 +11,7 @@ LAYOUT is "2\n<Java class>:1", no newline at its end.  The class names are the p
 
 Knows: names.  Does not know: ZooKeeper.
 
-Safety: a path that isn't exactly what its id maps to belongs to no ledger (a ledger under the wrong form would be invisible
+Safety: a path that isn't exactly what its id maps to belongs to no ledger (one under the wrong form would be invisible
 to the garbage collection of every Apache bookie, which then deletes its entries).
 """
 
@@ -70,7 +70,10 @@ def parse_layout(data: bytes, wanted: Layout | None = None) -> Layout:
     else:
         found = BY_CLASS.get(name)
     if found is None:
-        raise MetaStore(f"the cluster's LAYOUT is {name}, which is not supported (only {', '.join(layout.value for layout in Layout)})")
+        raise MetaStore(
+            f"the cluster's LAYOUT is {name}, which is not supported (only "
+            f"{', '.join(layout.value for layout in Layout)})"
+        )
     if wanted is not None and wanted is not found:
         raise MetaStore(f"the metadata URI insists on {wanted.value}, but the cluster's LAYOUT is {found.value}")
     return found

@@ -5,11 +5,12 @@ Bookies in ZooKeeper: registering, listing, and hearing of changes (metadata-rul
     R/available/readonly         persistent, no data
     R/available/readonly/<id>    ephemeral, service information: a read-only bookie
 
-Knows: which node to make before which is removed, whose a node is, and that what was read holds until its watch says otherwise.
+Knows: which node to make before which is removed, whose a node is, and that what was read holds until its watch says
+otherwise.
 Does not know: kazoo; what a bookie does when its registration is lost.
 
-Safety: a registration of another living session is never touched; its end is waited for.  Our own are watched: one that goes, or becomes another's, while our
-session lives is told of like one that went with its session.
+Safety: a registration of another living session is never touched; its end is waited for.  Our own are watched: one that
+goes, or becomes another's, while our session lives is told of like one that went with its session.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,16 @@ from twisted.python.failure import Failure
 
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import service_info
-from quire.metadata.store import BookieList, BookieRegistered, BookieWatcher, NotRegistered, ServiceInfo, Watch, no_cluster, tell
+from quire.metadata.store import (
+    BookieList,
+    BookieRegistered,
+    BookieWatcher,
+    NotRegistered,
+    ServiceInfo,
+    Watch,
+    no_cluster,
+    tell,
+)
 from quire.metadata.zk.session import NodeExists, NoNode, SessionOver, ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
 
@@ -46,7 +56,10 @@ class Wish:
 
 @dataclass(slots=True)
 class Listing:
-    """One of the two lists as it was last read; `names` is None when it must be read again, an info is missing for the same reason."""
+    """
+    One of the two lists as it was last read; `names` is None when it must be read again, an info is missing for the
+    same reason.
+    """
 
     path: str
     names: list[str] | None = None
@@ -72,7 +85,10 @@ class Own:
 
 
 class BookieRegistry:
-    """The registrations of one cluster, seen through one session.  `lost` is told when one of our own went and the session did not."""
+    """
+    The registrations of one cluster, seen through one session.  `lost` is told when one of our own went and the session
+    did not.
+    """
 
     def __init__(self, reactor: Reactor, session: ZooKeeperSession, root: str, lost: Callable[[], None]) -> None:
         self._reactor = reactor
@@ -84,7 +100,8 @@ class BookieRegistry:
         self._following = False
         self._stale = False
         self._wakening: Deferred[None] | None = None
-        self._readers: list[Deferred[BookieList]] = []  # who waits for the reading of the two listings that is under way
+        # who waits for the reading of the two listings that is under way
+        self._readers: list[Deferred[BookieList]] = []
         self._queueing: set[Deferred[None]] = set()  # registrations that wait for another session to end
         self._own: dict[str, Own] = {}
         self._lost = lost
@@ -129,7 +146,10 @@ class BookieRegistry:
                 await self._session.delete_own(other, session)
 
     async def _free(self, path: str, bookie: str, session: int, began: float) -> bool:
-        """Waits until no session but this has the node, as long as one like this may outlive its process; whether this one has it."""
+        """
+        Waits until no session but this has the node, as long as one like this may outlive its process; whether this one
+        has it.
+        """
         gone: Deferred[None] | None = None
         while True:
             found = await self._session.exists(path, watch=None if gone is None else partial(_fire, gone))
@@ -176,7 +196,11 @@ class BookieRegistry:
             if self._own.get(bookie) is not own:
                 return
             if found is None or found.ephemeralOwner != own.session:
-                log.warn("{uri}: the registration of {bookie} is gone, and not by this process", uri=self._session.uri, bookie=bookie)
+                log.warn(
+                    "{uri}: the registration of {bookie} is gone, and not by this process",
+                    uri=self._session.uri,
+                    bookie=bookie,
+                )
                 del self._own[bookie]
                 self._lost()
                 return
@@ -189,7 +213,9 @@ class BookieRegistry:
             own.wake()
 
     async def make_read_only_list(self) -> None:
-        """Makes R/available/readonly if it is missing, as every driver of the reference does when it opens a cluster."""
+        """
+        Makes R/available/readonly if it is missing, as every driver of the reference does when it opens a cluster.
+        """
         try:
             await self._session.create(self._read_only.path)
         except NodeExists:
@@ -205,7 +231,10 @@ class BookieRegistry:
         return await self._read(writable, read_only, watching=False)
 
     def known(self) -> "Deferred[BookieList]":
-        """Both lists as far as was heard: only what a watch has said to have changed is read.  Whoever asks meanwhile shares the reading under way."""
+        """
+        Both lists as far as was heard: only what a watch has said to have changed is read.  Whoever asks meanwhile
+        shares the reading under way.
+        """
         waiting: Deferred[BookieList] = Deferred()
         self._readers.append(waiting)
         if len(self._readers) == 1:
@@ -233,7 +262,10 @@ class BookieRegistry:
         return BookieList(dict(sorted(writable.infos.items())), dict(sorted(read_only.infos.items())))
 
     async def _fill(self, listing: Listing, watching: bool) -> None:
-        """Reads what isn't known.  An event may overtake the answer that armed its watch, so a spent watch makes the answer stale."""
+        """
+        Reads what isn't known.  An event may overtake the answer that armed its watch, so a spent watch makes the
+        answer stale.
+        """
         if listing.names is None:
             spent = False
 
@@ -255,7 +287,13 @@ class BookieRegistry:
                 del listing.infos[gone]
         else:
             names = listing.names
-        await together([Deferred.fromCoroutine(self._fill_info(listing, name, watching)) for name in names if name not in listing.infos])
+        await together(
+            [
+                Deferred.fromCoroutine(self._fill_info(listing, name, watching))
+                for name in names
+                if name not in listing.infos
+            ]
+        )
 
     async def _fill_info(self, listing: Listing, bookie: str, watching: bool) -> None:
         spent = False
@@ -325,7 +363,11 @@ class BookieRegistry:
                 found = await self.known()
             except MetaStore as error:
                 if not complained and not self._ended:
-                    log.warn("{uri}: can't list the bookies, will go on trying: {error}", uri=self._session.uri, error=str(error))
+                    log.warn(
+                        "{uri}: can't list the bookies, will go on trying: {error}",
+                        uri=self._session.uri,
+                        error=str(error),
+                    )
                 complained = True
                 await pause(self._reactor, RETRY_S)
                 continue

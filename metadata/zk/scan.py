@@ -3,8 +3,8 @@ Walks over ZooKeeper's trees: all ledgers in ascending order, and the removal of
 
 Knows: in which order to list what (metadata-rules.md 3.4).  Does not know: what ledgers hold.
 
-Safety: the ids come ascending and complete, or the walk fails.  A directory that vanishes meanwhile was pruned, hence empty;
-any other trouble ends the walk, for whoever collects garbage would take a missing id for a deleted ledger.
+Safety: the ids come ascending and complete, or the walk fails.  A directory that vanishes meanwhile was pruned, hence
+empty; any other trouble ends the walk, for whoever collects garbage would take a missing id for a deleted ledger.
 """
 
 import re
@@ -33,7 +33,8 @@ class LedgerScan:
 
     async def run(self) -> list[int]:
         """The ids, ascending; `NoCluster` without a root, `MetaStore` when a ledger's node is in a wrong place."""
-        await self._session.sync(self._paths.root)  # before any level is listed: a server that is behind lacks whole directories
+        # before any level is listed: a server that is behind lacks whole directories
+        await self._session.sync(self._paths.root)
         for names in self._paths.levels():
             if len(self._found) < self._limit:
                 await self._walk(self._paths.root, names, "")
@@ -48,7 +49,9 @@ class LedgerScan:
             if path == self._paths.root:
                 raise no_cluster(self._session.uri) from None
             return
-        matching = sorted((name for name in names if re.fullmatch(patterns[0], name, re.ASCII)), key=lambda name: (len(name), name))
+        matching = sorted(
+            (name for name in names if re.fullmatch(patterns[0], name, re.ASCII)), key=lambda name: (len(name), name)
+        )
         if leaf:
             self._take(path, matching, digits)
             return
@@ -64,7 +67,10 @@ class LedgerScan:
         for name in names:
             ledger = int(digits + name[1:])
             if self._paths.id_of(f"{path}/{name}") != ledger or ledger > LEDGER_ID_MAX:
-                raise MetaStore(f"{self._session.uri}: {path}/{name} lies where no ledger of this layout may be: remove it, or nothing can be listed safely")
+                raise MetaStore(
+                    f"{self._session.uri}: {path}/{name} lies where no ledger of this layout may be: remove it, or "
+                    "nothing can be listed safely"
+                )
             if ledger > self._after:
                 self._found.append(ledger)
 
@@ -82,6 +88,11 @@ async def remove_tree(session: ZooKeeperSession, path: str) -> None:
             except NoNode:
                 return
             for start in range(0, len(names), REMOVALS_MAX):
-                await together([Deferred.fromCoroutine(remove_tree(session, f"{path}/{name}")) for name in names[start : start + REMOVALS_MAX]])
+                await together(
+                    [
+                        Deferred.fromCoroutine(remove_tree(session, f"{path}/{name}"))
+                        for name in names[start : start + REMOVALS_MAX]
+                    ]
+                )
         else:
             return

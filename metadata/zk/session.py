@@ -1,20 +1,21 @@
 """
 One ZooKeeper session: kazoo's, made to speak in Deferreds on the reactor's thread.
 
-Knows: connecting, losing the connection, a new session after an expiry, which failures may be tried again, and how long.
+Knows: connecting, losing the connection, a new session after an expiry, which failures may be tried again, and how
+long.
 Does not know: what the znodes mean.
 
-Threads: kazoo runs three (connection, completions, watches).  Nothing of ours runs on them: each callback hops to the reactor
-at once, save that the connection's thread notes which session is there and how long it lasts; all three end in `close()`,
-which waits for them on a thread of its own.
+Threads: kazoo runs three (connection, completions, watches).  Nothing of ours runs on them: each callback hops to the
+reactor at once, save that the connection's thread notes which session is there and how long it lasts; all three end in
+`close()`, which waits for them on a thread of its own.
 
 Safety: an operation whose answer was lost is tried again, so it may happen twice; the error of a later try then carries
 `retried`, and the caller reads again before it decides (metadata-rules.md 8.2).  kazoo drops every watch when the
 connection is lost, and tells each of them so: whoever watches must read again at any event (metadata-rules.md 8.3).
 
-A call may be bound to a session: it is carried out in that one or never, whatever happens between the call and the moment in
-which kazoo sends it.  kazoo tells of a session's end before it drops what waits to be sent, and connects again after that;
-a bound call is handed to it under the lock under which that news is noted.
+A call may be bound to a session: it is carried out in that one or never, whatever happens between the call and the
+moment in which kazoo sends it.  kazoo tells of a session's end before it drops what waits to be sent, and connects
+again after that; a bound call is handed to it under the lock under which that news is noted.
 """
 
 import logging
@@ -66,7 +67,9 @@ Wake = Callable[[], None]
 
 
 class NodeError(MetaStore):
-    """What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost."""
+    """
+    What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost.
+    """
 
     retried = False
 
@@ -101,7 +104,10 @@ KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
 
 @dataclass(frozen=True)
 class Hop:
-    """A watcher as kazoo keeps it.  Two that wake the same are one to kazoo, so that it keeps one, however often it is given."""
+    """
+    A watcher as kazoo keeps it.  Two that wake the same are one to kazoo, so that it keeps one, however often it is
+    given.
+    """
 
     reactor: Reactor
     wake: Wake
@@ -111,7 +117,10 @@ class Hop:
 
 
 class Connection(ConnectionHandler):
-    """kazoo's, which tells its client how long the server lets the session live: one and a half times the time-out for reading that it makes of that."""
+    """
+    kazoo's, which tells its client how long the server lets the session live: one and a half times the time-out for
+    reading that it makes of that.
+    """
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         read_ms, connect_ms = super()._connect(host, hostip, port)
@@ -131,9 +140,9 @@ class Client(KazooClient):
 
 class ZooKeeperSession:
     """
-    The calls below fail with a `NodeError`, or with `MetaStore` (with the address) when there is no answer within the session timeout.
-    `on_connected` is called on each return of the connection, `on_expired` before that when it returned with a new session, and
-    both before anybody who waited for the connection goes on.
+    The calls below fail with a `NodeError`, or with `MetaStore` (with the address) when there is no answer within the
+    session timeout. `on_connected` is called on each return of the connection, `on_expired` before that when it
+    returned with a new session, and both before anybody who waited for the connection goes on.
     """
 
     def __init__(self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float) -> None:
@@ -149,7 +158,8 @@ class ZooKeeperSession:
         self._outstanding: set[Deferred[Any]] = set()
         self._client = Client(",".join(hosts), timeout_s)
         self._guard = threading.Lock()
-        self._current = 0  # the session that kazoo has, as its connection's thread knows: 0 from its end until the next one is there
+        # the session that kazoo has, as its connection's thread knows: 0 from its end until the next one is there
+        self._current = 0
         self._client.add_listener(self._hop_state)
         self._closer: Worker[KazooClient] = Worker("metadata zookeeper close", self._stop_client)
 
@@ -234,7 +244,9 @@ class ZooKeeperSession:
                 timer.cancel()
 
     def close(self) -> Deferred[None]:
-        """Ends the session, so that its ephemeral nodes go, and kazoo's threads; what is under way fails with `MetaStore`."""
+        """
+        Ends the session, so that its ephemeral nodes go, and kazoo's threads; what is under way fails with `MetaStore`.
+        """
         if self._closing is None:
             self._closing = Deferred()
             self._connected = False
@@ -255,7 +267,8 @@ class ZooKeeperSession:
         for client in clients:
             try:
                 client.stop()
-            except (KazooException, OSError, AttributeError) as error:  # its connection thread hangs in a connect or a look-up of a name
+            # its connection thread hangs in a connect or a look-up of a name
+            except (KazooException, OSError, AttributeError) as error:
                 log.warn("{uri}: kazoo did not end cleanly: {error!r}", uri=self.uri, error=error)
             else:
                 client.close()
@@ -268,9 +281,19 @@ class ZooKeeperSession:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, session: int | None = None) -> "Deferred[str]":
+    def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        session: int | None = None,
+    ) -> "Deferred[str]":
         """Makes a znode and returns its path.  `NodeExists`, `NoNode` (no parent), `SessionOver`."""
-        return self._call(path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence), session)
+        return self._call(
+            path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence), session
+        )
 
     def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> "Deferred[None]":
         """Makes all of them or none."""
@@ -290,7 +313,10 @@ class ZooKeeperSession:
         return made.addCallback(check)
 
     def use_up(self, path: str, count: int) -> "Deferred[None]":
-        """Makes a znode and removes it again `count` times, in one transaction: so many numbers of its parent are used up.  `NoNode` (no parent)."""
+        """
+        Makes a znode and removes it again `count` times, in one transaction: so many numbers of its parent are used up.
+        `NoNode` (no parent).
+        """
 
         def submit(client: KazooClient) -> AsyncResult:
             transaction = client.transaction()
@@ -312,7 +338,10 @@ class ZooKeeperSession:
         return self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
 
     def exists(self, path: str, watch: Wake | None = None) -> "Deferred[ZnodeStat | None]":
-        """What the node is, or None.  `watch` is called once, when the node appears, changes or goes, or the watch is lost."""
+        """
+        What the node is, or None.  `watch` is called once, when the node appears, changes or goes, or the watch is
+        lost.
+        """
         return self._call(path, lambda client: client.exists_async(path, watch=self._watcher(watch)))
 
     def children(self, path: str, watch: Wake | None = None) -> "Deferred[list[str]]":
@@ -329,8 +358,9 @@ class ZooKeeperSession:
 
     def delete_own(self, path: str, session: int) -> "Deferred[None]":
         """
-        Removes an ephemeral znode that this session made, and never another's: within a session nobody else puts one in its place, and in the next session
-        nothing is done.  `NoNode`: there is none of ours, which may have gone with its session.
+        Removes an ephemeral znode that this session made, and never another's: within a session nobody else puts one in
+        its place, and in the next session nothing is done.  `NoNode`: there is none of ours, which may have gone with
+        its session.
         """
         return Deferred.fromCoroutine(self._delete_own(path, session))
 
@@ -344,7 +374,10 @@ class ZooKeeperSession:
             raise NoNode(str(over)) from None
 
     async def holds(self, path: str, data: bytes, version: int) -> bool:
-        """Whether a znode has these bytes at this version: after a retried write, whether an earlier try was the one that took effect."""
+        """
+        Whether a znode has these bytes at this version: after a retried write, whether an earlier try was the one that
+        took effect.
+        """
         try:
             found, stat = await self.get(path)
         except NoNode:
@@ -358,7 +391,9 @@ class ZooKeeperSession:
     def _watcher(self, watch: Wake | None) -> Callable[[WatchedEvent], object] | None:
         return None if watch is None else Hop(self._reactor, watch)
 
-    def _call(self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None = None) -> "Deferred[Any]":
+    def _call(
+        self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None = None
+    ) -> "Deferred[Any]":
         return Deferred.fromCoroutine(self._attempts(path, submit, session))
 
     def _submit(self, submit: Callable[[KazooClient], AsyncResult], session: int | None) -> AsyncResult | None:

@@ -4,8 +4,8 @@ Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (meta
 Knows: which znode holds what, in which order it is made, and how to tell our own retried write from somebody else's.
 Does not know: kazoo (`session`), the names of ledgers' znodes (`layout`), bytes (`formats`).
 
-Safety: ledger metadata changes only with the version that was read; a create is told from a foreign one by its creation token;
-a repair lock is given back only in the session that took it.
+Safety: ledger metadata changes only with the version that was read; a create is told from a foreign one by its creation
+token; a repair lock is given back only in the session that took it.
 """
 
 import socket
@@ -64,7 +64,9 @@ log = Logger()
 PLACES = "bookies"  # Pulsar's node, beside the ledgers' root
 
 
-def open_zookeeper(reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> "Deferred[MetadataStore]":
+def open_zookeeper(
+    reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS
+) -> "Deferred[MetadataStore]":
     """Connects; `MetaStore` names the address when nobody answers within the session timeout."""
 
     async def start() -> MetadataStore:
@@ -78,7 +80,14 @@ def open_zookeeper(reactor: Reactor, address: ZooKeeperAddress, *, random: Rando
 class ZooKeeperStore(MetadataStore):
     """One handle: one ZooKeeper session."""
 
-    def __init__(self, reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        address: ZooKeeperAddress,
+        *,
+        random: Random,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    ) -> None:
         self.uri = address.uri
         self.session = ZooKeeperSession(reactor, address.hosts, self.uri, session_timeout_ms / 1000)
         self.session.on_expired = self._expired
@@ -168,7 +177,10 @@ class ZooKeeperStore(MetadataStore):
         return (await self._set_back())[0]
 
     async def _set_back(self) -> tuple[bytes, int | None]:
-        """The note, and the version of the znode that has it, if there is one: what lists the cookies has no data of Apache's."""
+        """
+        The note, and the version of the znode that has it, if there is one: what lists the cookies has no data of
+        Apache's.
+        """
         try:
             await self.session.sync(f"{self._root}/cookies")
             data, stat = await self.session.get(f"{self._root}/cookies")
@@ -212,7 +224,9 @@ class ZooKeeperStore(MetadataStore):
             except NodeExists as error:
                 found = await self._own_create(paths, ledger, metadata, error.retried)
                 if found is None:
-                    raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen") from None
+                    raise LedgerExist(
+                        f"ledger {ledger} exists already: give another id, or none to have one chosen"
+                    ) from None
                 return found
             else:
                 return Versioned(metadata, 0)
@@ -232,7 +246,9 @@ class ZooKeeperStore(MetadataStore):
             self._cluster.forget()
             raise no_cluster(self.uri)
 
-    async def _own_create(self, paths: LedgerPaths, ledger: int, metadata: LedgerMetadata, retried: bool) -> Versioned[LedgerMetadata] | None:
+    async def _own_create(
+        self, paths: LedgerPaths, ledger: int, metadata: LedgerMetadata, retried: bool
+    ) -> Versioned[LedgerMetadata] | None:
         """The ledger that is there, if an earlier try of this very create has made it."""
         if metadata.format_version < 3 or not retried:
             return None
@@ -255,15 +271,21 @@ class ZooKeeperStore(MetadataStore):
         return ledger_codec.decode_stored(ledger, data, stat.version)
 
     def _no_ledger(self, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
-        return NoSuchLedgerExistsOnMetadataServer(f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has")
+        return NoSuchLedgerExistsOnMetadataServer(
+            f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has"
+        )
 
-    def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> "Deferred[Versioned[LedgerMetadata]]":
+    def write_ledger(
+        self, ledger: int, metadata: LedgerMetadata, version: int
+    ) -> "Deferred[Versioned[LedgerMetadata]]":
         return _run(self._write_ledger(ledger, metadata, version))
 
     async def _write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
         check_ledger_id(ledger)
         if version < 0:
-            raise IncorrectParameter(f"ledger {ledger}: metadata is written with the version that was read, not {version}")
+            raise IncorrectParameter(
+                f"ledger {ledger}: metadata is written with the version that was read, not {version}"
+            )
         data = ledger_codec.encode(metadata)
         paths, _ = await self._cluster.layout()
         path = paths.path_of(ledger)
@@ -321,7 +343,8 @@ class ZooKeeperStore(MetadataStore):
 
         async def release() -> None:
             nonlocal taken
-            if taken and self._repairs.get(ledger) == session:  # else it went with the session, and may be somebody else's by now
+            # else it went with the session, and may be somebody else's by now
+            if taken and self._repairs.get(ledger) == session:
                 taken = False
                 try:
                     with suppress(NoNode):
@@ -340,9 +363,12 @@ class ZooKeeperStore(MetadataStore):
             with suppress(NodeExists):
                 await self.session.create(parent)
         try:
-            await self.session.create(self._lock_of(ledger), f'bookieId: "{socket.gethostname()}"\n'.encode(), ephemeral=True, session=session)
+            await self.session.create(
+                self._lock_of(ledger), f'bookieId: "{socket.gethostname()}"\n'.encode(), ephemeral=True, session=session
+            )
         except NodeExists:
-            found = await self.session.exists(self._lock_of(ledger))  # a create whose answer was lost finds what it made itself
+            # a create whose answer was lost finds what it made itself
+            found = await self.session.exists(self._lock_of(ledger))
             return found is not None and found.ephemeralOwner == session
         return self._repairs.get(ledger) == session  # unless the session has ended since
 

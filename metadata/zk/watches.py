@@ -1,11 +1,13 @@
 """
 Watches of ledgers in ZooKeeper: one reader for each followed znode, whoever and however many follow it.
 
-Knows: what was told to whom, and that kazoo keeps a watcher until it fires: there is no way to take one back, so it is used again.
+Knows: what was told to whom, and that kazoo keeps a watcher until it fires: there is no way to take one back, so it is
+used again.
 Does not know: where a ledger's znode lies (`path_of`), why the connection went.
 
-Safety: an event may overtake the answer that armed its watch, so what was read while an event came is read again.  A ledger is
-read when its own znode changed, when the connection was lost, and when somebody begins to follow it; nobody else's end or change costs anything.
+Safety: an event may overtake the answer that armed its watch, so what was read while an event came is read again.  A
+ledger is read when its own znode changed, when the connection was lost, and when somebody begins to follow it; nobody
+else's end or change costs anything.
 """
 
 from collections.abc import Awaitable, Callable

@@ -3,15 +3,17 @@ V3 adds and their answers in runs: the hot part of the protobuf protocol, at nea
 
 An add frame as every known client serialises it, in field order; `v` is a varint:
 
-    N | 0a v 08 version 10 02 18 v:txn [20 v:priority] | aa 06 v 08 v:ledger 10 v:entry 1a 14 key 22 v body [28 01] [a0 06 01]
+    N | 0a v 08 version 10 02 18 v:txn [20 v:priority] | aa 06 v 08 v:ledger 10 v:entry 1a 14 key 22 v body [28 01] [a0
+    06 01]
 
 Its answer:
 
     N | 0a v 08 03 10 02 18 v:txn | 10 v:status | aa 06 v 08 v:status 10 v:ledger 18 v:entry
 
-Protobuf decodes the first of a run.  From its values follows what the next ones must look like: they differ in lengths, txn
-and entry only, and of txn and entry only in the low byte while both stay in one block of 128.  So one `unpack_from` cuts the
-next frame into pieces that are compared with what they must be.  A frame that differs anywhere is left to protobuf.
+Protobuf decodes the first of a run.  From its values follows what the next ones must look like: they differ in lengths,
+txn and entry only, and of txn and entry only in the low byte while both stay in one block of 128.  So one `unpack_from`
+cuts the next frame into pieces that are compared with what they must be.  A frame that differs anywhere is left to
+protobuf.
 
 Knows: these two messages.  Does not know: other operations.
 Safety: what is taken by comparison is, byte for byte, what protobuf would write for those values.
@@ -61,12 +63,18 @@ def append_add(out: list[Request], add: Add) -> AddRun | None:
     """
     ledger, entry, body, key, recovery, priority, deferred_sync, txn, version = add
     if len(body) < STORABLE_BYTES_MIN:
-        out.append(AddRun(ledger, entry, [body], key, recovery, priority, deferred_sync, None, [txn], version, malformed=True))
+        out.append(
+            AddRun(ledger, entry, [body], key, recovery, priority, deferred_sync, None, [txn], version, malformed=True)
+        )
         return None
     inside, first = BODY_IDS.unpack_from(body)
     if inside != ledger or first != entry:
         named = (ledger, entry)
-        out.append(AddRun(inside, first, [body], key, recovery, priority, deferred_sync, None, [txn], version, answered_as=named))
+        out.append(
+            AddRun(
+                inside, first, [body], key, recovery, priority, deferred_sync, None, [txn], version, answered_as=named
+            )
+        )
         return None
     run = out[-1] if out else None
     if (
@@ -105,22 +113,33 @@ class Shape:
         """From behind N to txn: 7 bytes."""
         return b"\x0a%c\x08%c\x10\x02\x18" % (self.header_bytes + txn_width, version)
 
-    def received(self, size: int, txn: bytes, entry: bytes, before_entry: int, before_inside: int) -> tuple[bytes, bytes, int]:
+    def received(
+        self, size: int, txn: bytes, entry: bytes, before_entry: int, before_inside: int
+    ) -> tuple[bytes, bytes, int]:
         """
-        For a frame of `size` bytes, and encoded numbers whose upper bytes it shares: what must stand between the first byte
-        of txn and that of entry, what between that and the entry id inside the body, and the body's offset.  The last two
-        arguments are guesses at the lengths of the first two.
+        For a frame of `size` bytes, and encoded numbers whose upper bytes it shares: what must stand between the first
+        byte of txn and that of entry, what between that and the entry id inside the body, and the body's offset.  The
+        last two arguments are guesses at the lengths of the first two.
         """
         before_length, ledger, before_body = self.before_length, self.ledger, self.before_body
         place = TXN_AT + len(txn) + len(before_length)
         length = size_within(size - place, before_entry - len(txn) + 1 - len(before_length) - len(ledger))
         place += len(length) + len(ledger) + len(entry) + len(before_body)
-        body_length = size_within(size - place - len(self.behind_body), before_inside - len(entry) + 1 - len(before_body) - 8)
-        return txn[1:] + before_length + length + ledger, entry[1:] + before_body + body_length + self.ledger_inside, place + len(body_length)
+        body_length = size_within(
+            size - place - len(self.behind_body), before_inside - len(entry) + 1 - len(before_body) - 8
+        )
+        return (
+            txn[1:] + before_length + length + ledger,
+            entry[1:] + before_body + body_length + self.ledger_inside,
+            place + len(body_length),
+        )
 
 
 class Forms(dict[tuple[int, int], Struct]):
-    """How to cut a frame: N and header; txn's first byte; a piece of the first width; entry's first byte; a piece of the second; the id inside."""
+    """
+    How to cut a frame: N and header; txn's first byte; a piece of the first width; entry's first byte; a piece of the
+    second; the id inside.
+    """
 
     def __missing__(self, widths: tuple[int, int]) -> Struct:
         if len(self) >= FORMS_KEPT:
@@ -145,7 +164,10 @@ def follow(chunk: bytes, at: int, end: int, payload_bytes_max: int, run: AddRun)
     header, tail = shape.header(run.version, len(txn_bytes)), shape.behind_body
     head = before_entry = before_inside = b""
     to_body = to_tail = size = 0
-    widths = len(txn_bytes) + len(shape.before_length) + len(shape.ledger), len(entry_bytes) + len(shape.before_body) + 8
+    widths = (
+        len(txn_bytes) + len(shape.before_length) + len(shape.ledger),
+        len(entry_bytes) + len(shape.before_body) + 8,
+    )
     form = FORMS[widths]
     unpack, room = form.unpack_from, end - form.size
     add_body, add_txn = bodies.append, txns.append
@@ -164,7 +186,13 @@ def follow(chunk: bytes, at: int, end: int, payload_bytes_max: int, run: AddRun)
                 if at > room:
                     break
                 one, low, two, three, four, inside = unpack(chunk, at)
-        if inside != entry or two != before_entry or four != before_inside or three != entry_low or (low > 127) != txn_more:
+        if (
+            inside != entry
+            or two != before_entry
+            or four != before_inside
+            or three != entry_low
+            or (low > 127) != txn_more
+        ):
             break
         if at + size > end or (tail and chunk[at + to_tail : at + size] != tail):
             break
@@ -242,14 +270,20 @@ def _ack(txn: int, status: Status, ledger: int, entry: int) -> tuple[bytes, int]
     """One answer, and the offset of entry in it (txn's is `TXN_AT`)."""
     said, one, three = encode(status.v3), encode(txn), encode(entry)
     inner = b"\x08%b\x10%b\x18" % (said, encode(ledger))
-    before = b"\x0a%c\x08\x03\x10\x02\x18%b\x10%b\xaa\x06%c%b" % (5 + len(one), one, said, len(inner) + len(three), inner)
+    before = b"\x0a%c\x08\x03\x10\x02\x18%b\x10%b\xaa\x06%c%b" % (
+        5 + len(one),
+        one,
+        said,
+        len(inner) + len(three),
+        inner,
+    )
     return b"%b%b%b" % (LENGTH.pack(len(before) + len(three)), before, three), 4 + len(before)
 
 
 def acks(txns: Sequence[int], status: Status, ledger: int, first: int) -> bytes:
     """
-    The answers to adds first, first + 1, … with these transaction ids: one template per block of 128, repeated, and the low
-    bytes of txn and entry filled in by strided slices.
+    The answers to adds first, first + 1, … with these transaction ids: one template per block of 128, repeated, and the
+    low bytes of txn and entry filled in by strided slices.
     """
     out = bytearray()
     at, count = 0, len(txns)
@@ -276,8 +310,8 @@ def acks(txns: Sequence[int], status: Status, ledger: int, first: int) -> bytes:
 
 def follow_acks(chunk: bytes, at: int, end: int, size: int, acks: AddAcks) -> int:
     """
-    Lets `acks` (of one answer, which takes `size` bytes before `at`) count the answers from `at` on with ascending txn and
-    entry and the same status.  Returns where it stopped.
+    Lets `acks` (of one answer, which takes `size` bytes before `at`) count the answers from `at` on with ascending txn
+    and entry and the same status.  Returns where it stopped.
     """
     assert acks.txn is not None
     txn, entry = acks.txn + 1, acks.first + 1
@@ -305,9 +339,17 @@ def follow_acks(chunk: bytes, at: int, end: int, size: int, acks: AddAcks) -> in
 
 
 def append_acks(out: list[Reply], acks: AddAcks) -> None:
-    """Appends answers, or lets the last ones count more when the transactions go on from there (the entries need not)."""
+    """
+    Appends answers, or lets the last ones count more when the transactions go on from there (the entries need not).
+    """
     last = out[-1] if out else None
-    if isinstance(last, AddAcks) and last.txn is not None and acks.txn == last.txn + last.count and acks.status is last.status and acks.ledger == last.ledger:
+    if (
+        isinstance(last, AddAcks)
+        and last.txn is not None
+        and acks.txn == last.txn + last.count
+        and acks.status is last.status
+        and acks.ledger == last.ledger
+    ):
         last.count += acks.count
     else:
         out.append(acks)

@@ -3,13 +3,27 @@ V3's operations: their numbers, the sub-message of each, and the header that eve
 
     BKPacketHeader: 08 v:version 10 v:operation 18 v:txn [20 v:priority]
 
-Knows: which message carries which operation.  Does not know: the fields of the sub-messages (`schema`), answers, connections.
+Knows: which message carries which operation.  Does not know: the fields of the sub-messages (`schema`), answers,
+connections.
 """
 
 from typing import Final
 
 from quire.protocol.frames import LENGTH
-from quire.protocol.messages import AddRun, Auth, BatchRead, BookieInfo, Force, ListEntries, Read, ReadLac, Request, StartTls, Unserved, WriteLac
+from quire.protocol.messages import (
+    AddRun,
+    Auth,
+    BatchRead,
+    BookieInfo,
+    Force,
+    ListEntries,
+    Read,
+    ReadLac,
+    Request,
+    StartTls,
+    Unserved,
+    WriteLac,
+)
 from quire.protocol.varint import encode
 
 # SPDX-License-Identifier: Apache-2.0

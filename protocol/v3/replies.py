@@ -1,9 +1,9 @@
 """
 V3 answers, both directions (wire.md 3.2 to 3.4).
 
-A normal answer says version 3, echoes operation and transaction id, and carries no priority; its outer and inner status are equal.  Four
-copy the request's header, priority included: EBADREQ to an unserved operation, EUA before authentication, AUTH, EIO after a failed TLS
-handshake.
+A normal answer says version 3, echoes operation and transaction id, and carries no priority; its outer and inner status
+are equal.  Four copy the request's header, priority included: EBADREQ to an unserved operation, EUA before
+authentication, AUTH, EIO after a failed TLS handshake.
 
 Knows: how protobuf carries each answer (made by hand, taken by protobuf).  Runs of answers to adds are `adds`'s.
 Does not know: connections, which answer is right.
@@ -12,7 +12,19 @@ Does not know: connections, which answer is right.
 from quire.protocol import schema
 from quire.protocol.errors import STATUS_OF_V3, MalformedFrame, Status
 from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_length
-from quire.protocol.messages import AddAcks, AddRun, AuthReply, BatchRead, InfoReply, LacReply, ListReply, ReadReply, Reply, Request, StatusReply
+from quire.protocol.messages import (
+    AddAcks,
+    AddRun,
+    AuthReply,
+    BatchRead,
+    InfoReply,
+    LacReply,
+    ListReply,
+    ReadReply,
+    Reply,
+    Request,
+    StatusReply,
+)
 from quire.protocol.v3 import adds, operations
 from quire.protocol.v3.operations import framed, header, operation_of
 from quire.protocol.varint import encode
@@ -21,7 +33,9 @@ from quire.protocol.varint import encode
 
 
 def _copied_header(request: Request, txn: int) -> bytes:
-    return header(request.version, operation_of(request), txn, 0 if isinstance(request, BatchRead) else request.priority)
+    return header(
+        request.version, operation_of(request), txn, 0 if isinstance(request, BatchRead) else request.priority
+    )
 
 
 def _txn(request: Request) -> int:
@@ -40,7 +54,10 @@ def add_acks(run: AddRun, status: Status) -> bytes:
 
 
 def bare(request: Request, status: Status) -> bytes:
-    """An answer without sub-message and with the request's header copied: EUA before authentication, EBADREQ to the unserved, EIO after TLS failed."""
+    """
+    An answer without sub-message and with the request's header copied: EUA before authentication, EBADREQ to the
+    unserved, EIO after TLS failed.
+    """
     said = b"\x10" + encode(status.v3)
     if isinstance(request, AddRun) and request.txns:
         headers = [header(request.version, operations.ADD_ENTRY, txn, request.priority) for txn in request.txns]
@@ -49,7 +66,9 @@ def bare(request: Request, status: Status) -> bytes:
 
 
 def reply(request: Request, reply: Reply) -> bytes:
-    """The answer to a request.  AUTH copies the request's header; the others say version 3 and no priority (wire.md 3.4)."""
+    """
+    The answer to a request.  AUTH copies the request's header; the others say version 3 and no priority (wire.md 3.4).
+    """
     match reply:
         case AddAcks():
             assert isinstance(request, AddRun)
@@ -61,7 +80,11 @@ def reply(request: Request, reply: Reply) -> bytes:
         case _:
             pass
     operation = operation_of(request)
-    body = b"" if isinstance(reply, StatusReply) and operation == operations.START_TLS else b"\x08" + encode(reply.status.v3)
+    body = (
+        b""
+        if isinstance(reply, StatusReply) and operation == operations.START_TLS
+        else b"\x08" + encode(reply.status.v3)
+    )
     match reply:
         case StatusReply() if operation == operations.START_TLS:
             if reply.status is not Status.EOK:
@@ -81,7 +104,9 @@ def reply(request: Request, reply: Reply) -> bytes:
 
 def _response(operation: int, txn: int, status: Status, body: bytes) -> bytes:
     """An answer whose sub-message, of the operation's own number, holds `body`."""
-    head = header(operations.VERSION, operation, txn) + b"\x10" + encode(status.v3) + TAGS[operation] + encode(len(body))
+    head = (
+        header(operations.VERSION, operation, txn) + b"\x10" + encode(status.v3) + TAGS[operation] + encode(len(body))
+    )
     return LENGTH.pack(len(head) + len(body)) + head + body
 
 
@@ -156,7 +181,9 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
 
 
 def decode_reply(payload: bytes) -> Reply:
-    """One answer by protobuf.  The outer status counts unless it is EOK, then the inner one.  Raises `MalformedFrame`."""
+    """
+    One answer by protobuf.  The outer status counts unless it is EOK, then the inner one.  Raises `MalformedFrame`.
+    """
     message = schema.parsed(schema.Response, payload)
     if message is None:
         raise MalformedFrame(f"a V3 answer of {len(payload)} bytes does not decode")
@@ -180,11 +207,15 @@ def decode_reply(payload: bytes) -> Reply:
             return AuthReply(schema.text(body.authPluginName), body.payload, status, txn)
         case operations.READ_LAC:
             lac_body = body.lacBody if body.HasField("lacBody") else None
-            return LacReply(status, body.ledgerId, txn, lac_body, body.lastEntryBody if body.HasField("lastEntryBody") else None)
+            return LacReply(
+                status, body.ledgerId, txn, lac_body, body.lastEntryBody if body.HasField("lastEntryBody") else None
+            )
         case operations.GET_BOOKIE_INFO:
             total = body.totalDiskCapacity if body.HasField("totalDiskCapacity") else None
             free = body.freeDiskSpace if body.HasField("freeDiskSpace") else None
-            return InfoReply(status, txn, total, free, schema.text(body.bookieId) if body.HasField("bookieId") else None)
+            return InfoReply(
+                status, txn, total, free, schema.text(body.bookieId) if body.HasField("bookieId") else None
+            )
         case operations.START_TLS:
             return StatusReply(operation, status, txn)
         case operations.GET_LIST_OF_ENTRIES:

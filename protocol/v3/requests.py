@@ -9,7 +9,18 @@ from typing import Any
 
 from quire.protocol import schema
 from quire.protocol.frames import LENGTH, check_length
-from quire.protocol.messages import Auth, BookieInfo, Force, ListEntries, Read, ReadLac, Request, StartTls, Unserved, WriteLac
+from quire.protocol.messages import (
+    Auth,
+    BookieInfo,
+    Force,
+    ListEntries,
+    Read,
+    ReadLac,
+    Request,
+    StartTls,
+    Unserved,
+    WriteLac,
+)
 from quire.protocol.v3 import adds, operations
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,7 +45,12 @@ def pack_request(request: Control) -> bytes:
         case Read():
             _fill_read(body, request)
         case WriteLac():
-            body.ledgerId, body.lac, body.masterKey, body.body = request.ledger, request.lac, request.master_key, request.body
+            body.ledgerId, body.lac, body.masterKey, body.body = (
+                request.ledger,
+                request.lac,
+                request.master_key,
+                request.body,
+            )
         case ReadLac() | ListEntries() | Force():
             body.ledgerId = request.ledger
         case BookieInfo():
@@ -62,8 +78,8 @@ def _fill_read(body: Any, request: Read) -> None:
 
 def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request]) -> tuple[int, bool]:
     """
-    Appends the requests of all whole frames of `chunk`.  Returns where it stopped, and whether the frame there is whole but
-    not V3 (so that the connection turns V2).  Raises `WireError` for a bad length.
+    Appends the requests of all whole frames of `chunk`.  Returns where it stopped, and whether the frame there is whole
+    but not V3 (so that the connection turns V2).  Raises `WireError` for a bad length.
     """
     at, end = 0, len(chunk)
     while end - at >= 4:
@@ -116,7 +132,17 @@ def decode_request(payload: bytes) -> Request | adds.Add | None:
             )
         case operations.ADD_ENTRY:
             deferred_sync = bool(body.writeFlags & operations.DEFERRED_SYNC)
-            return adds.Add(body.ledgerId, body.entryId, body.body, body.masterKey, body.HasField("flag"), priority, deferred_sync, txn, version)
+            return adds.Add(
+                body.ledgerId,
+                body.entryId,
+                body.body,
+                body.masterKey,
+                body.HasField("flag"),
+                priority,
+                deferred_sync,
+                txn,
+                version,
+            )
         case operations.AUTH:
             return Auth(schema.text(body.authPluginName), body.payload, txn, priority, version)
         case operations.WRITE_LAC:
@@ -134,7 +160,9 @@ def decode_request(payload: bytes) -> Request | adds.Add | None:
 
 
 def _unknown_operation(payload: bytes, message: Any) -> Unserved | None:
-    """A request whose only fault is an operation number above 12 is answered EBADREQ, which is friendlier than closing."""
+    """
+    A request whose only fault is an operation number above 12 is answered EBADREQ, which is friendlier than closing.
+    """
     header = message.header
     if header.HasField("operation") or not (header.HasField("version") and header.HasField("txnId")):
         return None
@@ -146,4 +174,8 @@ def _unknown_operation(payload: bytes, message: Any) -> Unserved | None:
         shift += 7
         if byte < 128:
             break
-    return Unserved(operation, header.txnId, header.priority, header.version) if operations.OPERATION_MAX < operation < 1 << 31 else None
+    return (
+        Unserved(operation, header.txnId, header.priority, header.version)
+        if operations.OPERATION_MAX < operation < 1 << 31
+        else None
+    )

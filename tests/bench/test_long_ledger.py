@@ -38,7 +38,9 @@ def test_its_store_is_read_with_one_seek_and_one_read(tmp_path: pathlib.Path, mo
             assert calls == ["seek", "read"]
     finally:
         directory.close()
-    taken = sum(path.stat().st_size for path in (tmp_path / "current" / "runs").iterdir() if path.suffix in (".sst", ".log"))
+    taken = sum(
+        path.stat().st_size for path in (tmp_path / "current" / "runs").iterdir() if path.suffix in (".sst", ".log")
+    )
     assert taken / ENTRIES <= INDEX_BYTES_MAX
 
 
@@ -51,7 +53,10 @@ def test_its_store_is_read_with_one_seek_and_one_read(tmp_path: pathlib.Path, mo
     ],
 )
 def test_missed_bounds_are_named(warm: float, cold: float, index: float, said: list[str]) -> None:
-    """An index of few entries has a log of writes beside them, so it is not judged; nor is what depends on what else lies in memory."""
+    """
+    An index of few entries has a log of writes beside them, so it is not judged; nor is what depends on what else lies
+    in memory.
+    """
     found: dict[str, Any] = {
         "ratios": {"warm": {"p99": warm}, "cold": {"p99": cold}},
         "entries": {"1000": {"index_bytes_per_entry": 9.0}, "1000000": {"index_bytes_per_entry": index}},
@@ -66,4 +71,10 @@ def test_it_runs_from_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"entries", "ratios", "missed"}
     assert set(found["entries"]) == {"1000", "100000"}
-    assert set(found["entries"]["1000"]) >= {"warm_p99_ms", "cold_p99_ms", "index_bytes_per_entry", "resident_mb", "cpu_us_per_read"}
+    assert set(found["entries"]["1000"]) >= {
+        "warm_p99_ms",
+        "cold_p99_ms",
+        "index_bytes_per_entry",
+        "resident_mb",
+        "cpu_us_per_read",
+    }

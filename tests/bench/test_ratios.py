@@ -55,5 +55,9 @@ def test_what_the_run_cannot_tell_apart_is_no_miss_where_the_interval_judges() -
     assert not Comparison("x", scattered, [1.0] * 5, goal=1.0).passed
     assert Comparison("x", scattered, [1.0] * 5, goal=1.0, by_interval=True).passed
     assert not Comparison("x", worse, [1.0] * 5, goal=1.0, by_interval=True).passed
-    assert Comparison("x", [1 / ratio for ratio in scattered], [1.0] * 5, goal=1.0, at_most=True, by_interval=True).passed
-    assert not Comparison("x", [1 / ratio for ratio in worse], [1.0] * 5, goal=1.0, at_most=True, by_interval=True).passed
+    assert Comparison(
+        "x", [1 / ratio for ratio in scattered], [1.0] * 5, goal=1.0, at_most=True, by_interval=True
+    ).passed
+    assert not Comparison(
+        "x", [1 / ratio for ratio in worse], [1.0] * 5, goal=1.0, at_most=True, by_interval=True
+    ).passed

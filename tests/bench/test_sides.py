@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_checkout_is_measured_with_its_own_packages(tmp_path: Path) -> None:
-    """Client and bookies are those of the folder that is given: a copy whose bench says so in its report is told by it."""
+    """
+    Client and bookies are those of the folder that is given: a copy whose bench says so in its report is told by it.
+    """
     other = tmp_path / "other"
     packages = other / ".types" / "quire"
     packages.mkdir(parents=True)
@@ -23,7 +25,10 @@ def test_a_checkout_is_measured_with_its_own_packages(tmp_path: Path) -> None:
         text = source.read_text(encoding="utf-8")
         target = tools / source.relative_to(ROOT / "tools")
         target.parent.mkdir(exist_ok=True)
-        target.write_text(text.replace('"seconds": round(seconds, 3),', '"seconds": round(seconds, 3), "other": True,'), encoding="utf-8")
+        target.write_text(
+            text.replace('"seconds": round(seconds, 3),', '"seconds": round(seconds, 3), "other": True,'),
+            encoding="utf-8",
+        )
     with Quire(str(tmp_path), checkout=other) as quire:
         assert quire.run(Load(size=100, entries=50, window=50, batch=50))["other"] is True
         environment = Path(f"/proc/{quire.pids[0]}/environ").read_bytes()

@@ -60,7 +60,10 @@ def test_prose_and_wide_lines_are_counted() -> None:
 
 def test_classes_have_lines_methods_and_the_width_of_their_constructor() -> None:
     """Neither `self` nor a function inside a method counts."""
-    text = "class A:\n    def __init__(self, a, /, b, *, c=1):\n        def inner(): ...\n\n    async def go(self): ...\n\n"
+    text = (
+        "class A:\n    def __init__(self, a, /, b, *, c=1):\n        def inner(): ...\n\n    async def go(self): "
+        "...\n\n"
+    )
     text += "class B: ...\n"
     found = counted("x.py", text).classes
     assert [(one.name, one.lines, one.methods, one.parameters) for one in found] == [("A", 5, 2, 3), ("B", 1, 0, 0)]

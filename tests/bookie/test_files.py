@@ -144,7 +144,10 @@ def test_preallocated_room_does_not_show_and_is_given_back(tmp_path: Path) -> No
 
 
 def test_writing_that_is_begun_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes are what they were; a system that has no such call, or a call that fails, changes nothing: only a sync tells."""
+    """
+    The bytes are what they were; a system that has no such call, or a call that fails, changes nothing: only a sync
+    tells.
+    """
     files = Files()
     handle = files.open(str(tmp_path / "file"), create=True)
     files.write(handle, [b"x" * (2 << 20)], 0)
@@ -152,7 +155,9 @@ def test_writing_that_is_begun_waits_for_nothing(tmp_path: Path, monkeypatch: py
     asked: list[tuple[int, ...]] = []
     monkeypatch.setattr("quire.bookie.files.SYNC_FILE_RANGE", lambda *words: asked.append(words) or -1)
     files.begin_writing(handle, 4096, 8192)
-    assert asked == [(handle, 4096, 8192, 2)], "2: begin, without waiting before or after, which would take the error that a sync must tell"
+    assert asked == [(handle, 4096, 8192, 2)], (
+        "2: begin, without waiting before or after, which would take the error that a sync must tell"
+    )
     monkeypatch.setattr("quire.bookie.files.SYNC_FILE_RANGE", None)
     files.begin_writing(handle, 4096, 8192)
     files.datasync(handle)
@@ -183,8 +188,13 @@ def test_preallocation_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("number", SHORT)
-def test_only_what_began_nothing_may_be_tried_again(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each system call fails with each of the errors that are no disk's: opens, looks and changes of names are told apart from writes and syncs."""
+def test_only_what_began_nothing_may_be_tried_again(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Each system call fails with each of the errors that are no disk's: opens, looks and changes of names are told apart
+    from writes and syncs.
+    """
 
     class Short:
         def __getattr__(self, name: str) -> Any:
@@ -226,7 +236,9 @@ def test_only_what_began_nothing_may_be_tried_again(number: int, tmp_path: Path,
 
 
 def test_a_new_name_is_begun_when_all_is_open() -> None:
-    """Without a descriptor for the directory a file keeps its old content, a name its file: nothing has to be made undone."""
+    """
+    Without a descriptor for the directory a file keeps its old content, a name its file: nothing has to be made undone.
+    """
     disk = Disk()
     disk.replace("/d/file", b"old")
 

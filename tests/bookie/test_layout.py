@@ -14,7 +14,10 @@ def test_the_data_of_a_directory_is_in_current() -> None:
 
 def test_without_index_directories_the_index_is_beside_the_entry_logs() -> None:
     """As most bookies have it."""
-    assert pairs(options_of("/d", ledgers=2)) == [Pair("/d/ledgers0", "/d/ledgers0"), Pair("/d/ledgers1", "/d/ledgers1")]
+    assert pairs(options_of("/d", ledgers=2)) == [
+        Pair("/d/ledgers0", "/d/ledgers0"),
+        Pair("/d/ledgers1", "/d/ledgers1"),
+    ]
 
 
 def test_index_directories_belong_to_ledger_directories_in_their_order() -> None:

@@ -103,7 +103,8 @@ def test_close_waits_for_what_is_under_way(bk):
 
 def test_a_reader_that_fences_takes_the_ledger_from_its_writer(bk):
     """LedgerFenced at the next append; leaving the block then hides nothing and writes nothing."""
-    with pytest.raises(quire.LedgerFenced), bk.create_ledger() as writer:  # noqa: PT012  # the block's own error must come out
+    # the block's own error must come out
+    with pytest.raises(quire.LedgerFenced), bk.create_ledger() as writer:  # noqa: PT012
         writer.append(b"mine")
         with bk.open_ledger(writer.id) as reader:
             assert (reader.last_entry_id, reader.closed) == (0, True)

@@ -1,4 +1,7 @@
-"""The options of a bookie: every field is documented, carries a key of BookKeeper or says that it is our own, and the sample shows the code."""
+"""
+The options of a bookie: every field is documented, carries a key of BookKeeper or says that it is our own, and the
+sample shows the code.
+"""
 
 import pytest
 from pydantic import ValidationError
@@ -53,7 +56,10 @@ def test_the_sample_works_as_it_is() -> None:
 
 def test_the_samples_comments_are_the_defaults() -> None:
     """Taking the # away from every line changes nothing."""
-    lines = [line.removeprefix("#") if line.startswith("#") and not line.startswith("# ") else line for line in bookie_conf().splitlines()]
+    lines = [
+        line.removeprefix("#") if line.startswith("#") and not line.startswith("# ") else line
+        for line in bookie_conf().splitlines()
+    ]
     from quire.conf.properties import options
 
     loud, _ = options(BookieOptions, parse("\n".join(lines), "f"))

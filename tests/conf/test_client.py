@@ -10,8 +10,10 @@ from quire.conf.properties import ConfigurationError, parse, sample
 from quire.conf.properties import options as read_options
 
 OURS = {
-    "reconnectWaitMillisMin", "reconnectWaitMillisMax", "longPollMillis", "writerWindowEntries", "writerWindowBytes", "replicaBacklogBytes",
-    "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange", "networkTopologyFileName", "localPlace",
+    "reconnectWaitMillisMin", "reconnectWaitMillisMax", "longPollMillis", "writerWindowEntries", "writerWindowBytes",
+    "replicaBacklogBytes",
+    "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange",
+    "networkTopologyFileName", "localPlace",
 }  # fmt: skip
 
 
@@ -35,14 +37,24 @@ def test_every_key_is_bookkeeper_s_or_listed_as_ours():
 
 def test_bookkeeper_s_units_become_ours():
     """Keys in seconds, milliseconds and booleans are converted to our options."""
-    options = from_text("useV2WireProtocol=false\naddEntryTimeoutSec=7\nreadEntryTimeoutSec=9\nbatchReadEnabled=false\nzkTimeout=12000\n")
-    assert (options.protocol, options.add_timeout_ms, options.read_timeout_ms, options.batch_read) == ("v3", 7000, 9000, False)
+    options = from_text(
+        "useV2WireProtocol=false\naddEntryTimeoutSec=7\nreadEntryTimeoutSec=9\nbatchReadEnabled=false\n"
+        "zkTimeout=12000\n"
+    )
+    assert (options.protocol, options.add_timeout_ms, options.read_timeout_ms, options.batch_read) == (
+        "v3",
+        7000,
+        9000,
+        False,
+    )
     assert options.session_timeout_ms == 12000
     assert from_text("useV2WireProtocol=true").protocol == "v2"
     assert from_text("useV2WireProtocol=v3").protocol == "v3"
 
 
-@pytest.mark.parametrize("text", ["useV2WireProtocol=maybe", "addEntryTimeoutSec=soon", "nettyMaxFrameSizeBytes=1", "readAheadBatches=0"])
+@pytest.mark.parametrize(
+    "text", ["useV2WireProtocol=maybe", "addEntryTimeoutSec=soon", "nettyMaxFrameSizeBytes=1", "readAheadBatches=0"]
+)
 def test_bad_values_are_refused_with_their_line(text):
     """The error names file and line."""
     with pytest.raises(ConfigurationError, match=r"client\.conf:1"):
@@ -72,10 +84,13 @@ def test_placement_by_bookkeeper_s_names():
     """Class names select placement and topology; a topology file needs its name."""
     options = from_text(
         "ensemblePlacementPolicy=org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy\n"
-        "reppDnsResolverClass=org.apache.pulsar.bookie.rackawareness.BookieRackAffinityMapping\nminNumRacksPerWriteQuorum=3\n"
+        "reppDnsResolverClass=org.apache.pulsar.bookie.rackawareness.BookieRackAffinityMapping\n"
+        "minNumRacksPerWriteQuorum=3\n"
     )
     assert (options.placement, options.topology, options.racks_min) == ("region-aware", "metadata", 3)
-    assert from_text("reppDnsResolverClass=org.apache.bookkeeper.net.ScriptBasedMapping").topology == "script", "without a script it is as none, as there"
+    assert from_text("reppDnsResolverClass=org.apache.bookkeeper.net.ScriptBasedMapping").topology == "script", (
+        "without a script it is as none, as there"
+    )
     with pytest.raises(ConfigurationError, match="networkTopologyFileName"):
         from_text("reppDnsResolverClass=file")
 
@@ -91,6 +106,10 @@ def test_options_do_not_change_and_know_no_other_names():
 
 def test_the_sample_reads_back_as_the_defaults():
     """Every line uncommented, so that what the sample shows is what holds."""
-    lines = [line[1:] for line in sample(ClientOptions, "client").splitlines() if line.startswith("#") and not line.startswith("# ") and "=" in line]
+    lines = [
+        line[1:]
+        for line in sample(ClientOptions, "client").splitlines()
+        if line.startswith("#") and not line.startswith("# ") and "=" in line
+    ]
     assert len(lines) == len(ClientOptions.model_fields)
     assert from_text("\n".join(lines)) == ClientOptions()

@@ -24,5 +24,12 @@ def test_advice_is_about_keys_without_meaning() -> None:
 
 def test_keys_of_the_reference_that_operators_set_most() -> None:
     """The list of known keys has them."""
-    for key in ("journalWriteData", "gcWaitTime", "ledgerStorageClass", "zkServers", "numReadWorkerThreads", "dbStorage_rocksDB_blockCacheSize"):
+    for key in (
+        "journalWriteData",
+        "gcWaitTime",
+        "ledgerStorageClass",
+        "zkServers",
+        "numReadWorkerThreads",
+        "dbStorage_rocksDB_blockCacheSize",
+    ):
         assert key in SERVER

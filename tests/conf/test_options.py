@@ -10,7 +10,9 @@ from quire.conf.options import file_value, key_of, option, range_text
 
 class Sample(BaseModel):
     needed: str = option(key="needed", description="d", example="e")
-    size_bytes: int = option(2 << 20, ge=1 << 20, le=8 << 20, key=("sizeMB", "oldSizeMB"), unit="MiB", scale=1 << 20, description="d")
+    size_bytes: int = option(
+        2 << 20, ge=1 << 20, le=8 << 20, key=("sizeMB", "oldSizeMB"), unit="MiB", scale=1 << 20, description="d"
+    )
     wait_ms: int = option(5, ge=0, key="wait", unit="ms", description="d")
     part: float = option(0.5, gt=0, lt=1, key="part", description="d")
     flag: bool = option(True, key="flag", description="d")
@@ -37,7 +39,10 @@ def test_ranges_are_in_the_unit_of_the_file(name: str, text: str) -> None:
     assert range_text(FIELDS[name]) == text
 
 
-@pytest.mark.parametrize(("name", "text"), [("size_bytes", "2"), ("wait_ms", "5"), ("part", "0.5"), ("flag", "true"), ("names", "a,b"), ("free", "")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("size_bytes", "2"), ("wait_ms", "5"), ("part", "0.5"), ("flag", "true"), ("names", "a,b"), ("free", "")],
+)
 def test_defaults_as_a_file_writes_them(name: str, text: str) -> None:
     """A default is written in the unit and form of the file."""
     assert file_value(FIELDS[name], FIELDS[name].default) == text

@@ -1,4 +1,7 @@
-"""Reading BookKeeper's configuration files: the format, the overrides, and what is said about keys that mean nothing or are unknown."""
+"""
+Reading BookKeeper's configuration files: the format, the overrides, and what is said about keys that mean nothing or
+are unknown.
+"""
 
 import pytest
 from hypothesis import given
@@ -92,7 +95,10 @@ def test_old_journal_key_yields_to_the_new_one() -> None:
     text = "metadataServiceUri=memory://a\nledgerDirectories=/l\n"
     alone, _ = options(BookieOptions, parse(text + "journalDirectory=/old\n", "f"))
     assert alone.journal_directories == ("/old",)
-    for order in ("journalDirectory=/old\njournalDirectories=/a,/b\n", "journalDirectories=/a,/b\njournalDirectory=/old\n"):
+    for order in (
+        "journalDirectory=/old\njournalDirectories=/a,/b\n",
+        "journalDirectories=/a,/b\njournalDirectory=/old\n",
+    ):
         both, warnings = options(BookieOptions, parse(text + order, "f"))
         assert both.journal_directories == ("/a", "/b")
         assert warnings == []
@@ -110,7 +116,9 @@ def test_a_key_without_meaning_gives_one_warning() -> None:
 
 def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:
     """So that a slip of the finger does not silently lose a setting."""
-    with pytest.raises(ConfigurationError, match=r"bookie\.conf:4: nobody knows the key 'bookiePrt'; the nearest one is bookiePort"):
+    with pytest.raises(
+        ConfigurationError, match=r"bookie\.conf:4: nobody knows the key 'bookiePrt'; the nearest one is bookiePort"
+    ):
         made("bookiePrt=3181\n")
 
 
@@ -161,12 +169,20 @@ def test_broken_relations_name_both_keys(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("paths", "said"), [("/l,/l", "a directory twice: /l,/l"), ("/l,/k/../l/", "a directory twice: /l,/k/../l/"), (",", "an empty name: ','")]
+    ("paths", "said"),
+    [
+        ("/l,/l", "a directory twice: /l,/l"),
+        ("/l,/k/../l/", "a directory twice: /l,/k/../l/"),
+        (",", "an empty name: ','"),
+    ],
 )
 def test_directories_named_twice_are_refused(paths: str, said: str) -> None:
     """In whatever spelling."""
     with pytest.raises(ConfigurationError) as refused:
-        options(BookieOptions, parse(f"metadataServiceUri=memory://a\njournalDirectories=/j\nledgerDirectories={paths}", "f"))
+        options(
+            BookieOptions,
+            parse(f"metadataServiceUri=memory://a\njournalDirectories=/j\nledgerDirectories={paths}", "f"),
+        )
     assert f"ledgerDirectories {'has' if paths == ',' else 'names'} {said}" in str(refused.value)
 
 
@@ -174,23 +190,34 @@ def test_missing_keys_come_with_an_example() -> None:
     """Directories have no default: guessing where data lies loses it."""
     with pytest.raises(ConfigurationError) as refused:
         options(BookieOptions, [])
-    for key in ("metadataServiceUri is missing", "journalDirectories=/var/lib/quire/journal", "ledgerDirectories is missing"):
+    for key in (
+        "metadataServiceUri is missing",
+        "journalDirectories=/var/lib/quire/journal",
+        "ledgerDirectories is missing",
+    ):
         assert key in str(refused.value)
 
 
 def test_two_values_for_one_key_are_refused() -> None:
     """BookKeeper takes the first, others the last; equal ones harm nobody."""
-    with pytest.raises(ConfigurationError, match=r"bookie\.conf:5: bookiePort is set again, to '2'; bookie\.conf:4 says '1'"):
+    with pytest.raises(
+        ConfigurationError, match=r"bookie\.conf:5: bookiePort is set again, to '2'; bookie\.conf:4 says '1'"
+    ):
         made("bookiePort=1\nbookiePort=2\n")
     assert made("bookiePort=1\nbookiePort=1\n")[0].port == 1
 
 
 def test_the_environment_overrides_the_file() -> None:
     """BK_<key>, as in BookKeeper's images; their scripts' own variables are passed over."""
-    found, warnings = made("bookiePort=1\n", {"BK_bookiePort": "2", "BK_DATA_DIR": "/data", "PATH": "/bin", "BK_pageSize": "1"})
+    found, warnings = made(
+        "bookiePort=1\n", {"BK_bookiePort": "2", "BK_DATA_DIR": "/data", "PATH": "/bin", "BK_pageSize": "1"}
+    )
     assert found.port == 2
     assert warnings == ["environment variable BK_pageSize: pageSize has no meaning here"]
-    with pytest.raises(ConfigurationError, match="environment variable BK_bookieport: nobody knows the key 'bookieport'; the nearest one is bookiePort"):
+    with pytest.raises(
+        ConfigurationError,
+        match="environment variable BK_bookieport: nobody knows the key 'bookieport'; the nearest one is bookiePort",
+    ):
         made("", {"BK_bookieport": "2"})
 
 
@@ -199,7 +226,10 @@ def test_the_environment_overrides_the_file() -> None:
     [
         ("zkServers=h1:2181,h2:2181\n", "zk://h1:2181;h2:2181/ledgers"),
         ("zkServers=h1\nzkLedgersRootPath=/a/b\n", "zk://h1/a/b"),
-        ("zkServers=h1\nledgerManagerFactoryClass=org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory\n", "zk+longhierarchical://h1/ledgers"),
+        (
+            "zkServers=h1\nledgerManagerFactoryClass=org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory\n",
+            "zk+longhierarchical://h1/ledgers",
+        ),
         ("metadataServiceUri=\nzkServers=h1\n", "zk://h1/ledgers"),
         ("metadataServiceUri=zk://m/ledgers\nzkServers=h1\n", "zk://m/ledgers"),
     ],
@@ -212,8 +242,11 @@ def test_the_old_zookeeper_keys_stand_in_for_the_uri(text: str, uri: str) -> Non
 
 
 def test_every_known_server_key_is_accepted(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """A file that sets all keys of BookKeeper's own starts a bookie: none is refused, each without meaning warns once."""
-    fields = {key for field in BookieOptions.model_fields.values() for key in field.json_schema_extra["names"]}  # type: ignore[index]
+    """
+    A file that sets all keys of BookKeeper's own starts a bookie: none is refused, each without meaning warns once.
+    """
+    found = BookieOptions.model_fields.values()
+    fields = {key for field in found for key in field.json_schema_extra["names"]}  # type: ignore[index]
     others = sorted((SERVER | CLIENT) - fields - {"zkServers", "zkLedgersRootPath"})
     path = tmp_path / "bk_server.conf"
     path.write_text(MINIMUM + "".join(f"{key}=1\n" for key in others) + "zkServers=h\nzkLedgersRootPath=/r\n")

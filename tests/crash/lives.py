@@ -1,5 +1,6 @@
 """
-Lives of a bookie whose disk is taped: the scripted stories, what each was promised, and the check of a disk that a crash left.
+Lives of a bookie whose disk is taped: the scripted stories, what each was promised, and the check of a disk that a
+crash left.
 
 A promise is known from the tape alone: `asked` notes come before a request, `told` notes when its token came back.
 """
@@ -31,7 +32,10 @@ LOG_BYTES = 200 << 10
 
 
 class Asked(NamedTuple):
-    """A request: add (ledger, first, count, size), fence (ledger), lac (ledger, value), delete (ledger), drop (ledger), limbo (ledger, on)."""
+    """
+    A request: add (ledger, first, count, size), fence (ledger), lac (ledger, value), delete (ledger), drop (ledger),
+    limbo (ledger, on).
+    """
 
     kind: str
     ledger: int
@@ -66,7 +70,9 @@ class Life:
         self.clock = Clock()
         changes = {"journal_segment_bytes": SEGMENT_BYTES, "entry_log_bytes_max": LOG_BYTES, **changes}
         plain = {key: value for key, value in changes.items() if key in ("root", "journals", "ledgers")}
-        options = self.options = options_of(**plain).model_copy(update={key: value for key, value in changes.items() if key not in plain})
+        options = self.options = options_of(**plain).model_copy(
+            update={key: value for key, value in changes.items() if key not in plain}
+        )
         self.failures: list[str] = []
         self.storage = Storage(options, self.clock, disk, open_rows=disk.open_rows, workers=InlineWorkers())
         self.storage.listen(Events(self._durable, failed=self.failures.append))
@@ -81,7 +87,9 @@ class Life:
         if isinstance(self.disk, RecordingDisk):
             self.disk.note(subject)
 
-    def add(self, ledger: int, first: int, count: int = 1, size: int = 20, v3: bool = False, recovery: bool = False) -> Status | None:
+    def add(
+        self, ledger: int, first: int, count: int = 1, size: int = 20, v3: bool = False, recovery: bool = False
+    ) -> Status | None:
         asked = Asked("add", ledger, (first, count, size))
         self.note(asked)
         return self.storage.add(run_of(ledger, first, count, size=size, v3=v3, recovery=recovery), asked)
@@ -166,7 +174,10 @@ class Life:
 
 
 def everything(life: Life) -> None:
-    """Appends in both protocols, fences, LACs, deletes, limbo; checkpoints, segments rolled and freed, logs rotated, an idle seal, a clean stop."""
+    """
+    Appends in both protocols, fences, LACs, deletes, limbo; checkpoints, segments rolled and freed, logs rotated, an
+    idle seal, a clean stop.
+    """
     for number in range(3):
         life.add(1, number * 5, 5, size=300)
         life.add(2, number * 3, 3, v3=True)
@@ -227,7 +238,10 @@ def many_small(life: Life) -> None:
 
 
 def compacting(life: Life) -> None:
-    """Logs that are half dead, some wholly: ledgers deleted and entries written again, then passes of garbage collection beside appends."""
+    """
+    Logs that are half dead, some wholly: ledgers deleted and entries written again, then passes of garbage collection
+    beside appends.
+    """
     for number in range(10):
         life.add(1, number, size=20_000)
         life.add(4, number, size=15_000)
@@ -253,7 +267,9 @@ def compacting(life: Life) -> None:
 
 
 def new_index(life: Life) -> None:
-    """The index is made anew beside adds, flushes and a deletion, twice; a pass over the logs follows, and adds again."""
+    """
+    The index is made anew beside adds, flushes and a deletion, twice; a pass over the logs follows, and adds again.
+    """
     for number in range(6):
         life.add(1, number * 2, 2, size=15_000)
         life.add(2, number * 3, 3, size=500, v3=True)
@@ -289,7 +305,10 @@ def new_index(life: Life) -> None:
 
 
 def stored_again(life: Life) -> None:
-    """Copies that are dropped and made again, before and after what else fills journal and memory; one checkpoint, and none at the end."""
+    """
+    Copies that are dropped and made again, before and after what else fills journal and memory; one checkpoint, and
+    none at the end.
+    """
     for number in range(3):
         life.add(1, number * 4, 4, size=300)
         life.add(2, number * 2, 2, size=200, v3=True)
@@ -319,7 +338,10 @@ def stored_again(life: Life) -> None:
 
 
 def large_groups(life: Life) -> None:
-    """Groups that are larger than a segment: the first of all, at a roll, where a spare is used and where there is none, and where a next one is ready."""
+    """
+    Groups that are larger than a segment: the first of all, at a roll, where a spare is used and where there is none,
+    and where a next one is ready.
+    """
     for number in range(8):
         life.add(3, number, size=SEGMENT_BYTES * (2 + number % 3))
         life.commit()
@@ -351,7 +373,10 @@ def losing_a_directory(life: Life) -> None:
 
 
 def starting_without_a_directory(life: Life) -> None:
-    """It is dead when the bookie starts again after a kill: what the journal has for it stays there until it is noted as lost."""
+    """
+    It is dead when the bookie starts again after a kill: what the journal has for it stays there until it is noted as
+    lost.
+    """
     for number in range(3):
         life.add(1, number * 2, 2, size=300)
         life.add(2, number * 2, 2, size=300)
@@ -411,7 +436,10 @@ STORIES: dict[str, Callable[[Life], None]] = {
 
 
 class Promises:
-    """What the notes of a tape, up to some event, promise.  `lazy`: adds and LACs count only from the next sync of a journal on."""
+    """
+    What the notes of a tape, up to some event, promise.  `lazy`: adds and LACs count only from the next sync of a
+    journal on.
+    """
 
     def __init__(self, lazy: bool = False) -> None:
         self.asked: list[Asked] = []
@@ -439,8 +467,8 @@ class Promises:
 
     def entries(self, forgetful: bool = False) -> dict[tuple[int, int], tuple[bool, list[bytes]]]:
         """
-        (ledger, entry) -> whether it must be there, and which bodies are true: the acknowledged one and those asked for later.
-        A bookie that may forget may also serve what was asked for earlier.
+        (ledger, entry) -> whether it must be there, and which bodies are true: the acknowledged one and those asked for
+        later. A bookie that may forget may also serve what was asked for earlier.
         """
         found: dict[tuple[int, int], tuple[bool, list[bytes]]] = {}
         for asked in self.asked:
@@ -449,9 +477,15 @@ class Promises:
                 for entry in range(first, first + count):
                     must, bodies = found.get((asked.ledger, entry), (False, []))
                     body = body_of(asked.ledger, entry, size)
-                    found[asked.ledger, entry] = (True, [body]) if asked in self.told and not forgetful else (must or asked in self.told, [*bodies, body])
+                    found[asked.ledger, entry] = (
+                        (True, [body])
+                        if asked in self.told and not forgetful
+                        else (must or asked in self.told, [*bodies, body])
+                    )
             elif asked.kind == "drop":  # from here on what was there may be gone
-                found.update({place: (False, bodies) for place, (_must, bodies) in found.items() if place[0] == asked.ledger})
+                found.update(
+                    {place: (False, bodies) for place, (_must, bodies) in found.items() if place[0] == asked.ledger}
+                )
         return found
 
     def all_of(self, kind: str) -> list[Asked]:
@@ -466,8 +500,9 @@ class Promises:
 
 def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
     """
-    Starts on what a crash left and holds every promise against it; then goes on, stops cleanly, and a third start replays nothing.
-    Of a directory that was given up nothing is promised here: its ledgers go to limbo before a port opens, which is not the storage's work.
+    Starts on what a crash left and holds every promise against it; then goes on, stops cleanly, and a third start
+    replays nothing. Of a directory that was given up nothing is promised here: its ledgers go to limbo before a port
+    opens, which is not the storage's work.
     """
     life = Life(disk, **changes)
     storage = life.storage
@@ -488,8 +523,14 @@ def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
             assert found in bodies, f"ledger {ledger} entry {entry}: false bytes"
             highest[ledger] = max(highest.get(ledger, -1), entry)
         else:
-            assert not must or (forgetful and found is Status.EUNKNOWNLEDGERSTATE), f"ledger {ledger} entry {entry} was acknowledged and is {found.name}"
-            noes = (Status.ENOENTRY, Status.ENOLEDGER, Status.EUNKNOWNLEDGERSTATE) if ledger in maybe_limbo else (Status.ENOENTRY, Status.ENOLEDGER)
+            assert not must or (forgetful and found is Status.EUNKNOWNLEDGERSTATE), (
+                f"ledger {ledger} entry {entry} was acknowledged and is {found.name}"
+            )
+            noes = (
+                (Status.ENOENTRY, Status.ENOLEDGER, Status.EUNKNOWNLEDGERSTATE)
+                if ledger in maybe_limbo
+                else (Status.ENOENTRY, Status.ENOLEDGER)
+            )
             assert found in noes, f"ledger {ledger} entry {entry}: {found.name}"
             if limbo[ledger] == [1]:
                 assert found is Status.EUNKNOWNLEDGERSTATE

@@ -1,8 +1,8 @@
 """
 The taped disk with real RocksDB below: its files are copied at every write and sync, so that a crash can put them back.
 
-Everything else of the disk is simulated.  Of RocksDB a crash leaves what stood in its files at the last sync, or at any write since then, its log
-of writes perhaps cut in the midst of the last one.
+Everything else of the disk is simulated.  Of RocksDB a crash leaves what stood in its files at the last sync, or at any
+write since then, its log of writes perhaps cut in the midst of the last one.
 """
 
 import os
@@ -47,7 +47,11 @@ class Copy(Tearable):
 
     def tears(self, dice: random.Random, every: bool) -> Iterator["Copy"]:
         if self.end - self.before > 1:
-            for cut in {self.before + 1, dice.randrange(self.before + 1, self.end), self.end - 1} if every else {dice.randrange(self.before + 1, self.end)}:
+            for cut in (
+                {self.before + 1, dice.randrange(self.before + 1, self.end), self.end - 1}
+                if every
+                else {dice.randrange(self.before + 1, self.end)}
+            ):
                 yield Copy(self.path, self.log, self.before, cut)
 
     def put(self, target: Path) -> None:

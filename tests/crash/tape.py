@@ -1,10 +1,11 @@
 """
 What a disk was asked to do, written down, so that the power can be cut at every place of it afterwards.
 
-`RecordingDisk` is the simulated disk of the storage's tests that also writes a `Tape`: every write, sync, rename, unlink, every change and
-sync of the rows (index, ledger table), and what the story says in between (`note`: asked for, acknowledged).
-`Ground` follows a tape event by event and knows at each one what a power loss leaves for certain (`durable`) and what may or may not have
-come through (`loose`, in order).  `aftermaths` gives the disks that a cut there may leave.
+`RecordingDisk` is the simulated disk of the storage's tests that also writes a `Tape`: every write, sync, rename,
+unlink, every change and sync of the rows (index, ledger table), and what the story says in between (`note`: asked for,
+acknowledged).  `Ground` follows a tape event by event and knows at each one what a power loss leaves for certain
+(`durable`) and what may or may not have come through (`loose`, in order).  `aftermaths` gives the disks that a cut
+there may leave.
 """
 
 import os
@@ -35,7 +36,11 @@ class Event(NamedTuple):
     detail: Any = None
 
     def __str__(self) -> str:
-        detail = f"{len(self.detail[1])} bytes at {self.detail[0]}" if self.kind == "write" else ("" if callable(self.detail) else self.detail)
+        detail = (
+            f"{len(self.detail[1])} bytes at {self.detail[0]}"
+            if self.kind == "write"
+            else ("" if callable(self.detail) else self.detail)
+        )
         return f"{self.kind} {self.subject} {detail}"
 
 
@@ -149,8 +154,8 @@ def changed(image: Any, changes: Sequence[Callable[[DictRows], None]]) -> dict[b
 
 class Ground:
     """
-    A disk at one event of a tape.  What is in rows is an image: a dict, if no other is known to `changed` (an image after the details of some events)
-    and `blank` (a disk without files, with the images of its rows).
+    A disk at one event of a tape.  What is in rows is an image: a dict, if no other is known to `changed` (an image
+    after the details of some events) and `blank` (a disk without files, with the images of its rows).
     """
 
     def __init__(
@@ -174,7 +179,11 @@ class Ground:
             case "sync":
                 self._settle(lambda loose: loose.kind == "write" and loose.subject == event.subject)
             case "sync directory":
-                self._settle(lambda loose: loose.kind in ("create", "rename", "unlink") and os.path.dirname(loose.subject) == event.subject)
+                self._settle(
+                    lambda loose: (
+                        loose.kind in ("create", "rename", "unlink") and os.path.dirname(loose.subject) == event.subject
+                    )
+                )
             case "sync rows":
                 self._settle(lambda loose: loose.kind == "rows" and loose.subject == event.subject)
             case "new rows":  # RocksDB syncs its own files when it makes them
@@ -240,9 +249,10 @@ class Ground:
 
     def aftermaths(self, dice: random.Random, every: bool) -> Iterator[tuple[str, list[Event]]]:
         """
-        What may have come through: (in words, events kept).  Nothing; everything; with `every` each prefix of the loose events, each
-        of those with the next write torn, each single event lost alone.  Otherwise a torn last write and one prefix.  And some part
-        of everything, by sectors.  Rows always keep a prefix of their changes: RocksDB's log is replayed in order.
+        What may have come through: (in words, events kept).  Nothing; everything; with `every` each prefix of the loose
+        events, each of those with the next write torn, each single event lost alone.  Otherwise a torn last write and
+        one prefix.  And some part of everything, by sectors.  Rows always keep a prefix of their changes: RocksDB's log
+        is replayed in order.
         """
         loose = self.loose
         yield "nothing unsynced survives", []

@@ -1,8 +1,9 @@
 """
-Bit rot: one flipped bit anywhere in the files of a bookie is never served as data nor as a false "no", and is told with the file's name.
+Bit rot: one flipped bit anywhere in the files of a bookie is never served as data nor as a false "no", and is told with
+the file's name.
 
-The bookie stands on the real file system and RocksDB.  `make test` flips some bits of each file, `make crash` many more.
-What may be flipped without any report is listed in docs/formats.md, and here in `SILENT`.
+The bookie stands on the real file system and RocksDB.  `make test` flips some bits of each file, `make crash` many
+more.  What may be flipped without any report is listed in docs/formats.md, and here in `SILENT`.
 """
 
 import fnmatch
@@ -28,7 +29,8 @@ from tests.crash.lives import SEGMENT_BYTES, Life, RealDisk
 
 # SPDX-License-Identifier: Apache-2.0
 
-REFUSED = ("quire.mark", "quire.rows", "CURRENT", "MANIFEST-*", "runs/*.log", "ledgers/*.log")  # each byte of these is needed at a start
+# each byte of these is needed at a start
+REFUSED = ("quire.mark", "quire.rows", "CURRENT", "MANIFEST-*", "runs/*.log", "ledgers/*.log")
 SILENT = ("LOG*", "IDENTITY", "OPTIONS-*", "rocksdict-config.json", "lastId")  # nothing is taken from these
 
 
@@ -38,7 +40,9 @@ def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Left:
-    """What a killed bookie left in `root`: some of it from an earlier run, some checkpointed, some in the journal only."""
+    """
+    What a killed bookie left in `root`: some of it from an earlier run, some checkpointed, some in the journal only.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root

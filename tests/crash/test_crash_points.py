@@ -1,9 +1,10 @@
 """
-Crash points: the power goes at every event of a recorded life, and whatever a disk may keep of what was not synced, the bookie that
-starts on it has everything that was acknowledged, serves nothing false, and holds its fences.
+Crash points: the power goes at every event of a recorded life, and whatever a disk may keep of what was not synced, the
+bookie that starts on it has everything that was acknowledged, serves nothing false, and holds its fences.
 
 The index and the ledger table are dicts here, which lose what was not synced, or RocksDB with its real files (`rocks`).
-`make test` draws some cuts and aftermaths anew each time, a few with RocksDB; `make crash` runs all, and pairs of crashes.
+`make test` draws some cuts and aftermaths anew each time, a few with RocksDB; `make crash` runs all, and pairs of
+crashes.
 """
 
 import copy
@@ -115,7 +116,9 @@ def single_crashes(
                 check(left, promises, changes)
             except BaseException as error:
                 event = events[number] if number < len(events) else "the end"
-                raise AssertionError(f"{story}, {layout}, seed {seed}, cut before event {number} ({event}), {words}: {error}") from error
+                raise AssertionError(
+                    f"{story}, {layout}, seed {seed}, cut before event {number} ({event}), {words}: {error}"
+                ) from error
     return number, len(seen)
 
 
@@ -137,21 +140,29 @@ def double_crashes(story: str, layout: str, pairs: int, seed: int, recorder: Rec
             second_start, second_events = record(start_only, changes, recorder(ground.disk(kept)))
             calls = sum(event.kind != "note" for event in second_events)
             wanted = {dice.randrange(calls + 1) for _ in range(3)}
-            for place, (second_number, second_ground, second_promises) in enumerate(cuts(second_start, second_events, promises)):
+            for place, (second_number, second_ground, second_promises) in enumerate(
+                cuts(second_start, second_events, promises)
+            ):
                 if place not in wanted:
                     continue
                 second_words, second_kept = dice.choice(list(second_ground.aftermaths(dice, True)))
                 try:
                     check(second_ground.disk(second_kept), second_promises, changes)
                 except BaseException as error:
-                    raise AssertionError(f"{story}, {layout}, seed {seed}: cut {number}, {words}; then cut {second_number}, {second_words}: {error}") from error
+                    raise AssertionError(
+                        f"{story}, {layout}, seed {seed}: cut {number}, {words}; then cut {second_number}, "
+                        f"{second_words}: {error}"
+                    ) from error
                 done += 1
     return done
 
 
 @pytest.mark.parametrize(("story", "layout"), CASES)
 def test_crashes_at_some_events(story: str, layout: str) -> None:
-    """Of every cut nothing, everything, a prefix, a tear and some part of what was not synced: a share of all these, another each time."""
+    """
+    Of every cut nothing, everything, a prefix, a tear and some part of what was not synced: a share of all these,
+    another each time.
+    """
     number, disks = single_crashes(story, layout, every=False, share=SHARE, seed=time.time_ns() % 1_000_000)
     assert number > 100
     assert disks
@@ -178,7 +189,10 @@ def test_crashes_with_rocksdb(story: str, share: float, scratch: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("story", "layout"), ROCKS_CASES)
 def test_a_crash_at_every_event_with_rocksdb(story: str, layout: str, scratch: Path) -> None:
-    """Every cut and aftermath, with the copies of RocksDB's files that were made at its syncs and writes, its log of writes whole and torn."""
+    """
+    Every cut and aftermath, with the copies of RocksDB's files that were made at its syncs and writes, its log of
+    writes whole and torn.
+    """
     number, disks = single_crashes(story, layout, True, RecordingRocks(scratch))
     assert disks > number // 2
 

@@ -1,9 +1,11 @@
 """
-Each call of a recorded life fails once, with each of the errors that a system may give: what failed once is not refused when it works again.
+Each call of a recorded life fails once, with each of the errors that a system may give: what failed once is not refused
+when it works again.
 
-Of a call that began nothing (an open, a look, a change of names) for want of descriptors or memory: the bookie goes on, no directory is given up, it is
-writable afterwards.  At a start or a stop it may end that, and the next start has everything.  Of a write or a sync an error may be final.  Either way nothing
-that was acknowledged is lost and nothing false is said, by a process that is killed then as by a machine whose power goes.
+Of a call that began nothing (an open, a look, a change of names) for want of descriptors or memory: the bookie goes on,
+no directory is given up, it is writable afterwards.  At a start or a stop it may end that, and the next start has
+everything.  Of a write or a sync an error may be final.  Either way nothing that was acknowledged is lost and nothing
+false is said, by a process that is killed then as by a machine whose power goes.
 
 `make test` takes some of the calls, by a seed that is printed; `make crash` all of them, each with one of its errors.
 """
@@ -47,7 +49,9 @@ class Fault:
     def __call__(self, call: str, path: str) -> None:
         self.calls.append((call, path))
         if len(self.calls) == self.wanted + 1:
-            self.passing = self.number in SHORT and (call not in EFFECTS or (call in OPENS_FILES and self.number in DESCRIPTORS))
+            self.passing = self.number in SHORT and (
+                call not in EFFECTS or (call in OPENS_FILES and self.number in DESCRIPTORS)
+            )
             kind = NotBegun if self.passing else OSError
             raise kind(self.number, "injected", path)
 
@@ -61,7 +65,10 @@ class Over(Exception):
 
 
 class PatientLife(Life):
-    """One that waits on its clock where something has to be tried again, reads what it was promised, and ends when its storage has failed."""
+    """
+    One that waits on its clock where something has to be tried again, reads what it was promised, and ends when its
+    storage has failed.
+    """
 
     fault: Fault
     waiting = 0  # requests that were taken and not answered
@@ -136,7 +143,8 @@ class PatientLife(Life):
                 beside(step)
                 self.clock.advance(0.05)
                 step += 1
-            beside = lambda step: None  # noqa: E731  # what was added to a run that ended would be added again, with other bytes
+            # what was added to a run that ended would be added again, with other bytes
+            beside = lambda step: None  # noqa: E731
             if self.upkeep.rebuild.problem is None:
                 return
         raise Over if not self.fault.passing else AssertionError(self.upkeep.rebuild.problem)
@@ -150,7 +158,11 @@ class PatientLife(Life):
                     found.addBoth(results.append)
                     self.until(lambda results=results: bool(results))  # type: ignore[misc]  # bound now
                     found = results[0]
-                assert isinstance(found, bytes) or found is Status.ETOOMANYREQUESTS or (not self.fault.passing and found is Status.EIO), (asked, found)
+                assert (
+                    isinstance(found, bytes)
+                    or found is Status.ETOOMANYREQUESTS
+                    or (not self.fault.passing and found is Status.EIO)
+                ), (asked, found)
         self._wait(Deferred.fromCoroutine(stop_all(self.upkeep, self.storage)), StorageError, OSError)
 
     def promises(self) -> Promises:
@@ -211,7 +223,11 @@ def faults_of(story: str, changes: dict[str, Any]) -> list[tuple[int, int]]:
     return [
         (number, error)
         for number, (call, _path) in enumerate(clean.calls)
-        for error in ((*SHORT, errno.EIO, errno.ENOSPC) if call in EFFECTS or call in ("rename", "unlink", "preallocate") else SHORT)
+        for error in (
+            (*SHORT, errno.EIO, errno.ENOSPC)
+            if call in EFFECTS or call in ("rename", "unlink", "preallocate")
+            else SHORT
+        )
         if call in OPENS_FILES or call not in EFFECTS or error not in DESCRIPTORS
     ]
 
@@ -221,7 +237,9 @@ def try_one(story: str, changes: dict[str, Any], wanted: int, error: int) -> Non
     try:
         lived(story, changes, fault)
     except BaseException as failure:
-        raise AssertionError(f"{story}, {changes}: call {wanted} ({fault.met}) fails with {errno.errorcode[error]}: {failure!r}") from failure
+        raise AssertionError(
+            f"{story}, {changes}: call {wanted} ({fault.met}) fails with {errno.errorcode[error]}: {failure!r}"
+        ) from failure
 
 
 @pytest.mark.parametrize(("story", "changes"), CASES)
@@ -242,7 +260,10 @@ def test_some_calls_fail_once(story: str, changes: dict[str, Any]) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("story", "changes"), CASES)
 def test_each_call_fails_once(story: str, changes: dict[str, Any]) -> None:
-    """All of them, with one of the errors that each may give: all errors of all calls take a quarter of an hour (`faults_of` lists them)."""
+    """
+    All of them, with one of the errors that each may give: all errors of all calls take a quarter of an hour
+    (`faults_of` lists them).
+    """
     seed = time.time_ns() % 1_000_000
     print(f"seed {seed}")
     dice = random.Random(seed)

@@ -1,4 +1,6 @@
-"""Every test in this folder meets the real Apache BookKeeper: it carries the marker `interop`, and needs Maven and a JDK."""
+"""
+Every test in this folder meets the real Apache BookKeeper: it carries the marker `interop`, and needs Maven and a JDK.
+"""
 
 import pathlib
 

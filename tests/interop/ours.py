@@ -1,7 +1,9 @@
 """
-Our side of an interop test: quire's bookies as processes in anybody's metadata store, and quire's client on the tests' reactor.
+Our side of an interop test: quire's bookies as processes in anybody's metadata store, and quire's client on the tests'
+reactor.
 
-Knows: how to start and kill our bookies, and how to write and read a whole ledger.  Does not know: what is expected of them.
+Knows: how to start and kill our bookies, and how to write and read a whole ledger.  Does not know: what is expected of
+them.
 """
 
 import hashlib
@@ -52,7 +54,9 @@ class Bookies:
 
     def __init__(self, folder: pathlib.Path, metadata: str, count: int, **options: str) -> None:
         settings = {"zkTimeout": "4000"} | options
-        self.all = [LocalBookie(folder / f"quire-bookie{number}", port) for number, port in enumerate(free_ports(count))]
+        self.all = [
+            LocalBookie(folder / f"quire-bookie{number}", port) for number, port in enumerate(free_ports(count))
+        ]
         for bookie in self.all:
             bookie.directory.mkdir(parents=True, exist_ok=True)
             bookie.write_conf(metadata, settings)
@@ -92,12 +96,16 @@ class Bookies:
         for bookie in self.all:
             bookie.wait_for_end(time.monotonic() + READY_SECONDS_MAX)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
 class Ours:
-    """quire's client, blocking: each call runs on the tests' reactor.  What a test awaits by itself it gets at `client`."""
+    """
+    quire's client, blocking: each call runs on the tests' reactor.  What a test awaits by itself it gets at `client`.
+    """
 
     def __init__(self, metadata: str, **options: Any) -> None:
         made = ClientOptions(**options)
@@ -116,12 +124,16 @@ class Ours:
     def __enter__(self) -> "Ours":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def create(self, **options: Any) -> Writer:
         async def story() -> Writer:
-            return await self.client.create_ledger(**({"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2} | options))
+            return await self.client.create_ledger(
+                **({"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2} | options)
+            )
 
         return run(story)
 
@@ -146,7 +158,10 @@ class Ours:
         return writer.id
 
     def until(self, what: str, true: Callable[[], bool], seconds: float = 30.0) -> None:
-        """Returns as soon as it is true, asked on the reactor; AssertionError with `what` when it has not become so in time."""
+        """
+        Returns as soon as it is true, asked on the reactor; AssertionError with `what` when it has not become so in
+        time.
+        """
 
         async def story() -> None:
             end = reactor.seconds() + seconds

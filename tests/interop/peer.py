@@ -3,14 +3,15 @@
 The peer: a real ZooKeeper, real Apache BookKeeper bookies and their Java client, on this machine.
 
     python tests/interop/peer.py fetch                                    # jars by Maven, once
-    python tests/interop/peer.py cluster --bookies 3                      # runs until interrupted; one JSON line when it is up
+    python tests/interop/peer.py cluster --bookies 3               # runs until interrupted; one JSON line when it is up
     python tests/interop/peer.py drive METADATA-URI read ledger=3         # one command of Peer.java
     python tests/interop/peer.py shell METADATA-URI listbookies -rw       # Apache's `bookkeeper shell`
 
-Knows: how to start, stop, kill, pause and measure these processes; the Java settings that serve them best on a small machine.
+Knows: how to start, stop, kill, pause and measure these processes; the Java settings that serve them best on a small
+machine.
 Does not know: quire.  Its bookies join by registering at the same metadata URI.
-Everything it keeps lies in a cache folder of the user's home (`--cache`, `QUIRE_PEER`), everything a cluster writes in a temporary folder.
-It ends only the processes that it started.
+Everything it keeps lies in a cache folder of the user's home (`--cache`, `QUIRE_PEER`), everything a cluster writes in
+a temporary folder. It ends only the processes that it started.
 """
 
 import argparse
@@ -48,7 +49,13 @@ ADD_OPENS = [
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "-Dio.netty.tryReflectionSetAccessible=true",
 ]
-BOOKIE_OPTIONS = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=10", "-XX:+ParallelRefProcEnabled", "-XX:+DisableExplicitGC", "-Dio.netty.leakDetectionLevel=disabled"]
+BOOKIE_OPTIONS = [
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=10",
+    "-XX:+ParallelRefProcEnabled",
+    "-XX:+DisableExplicitGC",
+    "-Dio.netty.leakDetectionLevel=disabled",
+]
 PORTS = (12_000, 20_000)
 START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 15.0
@@ -72,7 +79,11 @@ def class_path() -> str:
     jars, classes = home / "lib", home / "classes-interop"
     if not (home / "complete").exists():
         shutil.rmtree(jars, ignore_errors=True)
-        subprocess.run(["mvn", "-q", "-B", "-f", HERE / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], check=True, stdout=sys.stderr)
+        subprocess.run(
+            ["mvn", "-q", "-B", "-f", HERE / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
+            check=True,
+            stdout=sys.stderr,
+        )
         (home / "complete").touch()
     compiled = classes / "Peer.class"
     if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
@@ -83,8 +94,8 @@ def class_path() -> str:
 
 def free_port() -> int:
     """
-    A port that nobody listens on, below the range from which outgoing connections take theirs: a bookie that was killed must find
-    it free when it comes back.
+    A port that nobody listens on, below the range from which outgoing connections take theirs: a bookie that was killed
+    must find it free when it comes back.
     """
     dice = random.SystemRandom()
     while True:
@@ -97,14 +108,25 @@ def tail_of(log: pathlib.Path, size: int = 2000) -> str:
     return log.read_text(errors="replace")[-size:] if log.exists() else ""
 
 
-def java_command(options: Sequence[str], arguments: Sequence[str], folder: pathlib.Path, level: str = "warn") -> list[str]:
+def java_command(
+    options: Sequence[str], arguments: Sequence[str], folder: pathlib.Path, level: str = "warn"
+) -> list[str]:
     """A Java process that dies with this one where `setpriv` can arrange that, its log4j set to `level`."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / f"log4j2-{level}.properties"
     if not config.exists():
         config.write_text(LOG4J.replace("%LEVEL%", level))
     leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    return [*leash, "java", *ADD_OPENS, f"-Dlog4j2.configurationFile={config}", *options, "-cp", class_path(), *arguments]
+    return [
+        *leash,
+        "java",
+        *ADD_OPENS,
+        f"-Dlog4j2.configurationFile={config}",
+        *options,
+        "-cp",
+        class_path(),
+        *arguments,
+    ]
 
 
 class Process:
@@ -162,11 +184,17 @@ class Process:
 
     def written_bytes(self) -> int:
         """Bytes that this process sent towards the disk."""
-        return next(int(line.split()[1]) for line in pathlib.Path(f"/proc/{self.child.pid}/io").read_text().splitlines() if line.startswith("write_bytes"))
+        return next(
+            int(line.split()[1])
+            for line in pathlib.Path(f"/proc/{self.child.pid}/io").read_text().splitlines()
+            if line.startswith("write_bytes")
+        )
 
 
 def resident_mb(pid: int) -> float:
-    line = next(line for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    line = next(
+        line for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -199,18 +227,31 @@ class ZooKeeper:
 class JavaBookie:
     """One Apache bookie; its directories and port outlive a stop or a kill."""
 
-    def __init__(self, folder: pathlib.Path, metadata: str, settings: Mapping[str, object] = {}, heap: str = "256m", direct: str = "256m") -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        metadata: str,
+        settings: Mapping[str, object] = {},
+        heap: str = "256m",
+        direct: str = "256m",
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.port, self.heap, self.direct = folder, free_port(), heap, direct
         self.id = f"127.0.0.1:{self.port}"
         self.conf = folder / "bookie.conf"
-        self.conf.write_text("".join(f"{key}={value}\n" for key, value in (bookie_settings(folder, metadata, self.port) | dict(settings)).items()))
+        self.conf.write_text(
+            "".join(
+                f"{key}={value}\n"
+                for key, value in (bookie_settings(folder, metadata, self.port) | dict(settings)).items()
+            )
+        )
         self.start()
 
     def start(self, wait: bool = True) -> None:
         options = [f"-Xms{self.heap}", f"-Xmx{self.heap}", f"-XX:MaxDirectMemorySize={self.direct}", *BOOKIE_OPTIONS]
         self.process = Process(
-            java_command(options, ["org.apache.bookkeeper.server.Main", "-c", str(self.conf)], self.folder, "warn"), self.folder / "bookie.log"
+            java_command(options, ["org.apache.bookkeeper.server.Main", "-c", str(self.conf)], self.folder, "warn"),
+            self.folder / "bookie.log",
         )
         if wait:
             self.process.wait_for(self.port)
@@ -261,18 +302,30 @@ def bookie_settings(folder: pathlib.Path, metadata: str, port: int) -> dict[str,
 
 class JavaClient:
     """
-    Apache's client in one long-lived Java process: `client.call("read", ledger=3)` -> dict, PeerError when the command failed.
-    The keyword arguments of the constructor are the defaults of every call.
+    Apache's client in one long-lived Java process: `client.call("read", ledger=3)` -> dict, PeerError when the command
+    failed. The keyword arguments of the constructor are the defaults of every call.
     """
 
-    def __init__(self, metadata: str, folder: pathlib.Path | None = None, heap: str = "512m", **defaults: object) -> None:
+    def __init__(
+        self, metadata: str, folder: pathlib.Path | None = None, heap: str = "512m", **defaults: object
+    ) -> None:
         self.folder = folder or cache()
         words = [f"{key}={value}" for key, value in ({"metadata": metadata} | defaults).items()]
-        options = [f"-Xms{heap}", f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", "-XX:+UseG1GC", "-Dio.netty.leakDetectionLevel=disabled"]
+        options = [
+            f"-Xms{heap}",
+            f"-Xmx{heap}",
+            f"-XX:MaxDirectMemorySize={heap}",
+            "-XX:+UseG1GC",
+            "-Dio.netty.leakDetectionLevel=disabled",
+        ]
         self.lock = threading.Lock()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         self.child = subprocess.Popen(
-            java_command(options, ["Peer", "serve", *words], self.folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
+            java_command(options, ["Peer", "serve", *words], self.folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
         )
 
     def call(self, command: str, seconds: float = 120.0, **options: object) -> dict[str, Any]:
@@ -322,26 +375,43 @@ class JavaClient:
     def __enter__(self) -> "JavaClient":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
 def shell(metadata: str, *arguments: str) -> str:
-    """What one command of Apache's `bookkeeper shell` prints (most of it through its logger); RuntimeError with that when it fails."""
+    """
+    What one command of Apache's `bookkeeper shell` prints (most of it through its logger); RuntimeError with that when
+    it fails.
+    """
     with tempfile.TemporaryDirectory(prefix="quire-peer-") as folder:
         home = pathlib.Path(folder)
         conf = home / "shell.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in bookie_settings(home, metadata, 1).items()))
-        command = java_command(["-Xmx256m"], ["org.apache.bookkeeper.bookie.BookieShell", "-conf", str(conf), *arguments], home, "info")
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=START_SECONDS_MAX, check=False)
+        command = java_command(
+            ["-Xmx256m"], ["org.apache.bookkeeper.bookie.BookieShell", "-conf", str(conf), *arguments], home, "info"
+        )
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=START_SECONDS_MAX, check=False
+        )
     if done.returncode:
-        raise RuntimeError(f"bookkeeper shell {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    answers = [line.split("Command ", 1)[-1] for line in done.stderr.splitlines() if re.search(r" INFO +\w+Command ", line)]
+        raise RuntimeError(
+            f"bookkeeper shell {' '.join(arguments)} ended with {done.returncode}:\n"
+            f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
+    answers = [
+        line.split("Command ", 1)[-1] for line in done.stderr.splitlines() if re.search(r" INFO +\w+Command ", line)
+    ]
     return "\n".join([*done.stdout.splitlines(), *answers, ""])
 
 
 class Cluster:
-    """A ZooKeeper (or a given metadata URI, already initialised) and some Java bookies; `with Cluster(bookies=3) as cluster`."""
+    """
+    A ZooKeeper (or a given metadata URI, already initialised) and some Java bookies; `with Cluster(bookies=3) as
+    cluster`.
+    """
 
     def __init__(
         self,
@@ -353,7 +423,9 @@ class Cluster:
         direct: str = "256m",
         directory: str | None = None,
     ) -> None:
-        self.temporary = None if directory else tempfile.TemporaryDirectory(prefix="quire-peer-", ignore_cleanup_errors=True)
+        self.temporary = (
+            None if directory else tempfile.TemporaryDirectory(prefix="quire-peer-", ignore_cleanup_errors=True)
+        )
         self.directory = pathlib.Path(directory or (self.temporary.name if self.temporary else "."))
         self.count, self.layout, self.settings, self.heap, self.direct = bookies, layout, settings, heap, direct
         self.given = metadata
@@ -377,12 +449,15 @@ class Cluster:
 
     def add_bookie(self) -> JavaBookie:
         number = len(list(self.directory.glob("java-bookie*")))  # those that left keep their folders
-        bookie = JavaBookie(self.directory / f"java-bookie{number}", self.metadata, self.settings, self.heap, self.direct)
+        bookie = JavaBookie(
+            self.directory / f"java-bookie{number}", self.metadata, self.settings, self.heap, self.direct
+        )
         self.bookies.append(bookie)
         return bookie
 
     def client(self, **defaults: object) -> JavaClient:
-        return JavaClient(self.metadata, self.directory, **defaults)  # type: ignore[arg-type]  # heap is a str, all else are options
+        # heap is a str, all else are options
+        return JavaClient(self.metadata, self.directory, **defaults)  # type: ignore[arg-type]
 
     def cpu_seconds(self) -> float:
         """Of the living bookies together."""
@@ -400,7 +475,9 @@ class Cluster:
         if self.temporary is not None:
             self.temporary.cleanup()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -429,13 +506,28 @@ def main() -> int:
     elif options.command == "drive":
         with JavaClient(options.metadata) as client:
             try:
-                print(json.dumps(client.call(options.words[0], seconds=3600, **dict(word.split("=", 1) for word in options.words[1:]))))
+                print(
+                    json.dumps(
+                        client.call(
+                            options.words[0], seconds=3600, **dict(word.split("=", 1) for word in options.words[1:])
+                        )
+                    )
+                )
             except PeerError as error:
                 print(f"peer.py: {options.words[0]} failed: {error}", file=sys.stderr)
                 return 1
     else:
         with Cluster(options.bookies, options.metadata, options.layout, directory=options.directory) as up:
-            print(json.dumps({"metadata": up.metadata, "bookies": [bookie.id for bookie in up.bookies], "directory": str(up.directory)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "metadata": up.metadata,
+                        "bookies": [bookie.id for bookie in up.bookies],
+                        "directory": str(up.directory),
+                    }
+                ),
+                flush=True,
+            )
             with contextlib.suppress(KeyboardInterrupt):
                 signal.signal(signal.SIGTERM, signal.default_int_handler)
                 signal.pause()

@@ -1,5 +1,6 @@
 """
-Entries that fill a V2 frame, as Java's V2 client may write them, on bookies of both kinds with the same limit: quire's client recovers and copies them.
+Entries that fill a V2 frame, as Java's V2 client may write them, on bookies of both kinds with the same limit: quire's
+client recovers and copies them.
 
 Around such an entry every V3 frame would be above the limit, and a batch answer too.
 """
@@ -16,7 +17,8 @@ from tests.reactor import run
 
 LIMIT = 5 * 1024 * 1024
 ROOM = {"CRC32C": LIMIT - 28 - 36, "MAC": LIMIT - 28 - 52}  # for a payload in a V2 add of the limit
-LESS = (600, 300, 128, 90, 64, 48, 32, 12, 4, 1, 0)  # around what V3 and batch answers have more than V2's adds, and the extremes
+# around what V3 and batch answers have more than V2's adds, and the extremes
+LESS = (600, 300, 128, 90, 64, 48, 32, 12, 4, 1, 0)
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +32,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[peer.Clu
         yield apache, java
 
 
-@pytest.mark.turns_ms_max(250)  # a frame of 5 MiB is copied several times in V3: 20 ms on a free machine, 82 were seen beside three other loads
+# a frame of 5 MiB is copied several times in V3: 20 ms on a free machine, 82 were seen beside three other loads
+@pytest.mark.turns_ms_max(250)
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 @pytest.mark.parametrize("digest", ROOM)
-def test_a_full_frame_is_recovered_and_copied(cluster: tuple[peer.Cluster, peer.JavaClient], digest: str, protocol: str) -> None:
+def test_a_full_frame_is_recovered_and_copied(
+    cluster: tuple[peer.Cluster, peer.JavaClient], digest: str, protocol: str
+) -> None:
     """A ledger for each size, left open by its writer; then one Apache bookie's copies go to whoever has none."""
     apache, java = cluster
     sizes = {}

@@ -52,7 +52,9 @@ def ours(metadata: str, bookies: Bookies) -> Iterator[Ours]:
 @pytest.mark.parametrize("digest", DIGESTS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_lines_that_java_wrote_are_read_by_both(java: peer.JavaClient, ours: Ours, digest: str, protocol: str) -> None:
-    """Written by Java, read by Java and by quire: the same SHA-256, for every digest and both generations of the protocol."""
+    """
+    Written by Java, read by Java and by quire: the same SHA-256, for every digest and both generations of the protocol.
+    """
     written = java.call("lines", file=TEXT, digest=digest, protocol=protocol)
     assert (written["entries"], written["failed"]) == (len(TEXT_LINES), 0)
     read = java.call("read", ledger=written["ledger"], digest=digest, protocol=protocol)
@@ -101,7 +103,10 @@ def test_striped_ledgers(java: peer.JavaClient, ours: Ours, protocol: str) -> No
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_quire_fences_a_java_writer(java: peer.JavaClient, ours: Ours, protocol: str) -> None:
-    """Recovery by quire closes the ledger at its last acknowledged entry; the Java writer's next append is refused as fenced."""
+    """
+    Recovery by quire closes the ledger at its last acknowledged entry; the Java writer's next append is refused as
+    fenced.
+    """
     ledger = java.call("create", protocol=protocol)["ledger"]
     java.call("append", ledger=ledger, file=TEXT, to=1000)
     assert ours.read(ledger, b"secret") == TEXT_LINES[:1000]
@@ -152,7 +157,9 @@ def test_each_reads_the_metadata_of_the_other(java: peer.JavaClient, ours: Ours)
     found = ours.metadata(created)
     assert (found.ensemble_size, found.write_quorum, found.ack_quorum, found.state.name) == (4, 3, 3, "OPEN")
     assert (found.digest.name, found.password, found.custom["label"]) == ("CRC32", b"secret", b"hello")
-    assert {str(fragment.first): list(fragment.bookies) for fragment in found.fragments} == java.call("metadata", ledger=created)["fragments"]
+    assert {str(fragment.first): list(fragment.bookies) for fragment in found.fragments} == java.call(
+        "metadata", ledger=created
+    )["fragments"]
     java.call("close", ledger=created)
     assert ours.metadata(created).state.name == "CLOSED"
 
@@ -236,19 +243,24 @@ def test_apaches_shell_sees_our_cluster(java: peer.JavaClient, ours: Ours, metad
     """`bookkeeper shell` lists our bookies with their disks, shows and reads our ledger, and writes one of its own."""
     ledger = ours.write([b"shell entry one", b"shell entry two"], password=b"")
     listed, disks = peer.shell(metadata, "listbookies", "-rw"), peer.shell(metadata, "bookieinfo")
-    assert [bookie for bookie in bookies.ids if f"BookieID:{bookie}," not in listed or f"BookieID:{bookie}," not in disks] == []
+    assert [
+        bookie for bookie in bookies.ids if f"BookieID:{bookie}," not in listed or f"BookieID:{bookie}," not in disks
+    ] == []
     assert "Free:" in disks
     shown = peer.shell(metadata, "ledgermetadata", "-ledgerid", str(ledger))
     assert "state=CLOSED, length=30, lastEntryId=1, digestType=CRC32C" in shown
     assert "shell entry two" in peer.shell(metadata, "readledger", "-ledgerid", str(ledger), "-msg")
     assert f"ledgerID: {ledger}\n" in peer.shell(metadata, "listledgers")
-    tested = peer.shell(metadata, "simpletest", "-ensemble", "3", "-writeQuorum", "3", "-ackQuorum", "2", "-numEntries", "100")
+    tested = peer.shell(
+        metadata, "simpletest", "-ensemble", "3", "-writeQuorum", "3", "-ackQuorum", "2", "-numEntries", "100"
+    )
     assert "100 entries written" in tested
 
 
 def test_java_repairs_what_our_dead_bookie_held_last(java: peer.JavaClient, ours: Ours, bookies: Bookies) -> None:
     """
-    A Java writer goes on through the SIGKILL of one of our bookies; Java's own repair copies what that one held to the others.
+    A Java writer goes on through the SIGKILL of one of our bookies; Java's own repair copies what that one held to the
+    others.
     """
     ledger = java.call("create")["ledger"]
     java.call("append", ledger=ledger, file=TEXT, to=1000)

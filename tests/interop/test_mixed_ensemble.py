@@ -1,8 +1,8 @@
 """
 Two Apache bookies and one of ours in one cluster: each is killed in turn, and no entry is lost.
 
-Ensemble, write quorum 3, ack quorum 2 and no spare: with one bookie dead the writer goes on with two (D17), and when the dead one is
-back, everything is read from each of the three.
+Ensemble, write quorum 3, ack quorum 2 and no spare: with one bookie dead the writer goes on with two (D17), and when
+the dead one is back, everything is read from each of the three.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,7 @@
-"""One bookie's directories go from Apache to quire, back to Apache, and to quire again; what was written in each period is readable in every later one."""
+"""
+One bookie's directories go from Apache to quire, back to Apache, and to quire again; what was written in each period is
+readable in every later one.
+"""
 
 import contextlib
 import pathlib
@@ -14,7 +17,10 @@ from tests.interop import peer
 from tests.interop.ours import READY_SECONDS_MAX, TEXT, Ours, lines, sha256, wait_for_bookies
 
 PACKAGE = "org.apache.bookkeeper.bookie"
-DB, SORTED = {"ledgerStorageClass": f"{PACKAGE}.storage.ldb.DbLedgerStorage"}, {"ledgerStorageClass": f"{PACKAGE}.SortedLedgerStorage"}
+DB, SORTED = (
+    {"ledgerStorageClass": f"{PACKAGE}.storage.ldb.DbLedgerStorage"},
+    {"ledgerStorageClass": f"{PACKAGE}.SortedLedgerStorage"},
+)
 OLDER = {"journalFormatVersionToWrite": 5, "fileInfoFormatVersionToWrite": 0}
 CASES: dict[str, tuple[dict[str, object], bool]] = {  # settings, and whether Apache is killed instead of stopped
     "db-stopped": (DB, False),
@@ -100,8 +106,9 @@ def settings_in(folder: pathlib.Path, settings: dict[str, object]) -> dict[str, 
 @pytest.mark.parametrize("case", CASES)
 def test_there_and_back_and_there_again(case: str) -> None:
     """
-    Apache -> quire -> Apache -> quire -> Apache; the first two Apaches are stopped, or killed with their last writes in the journal only.
-    Before an export Apache is kept out; a ledger that was left open in one period is recovered in the next.
+    Apache -> quire -> Apache -> quire -> Apache; the first two Apaches are stopped, or killed with their last writes in
+    the journal only. Before an export Apache is kept out; a ledger that was left open in one period is recovered in the
+    next.
     """
     settings, kill = CASES[case]
     with peer.Cluster(bookies=0) as cluster:

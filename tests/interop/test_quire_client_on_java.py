@@ -1,7 +1,8 @@
 """
 quire's client on four Apache bookies, in a cluster that Apache's own shell initialised.
 
-One cluster for the module.  The same stories as on our own bookies: what the client may expect of them is BookKeeper's behaviour, not ours.
+One cluster for the module.  The same stories as on our own bookies: what the client may expect of them is BookKeeper's
+behaviour, not ours.
 """
 
 import contextlib
@@ -149,7 +150,9 @@ def test_force_and_explicit_lac(java: peer.JavaClient, ours: Ours) -> None:
     """DEFERRED_SYNC with force, and `write_lac`, on Java's bookies."""
 
     async def story() -> int:
-        writer = await ours.client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"secret", write_flags="DEFERRED_SYNC")
+        writer = await ours.client.create_ledger(
+            ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"secret", write_flags="DEFERRED_SYNC"
+        )
         await writer.append_many([b"x"] * 10)
         await writer.force()
         await writer.write_lac()
@@ -193,8 +196,8 @@ def test_the_death_of_a_java_bookie(cluster: peer.Cluster, java: peer.JavaClient
 
 def test_quire_decommissions_a_dead_java_bookie(cluster: peer.Cluster, java: peer.JavaClient, ours: Ours) -> None:
     """
-    With a fifth bookie as the spare, `quire decommission` copies all that the dead one held, in every ledger of this module, and
-    removes its cookie; every copy is there, and Java reads from the new ones.
+    With a fifth bookie as the spare, `quire decommission` copies all that the dead one held, in every ledger of this
+    module, and removes its cookie; every copy is there, and Java reads from the new ones.
     """
     mine = ours.write(TEXT_LINES, password=b"secret")
     theirs = java.call("lines", file=TEXT, digest="CRC32")["ledger"]

@@ -37,7 +37,9 @@ class SQLitePlace(Place):
     kind = "sqlite"
 
     async def expire(self, store) -> None:
-        """Sets the heartbeats of every session back to the start of the clock; the next who looks finds them hanging."""
+        """
+        Sets the heartbeats of every session back to the start of the clock; the next who looks finds them hanging.
+        """
         directory = Path(self.uri.removeprefix("sqlite://") + "-sessions")
         for file in directory.iterdir():
             with open(file, "r+b") as stamped:

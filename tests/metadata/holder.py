@@ -32,7 +32,9 @@ def main(uri: str, bookie: str, session_timeout_ms: str) -> None:
         store.on_session_lost(lost)
         await register()
 
-    reactor.callWhenRunning(lambda: Deferred.fromCoroutine(hold()).addErrback(lambda failure: (failure.printTraceback(), reactor.stop())))
+    reactor.callWhenRunning(
+        lambda: Deferred.fromCoroutine(hold()).addErrback(lambda failure: (failure.printTraceback(), reactor.stop()))
+    )
     reactor.run()
 
 

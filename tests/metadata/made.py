@@ -16,7 +16,9 @@ def ledger(password: bytes = b"secret", bookies: tuple[str, ...] = BOOKIES, **ch
     return LedgerMetadata.new(3, 3, 2, bookies, DigestType.CRC32C, password, **changes)
 
 
-bookie_ids = st.from_regex(r"[a-zA-Z0-9:_.\-\[\]]{1,20}", fullmatch=True).filter(lambda name: name.lower() != "readonly")
+bookie_ids = st.from_regex(r"[a-zA-Z0-9:_.\-\[\]]{1,20}", fullmatch=True).filter(
+    lambda name: name.lower() != "readonly"
+)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 

@@ -1,7 +1,8 @@
 """
 A TCP proxy before ZooKeeper that loses what a test wants lost.
 
-Knows: ZooKeeper's frames just enough to tell answers from pings and events (u32 length, i32 xid; pings are -2, events -1).
+Knows: ZooKeeper's frames just enough to tell answers from pings and events (u32 length, i32 xid; pings are -2, events
+-1).
 """
 
 from collections.abc import Callable
@@ -41,7 +42,9 @@ class Proxy:
             connection.transport.abortConnection()
 
     def lose_answer(self, number: int = 1) -> None:
-        """The server does what it was asked, and the client never hears of it: the answer of that number from now on."""
+        """
+        The server does what it was asked, and the client never hears of it: the answer of that number from now on.
+        """
         left = [number]
 
         def lose() -> bool:

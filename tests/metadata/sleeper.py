@@ -38,7 +38,9 @@ class Sleeper:
         return deferred
 
     def wake(self, before=None) -> None:
-        """Hands over what was kept, in order: all of it, or what came before something with such arguments, and sleeps on."""
+        """
+        Hands over what was kept, in order: all of it, or what came before something with such arguments, and sleeps on.
+        """
         while self.kept and not (before is not None and before(self.kept[0][1])):
             fn, args = self.kept.pop(0)
             fn(*args)

@@ -1,4 +1,6 @@
-"""What the stories about stores need: a place where handles are opened, and ears that wait for what they expect to hear."""
+"""
+What the stories about stores need: a place where handles are opened, and ears that wait for what they expect to hear.
+"""
 
 from collections.abc import Callable
 

@@ -49,7 +49,9 @@ def test_ranges_of_an_open_ledger_have_no_end():
     assert made.fragment_ranges() == [(0, 99, BOOKIES), (100, None, OTHERS)]
 
 
-@pytest.mark.parametrize(("last", "ranges"), [(149, [(0, 99), (100, 149)]), (99, [(0, 99), (100, 99)]), (-1, [(0, -1), (100, -1)])])
+@pytest.mark.parametrize(
+    ("last", "ranges"), [(149, [(0, 99), (100, 149)]), (99, [(0, 99), (100, 99)]), (-1, [(0, -1), (100, -1)])]
+)
 def test_ranges_of_a_closed_ledger_end_with_it(last, ranges):
     """Ranges are cut at the last entry; a fragment behind it is empty (last below first)."""
     made = ledger().with_ensemble(100, OTHERS).closed(last, 1)
@@ -65,7 +67,12 @@ def test_states_go_one_way():
     assert (closed.state, closed.last_entry, closed.length) == (LedgerState.CLOSED, 9, 90)
     assert made.closed(9, 90) == closed
     assert closed.closed(9, 90) is closed
-    for edit in (closed.recovering, lambda: closed.closed(10, 90), lambda: closed.closed(9, 91), lambda: closed.with_ensemble(10, OTHERS)):
+    for edit in (
+        closed.recovering,
+        lambda: closed.closed(10, 90),
+        lambda: closed.closed(9, 91),
+        lambda: closed.with_ensemble(10, OTHERS),
+    ):
         with pytest.raises(ValueError, match="closed"):
             edit()
 
@@ -97,9 +104,19 @@ def test_repair_replaces_one_fragment_in_any_state():
 def test_every_edit_drops_the_token_and_keeps_the_rest():
     """The creation token only protects the create; password, digest, custom metadata and creation time never change."""
     made = ledger(ctoken=77, custom={"app": b"x"}, ctime_ms=5)
-    for edited in (made.recovering(), made.closed(1, 1), made.with_ensemble(3, OTHERS), made.replace_bookies(0, OTHERS)):
+    for edited in (
+        made.recovering(),
+        made.closed(1, 1),
+        made.with_ensemble(3, OTHERS),
+        made.replace_bookies(0, OTHERS),
+    ):
         assert edited.ctoken == 0
-        assert (edited.password, edited.digest, edited.custom, edited.ctime_ms) == (b"secret", DigestType.CRC32C, {"app": b"x"}, 5)
+        assert (edited.password, edited.digest, edited.custom, edited.ctime_ms) == (
+            b"secret",
+            DigestType.CRC32C,
+            {"app": b"x"},
+            5,
+        )
 
 
 def test_values_are_immutable_and_comparable():

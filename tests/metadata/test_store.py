@@ -81,7 +81,9 @@ def test_no_cluster_names_the_next_command(place):
 
 
 def test_destroy_asks_for_the_id_and_for_quiet(place):
-    """A wrong id or a live bookie refuses; afterwards there is no cluster, and a new one is empty and has another id."""
+    """
+    A wrong id or a live bookie refuses; afterwards there is no cluster, and a new one is empty and has another id.
+    """
 
     async def story():
         store = await place.ready()
@@ -151,7 +153,12 @@ def test_the_highest_id_is_refused(place):
     async def story():
         store = await place.ready()
         for bad in (HIGHEST + 1, -1):
-            for operation in (store.create_ledger(bad, ledger()), store.read_ledger(bad), store.write_ledger(bad, ledger(), 0), store.delete_ledger(bad)):
+            for operation in (
+                store.create_ledger(bad, ledger()),
+                store.read_ledger(bad),
+                store.write_ledger(bad, ledger(), 0),
+                store.delete_ledger(bad),
+            ):
                 await failing(operation, IncorrectParameter)
         made = await store.create_ledger(HIGHEST, ledger())
         assert await store.read_ledger(HIGHEST) == made
@@ -186,7 +193,10 @@ def test_concurrent_writers(place):
     async def story():
         stores = [await place.ready(), await place.open(), await place.open()]
         made = await stores[0].create_ledger(1, ledger())
-        writes = [stores[number % 3].write_ledger(1, made.value.with_ensemble(number + 1, BOOKIES), made.version) for number in range(12)]
+        writes = [
+            stores[number % 3].write_ledger(1, made.value.with_ensemble(number + 1, BOOKIES), made.version)
+            for number in range(12)
+        ]
         outcomes = await DeferredList(writes, consumeErrors=True)
         won = [value for success, value in outcomes if success]
         assert len(won) == 1
@@ -244,7 +254,10 @@ def test_one_creator_wins(place):
 
     async def story():
         stores = [await place.ready(), await place.open()]
-        outcomes = await DeferredList([store.create_ledger(4, ledger(password=bytes([number]))) for number, store in enumerate(stores * 3)], consumeErrors=True)
+        outcomes = await DeferredList(
+            [store.create_ledger(4, ledger(password=bytes([number]))) for number, store in enumerate(stores * 3)],
+            consumeErrors=True,
+        )
         won = [value for success, value in outcomes if success]
         assert len(won) == 1
         assert all(failure.check(LedgerExist) for success, failure in outcomes if not success)
@@ -480,7 +493,9 @@ def test_expiry(place):
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_unregistering_after_the_end_of_the_session_harms_no_successor(place, read_only):
-    """Whoever goes on behind the end of its session takes nobody else off a list: not at once, and not once it knows."""
+    """
+    Whoever goes on behind the end of its session takes nobody else off a list: not at once, and not once it knows.
+    """
 
     async def story():
         store, other = await place.ready(), await place.open()
@@ -526,7 +541,10 @@ def test_a_lock_released_after_the_end_of_the_session_harms_no_successor(place):
 
 
 def test_a_registration_that_somebody_removes_is_told(place):
-    """The session lives, the registration does not: its owner hears of it and may register again; who has the id by then keeps it."""
+    """
+    The session lives, the registration does not: its owner hears of it and may register again; who has the id by then
+    keeps it.
+    """
 
     async def story():
         store, other = await place.ready(), await place.open(session_timeout_ms=900)
@@ -603,7 +621,9 @@ def test_watches_outlive_an_expiry(place):
 
 
 def test_cookies(place):
-    """Made once, read by all, changed with the version or without, removed; the list names every bookie that has one."""
+    """
+    Made once, read by all, changed with the version or without, removed; the list names every bookie that has one.
+    """
 
     async def story():
         store, other = await place.ready(), await place.open()
@@ -672,7 +692,14 @@ def test_a_closed_handle_fails_and_is_silent(place):
         await heard.until(lambda _: True)
         await store.close()
         await store.close()
-        for operation in (store.cluster(), store.new_ledger_id(), store.read_ledger(1), store.bookies(), store.register_bookie("a:1", HERE), store.cookies()):
+        for operation in (
+            store.cluster(),
+            store.new_ledger_id(),
+            store.read_ledger(1),
+            store.bookies(),
+            store.register_bookie("a:1", HERE),
+            store.cookies(),
+        ):
             await failing(operation, MetaStore)
         count = len(heard.all)
         await other.register_bookie("a:1", HERE)
@@ -699,7 +726,10 @@ def test_close_ends_a_waiting_registration(place):
 
 
 def test_deletions_are_counted_or_not_told(place):
-    """Where a store counts deletions, the number changes with every ledger that goes, seen by every handle, and with nothing else."""
+    """
+    Where a store counts deletions, the number changes with every ledger that goes, seen by every handle, and with
+    nothing else.
+    """
 
     async def story():
         store, other = await place.open(), await place.open()
@@ -718,7 +748,10 @@ def test_deletions_are_counted_or_not_told(place):
 
 
 def test_one_at_a_time_repairs_a_ledger(place):
-    """The lock excludes everybody else, is free after its release and after its session; a store without such locks never gives one."""
+    """
+    The lock excludes everybody else, is free after its release and after its session; a store without such locks never
+    gives one.
+    """
 
     async def story():
         store, other = await place.open(), await place.open()

@@ -1,7 +1,7 @@
 """
-Real bookies as processes, under a writer, a reader that follows it and a recoverer: SIGKILL, SIGSTOP and connections that are cut in the
-middle of a frame.  What each was told is written down, the bookies are asked at the end what they hold, and the simulator's own
-checkers (`tests.simulation.truth`) judge both.
+Real bookies as processes, under a writer, a reader that follows it and a recoverer: SIGKILL, SIGSTOP and connections
+that are cut in the middle of a frame.  What each was told is written down, the bookies are asked at the end what they
+hold, and the simulator's own checkers (`tests.simulation.truth`) judge both.
 """
 
 import os
@@ -27,14 +27,23 @@ from tests.client.fakes.cutting import ThroughProxies
 from tests.reactor import reactor, run
 from tests.simulation.truth import LedgerTruth, Truth
 
-SMALL = {"journalSegmentSizeMB": "4", "dbStorage_writeCacheMaxSizeMb": "32", "diskUsageThreshold": "0.999", "diskUsageWarnThreshold": "0.999"}
-OPTIONS = ClientOptions(add_timeout_ms=1000, read_timeout_ms=1500, long_poll_ms=300, speculative_read_ms=300, read_ahead_bytes_max=1 << 20)
+SMALL = {
+    "journalSegmentSizeMB": "4",
+    "dbStorage_writeCacheMaxSizeMb": "32",
+    "diskUsageThreshold": "0.999",
+    "diskUsageWarnThreshold": "0.999",
+}
+OPTIONS = ClientOptions(
+    add_timeout_ms=1000, read_timeout_ms=1500, long_poll_ms=300, speculative_read_ms=300, read_ahead_bytes_max=1 << 20
+)
 UNDER_WAY_MAX = 4
 ENTRIES_MAX = 20_000  # of one ledger
 
 
 class Drama:
-    """One ledger: who acts, and what each was told, in order, for the checkers to hear when it is known what bookies hold."""
+    """
+    One ledger: who acts, and what each was told, in order, for the checkers to hear when it is known what bookies hold.
+    """
 
     def __init__(self, dice: Random) -> None:
         self.dice = dice
@@ -50,7 +59,8 @@ class Drama:
         self.metadata: list[Versioned[LedgerMetadata]] = []
 
     async def client(self) -> Client:
-        made = await connect(self.wire, self.uri, OPTIONS)  # type: ignore[arg-type]  # a reactor but for its connections
+        # a reactor but for its connections
+        made = await connect(self.wire, self.uri, OPTIONS)  # type: ignore[arg-type]
         self.clients.append(made)
         return made
 
@@ -76,7 +86,12 @@ class Drama:
 
     def go_on(self) -> None:
         while self.ended is None and self.under_way < UNDER_WAY_MAX and len(self.payloads) < ENTRIES_MAX:
-            self.append([self.dice.randbytes(size) for size in self.dice.choices([0, 10, 300, 2000], k=self.dice.randrange(1, 30))])
+            self.append(
+                [
+                    self.dice.randbytes(size)
+                    for size in self.dice.choices([0, 10, 300, 2000], k=self.dice.randrange(1, 30))
+                ]
+            )
 
     def append(self, batch: list[bytes]) -> None:
         first = len(self.payloads)
@@ -130,7 +145,10 @@ class Drama:
         self.told.append(lambda: self.truth.opened(self.ledger, "a recoverer", end, metadata))
 
     async def last_append(self) -> None:
-        """The writer learns by its next append that it lost the ledger, if it lived until now; the reader comes to the end."""
+        """
+        The writer learns by its next append that it lost the ledger, if it lived until now; the reader comes to the
+        end.
+        """
         while self.ended is None:
             if self.under_way == 0:
                 self.append([b"too late"])
@@ -145,12 +163,16 @@ class Drama:
         while not self.metadata[-1].value.is_closed:  # the watch is about to tell
             await self.pause(0.05)
         digest = Digest(DigestType.CRC32C, b"")
-        for bookie in sorted({bookie for found in self.metadata for fragment in found.value.fragments for bookie in fragment.bookies}):
+        for bookie in sorted(
+            {bookie for found in self.metadata for fragment in found.value.fragments for bookie in fragment.bookies}
+        ):
             listed = await client.pool.list_entries(bookie, self.ledger.id)
             for first, count in listed.runs:
                 following = first
                 while following < first + count:
-                    answer = await client.pool.read_run(bookie, self.ledger.id, following, first + count - following, 1 << 20)
+                    answer = await client.pool.read_run(
+                        bookie, self.ledger.id, following, first + count - following, 1 << 20
+                    )
                     assert answer.code == OK, f"{bookie} lists entry {following} and answers {answer.code}"
                     good = len(digest.open_run(self.ledger.id, following, answer.bodies))
                     assert good == len(answer.bodies), f"{bookie} holds a damaged entry {following + good}"

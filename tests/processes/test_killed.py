@@ -32,7 +32,10 @@ class Holder:
 
     def __init__(self, uri: str, bookie: str, timeout_ms: int = TIMEOUT_MS) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.metadata.holder", uri, bookie, str(timeout_ms)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.metadata.holder", uri, bookie, str(timeout_ms)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def says(self):
@@ -57,7 +60,9 @@ def holders():
 
 
 def test_a_killed_process_leaves_the_list(shared_place, holders):
-    """SIGKILL: the registration vanishes for a watcher, with SQLite at once, with ZooKeeper when the session has expired."""
+    """
+    SIGKILL: the registration vanishes for a watcher, with SQLite at once, with ZooKeeper when the session has expired.
+    """
 
     async def story():
         store = await shared_place.ready()
@@ -74,7 +79,9 @@ def test_a_killed_process_leaves_the_list(shared_place, holders):
 
 
 def test_a_hung_process_loses_its_place_and_finds_out(shared_place, holders):
-    """SIGSTOP beyond the session timeout: it is taken off the list; when it goes on, it hears of that and registers again."""
+    """
+    SIGSTOP beyond the session timeout: it is taken off the list; when it goes on, it hears of that and registers again.
+    """
 
     async def story():
         store = await shared_place.ready()
@@ -94,7 +101,10 @@ def test_a_hung_process_loses_its_place_and_finds_out(shared_place, holders):
 
 
 def test_a_successor_takes_over(shared_place, holders):
-    """A bookie that was killed and started again gets its id back: with SQLite at once, with ZooKeeper after the old session."""
+    """
+    A bookie that was killed and started again gets its id back: with SQLite at once, with ZooKeeper after the old
+    session.
+    """
 
     async def story():
         store = await shared_place.ready()
@@ -119,7 +129,8 @@ async def write():
     while True:
         ids = await gatherResults([store.new_ledger_id() for _ in range(8)])
         made = await gatherResults([store.create_ledger(each, ledger()) for each in ids])
-        closed = [store.write_ledger(each, was.value.closed(1, 1), was.version) for each, was in zip(ids, made, strict=True)]
+        open_ones = zip(ids, made, strict=True)
+        closed = [store.write_ledger(each, was.value.closed(1, 1), was.version) for each, was in open_ones]
         await gatherResults(closed)
         print(*ids, flush=True)
 
@@ -129,11 +140,16 @@ reactor.run()
 
 
 def test_sqlite_survives_writers_that_are_killed(sqlite_place, holders):
-    """Processes are killed while they write: what they were told is there is there, closed; others go on; the file is sound."""
+    """
+    Processes are killed while they write: what they were told is there is there, closed; others go on; the file is
+    sound.
+    """
 
     class Writer(Holder):
         def __init__(self) -> None:
-            self.process = subprocess.Popen([sys.executable, "-c", WRITER, sqlite_place.uri], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", WRITER, sqlite_place.uri], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            )
 
     async def story():
         store = await sqlite_place.ready()
@@ -147,7 +163,9 @@ def test_sqlite_survives_writers_that_are_killed(sqlite_place, holders):
             victim = holders[round_ % 2]
             victim.signal(signal.SIGKILL)
             rest = await deferToThread(victim.process.stdout.read)
-            told += [int(word) for line in rest.splitlines(keepends=True) if line.endswith("\n") for word in line.split()]
+            told += [
+                int(word) for line in rest.splitlines(keepends=True) if line.endswith("\n") for word in line.split()
+            ]
             victim.end()
             holders[round_ % 2] = Writer()
         assert len(told) == len(set(told)) > 24

@@ -1,4 +1,7 @@
-"""SIGKILL under load, while indexes are made anew: what a storage acknowledged is there in its next life, entry by entry, and the fence holds."""
+"""
+SIGKILL under load, while indexes are made anew: what a storage acknowledged is there in its next life, entry by entry,
+and the fence holds.
+"""
 
 import signal
 import subprocess
@@ -17,7 +20,8 @@ from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Events, LimboOf, options_of, run_of
 
-storage = Storage(options_of(sys.argv[1], journals=2, ledgers=2, flush_interval_ms=20, compaction_bytes_per_second=0), reactor)
+options = options_of(sys.argv[1], journals=2, ledgers=2, flush_interval_ms=20, compaction_bytes_per_second=0)
+storage = Storage(options, reactor)
 following = [int(text) for text in sys.argv[2].split(",")]
 waiting = []
 
@@ -59,11 +63,19 @@ reactor.run(installSignalHandlers=False)
 
 
 def rounds(tmp_path: Path, count: int) -> None:
-    """So many lives of one bookie's storage, each ended by SIGKILL under load, each checked by a life of its own: what is new, at the end all."""
+    """
+    So many lives of one bookie's storage, each ended by SIGKILL under load, each checked by a life of its own: what is
+    new, at the end all.
+    """
     acknowledged: dict[int, int] = {0: 0, 1: 0, 2: 0}
     for life in range(count):
         following = ",".join(str(acknowledged[ledger]) for ledger in range(3))
-        process = subprocess.Popen([sys.executable, "-c", APPENDER, str(tmp_path), following], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+        process = subprocess.Popen(
+            [sys.executable, "-c", APPENDER, str(tmp_path), following],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
         assert process.stdout is not None
         lines = []
         for line in process.stdout:
@@ -86,7 +98,9 @@ def rounds(tmp_path: Path, count: int) -> None:
         *ledgers, fence = check.stdout.split()
         assert fence == "EFENCED"
         for ledger, found in enumerate(ledgers):
-            assert int(found) >= acknowledged[ledger], f"life {life}: ledger {ledger} has {found} of {acknowledged[ledger]} acknowledged entries"
+            assert int(found) >= acknowledged[ledger], (
+                f"life {life}: ledger {ledger} has {found} of {acknowledged[ledger]} acknowledged entries"
+            )
 
 
 CHECKER = """

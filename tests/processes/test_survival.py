@@ -35,7 +35,9 @@ class Story:
     def go_on(self) -> None:
         """Keeps some batches under way until one fails."""
         while not self.failed and self.under_way < 8:
-            batch = [self.dice.randbytes(self.dice.choice([0, 1, 40, 300, 5000])) for _ in range(self.dice.randrange(1, 60))]
+            batch = [
+                self.dice.randbytes(self.dice.choice([0, 1, 40, 300, 5000])) for _ in range(self.dice.randrange(1, 60))
+            ]
             self.payloads += batch
             self.under_way += 1
             self.writer.append_many(batch).addCallbacks(self.safe, self.lost)
@@ -64,7 +66,10 @@ class Story:
 
 
 def round_of(cluster: LocalCluster, seed: int) -> int:
-    """Appends, kills every bookie in the middle of it, starts them again, recovers, compares; entries that were acknowledged."""
+    """
+    Appends, kills every bookie in the middle of it, starts them again, recovers, compares; entries that were
+    acknowledged.
+    """
     story = Story(seed)
     run(lambda: story.begin(cluster.uri))
     run(lambda: story.until(story.dice.randrange(1, 4000)))
@@ -95,7 +100,10 @@ def rounds(directory: Path, count: int, seed: int) -> None:
 
 
 def test_acknowledged_entries_survive_sigkill_of_all_bookies(tmp_path: Path) -> None:
-    """Some rounds: what was acknowledged is there, in order, unchanged; what was not may be, but then whole and in order too."""
+    """
+    Some rounds: what was acknowledged is there, in order, unchanged; what was not may be, but then whole and in order
+    too.
+    """
     rounds(tmp_path, 4, seed=1)
 
 

@@ -1,5 +1,6 @@
 """
-The slow twins of the codecs: V2 by struct and V3 by protobuf alone, one message a frame, nothing shared, nothing clever.
+The slow twins of the codecs: V2 by struct and V3 by protobuf alone, one message a frame, nothing shared, nothing
+clever.
 
 What they give is compared with what `v2` and `v3` give for the same bytes, runs taken apart (`samples.flat`).
 """
@@ -187,7 +188,17 @@ def v3_request(payload: bytes) -> Any:
     return {7: m.ReadLac, 10: m.Force, 11: m.ListEntries}[h.operation](body.ledgerId, *tail)
 
 
-def v3_add(txn: int, ledger: int, entry: int, key: bytes, body: bytes, *, priority: int = 0, recovery: bool = False, deferred: bool = False) -> bytes:
+def v3_add(
+    txn: int,
+    ledger: int,
+    entry: int,
+    key: bytes,
+    body: bytes,
+    *,
+    priority: int = 0,
+    recovery: bool = False,
+    deferred: bool = False,
+) -> bytes:
     message = schema.Request()
     message.header.version, message.header.operation, message.header.txnId = 3, 2, txn
     if priority:

@@ -32,7 +32,8 @@ V2_FRAMES = {
     "READ ok": f"0000004102020000000000000000000000000001{'00' * 8}{_E}",
     "READ no entry": "00000018020200000000000200000000000000010000000000000000",
     "BATCH": "00000028020700000000000000000001000000000000000000000000000000070000000a0000000000500000",
-    "BATCH ok": "000000780207000000000000000000000000000100000000000000000000000000000007" + f"00000029{_E}00000027{SECOND.hex()}",
+    "BATCH ok": "000000780207000000000000000000000000000100000000000000000000000000000007"
+    + f"00000029{_E}00000027{SECOND.hex()}",
     "AUTH": "0000001a020300000a124175746844697361626c6564506c7567696e1200",
 }
 V3_FRAMES = {
@@ -92,9 +93,16 @@ def framed(payload: bytes) -> bytes:
 
 
 def captured(generation: int, direction: str) -> list[tuple[str, bytes, str]]:
-    """(scenario, frame with its length, protobuf text) of what was on the wire; generation 2's capture holds a V3 side connection, left out."""
+    """
+    (scenario, frame with its length, protobuf text) of what was on the wire; generation 2's capture holds a V3 side
+    connection, left out.
+    """
     found = [row for row in rows(f"wire_v{generation}") if row["direction"] == direction]
-    return [(row["scenario"], framed(bytes.fromhex(row["frame"])), row.get("text", "")) for row in found if row["frame"].startswith("0a") == (generation == 3)]
+    return [
+        (row["scenario"], framed(bytes.fromhex(row["frame"])), row.get("text", ""))
+        for row in found
+        if row["frame"].startswith("0a") == (generation == 3)
+    ]
 
 
 def flat(messages: Iterable[Any]) -> Iterator[Any]:
@@ -103,7 +111,14 @@ def flat(messages: Iterable[Any]) -> Iterator[Any]:
         if isinstance(message, AddRun):
             for index, body in enumerate(message.bodies):
                 txn = None if message.txns is None else message.txns[index]
-                flags = (message.recovery, message.priority, message.deferred_sync, message.version, message.malformed, message.answered_as)
+                flags = (
+                    message.recovery,
+                    message.priority,
+                    message.deferred_sync,
+                    message.version,
+                    message.malformed,
+                    message.answered_as,
+                )
                 yield ("add", message.ledger, message.first + index, body, message.master_key, txn, *flags)
         elif isinstance(message, AddAcks):
             for index in range(message.count):
@@ -116,7 +131,9 @@ def flat(messages: Iterable[Any]) -> Iterator[Any]:
 
 
 def fed(make: Callable[[], Any], pieces: Iterable[bytes]) -> tuple[list[Any], str]:
-    """All that comes out of a new receiver fed these pieces, taken apart, and the class of its failure ("" for none)."""
+    """
+    All that comes out of a new receiver fed these pieces, taken apart, and the class of its failure ("" for none).
+    """
     receiver = make()
     out = [message for piece in pieces for message in flat(receiver.feed(piece))]
     return out, type(receiver.failure).__name__ if receiver.failure else ""

@@ -12,7 +12,7 @@ from tests.protocol.samples import rows
 
 # SPDX-License-Identifier: Apache-2.0
 
-EXAMPLE = "00000000000000030000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+EXAMPLE = "0000000000000003" + "0" * 112
 EXAMPLE += "000000000000000000000000000000000000000300000000" + "000000000000000500000000000000050000000100000000"
 EXAMPLE += "000000000000000800000000000000080000000200000000"
 
@@ -113,7 +113,9 @@ def test_periodic_groups_hold_the_same_runs(steps: list[tuple[int, int]]) -> Non
         runs.append((first, size))
         first += size
     groups = list(availability.periodic(runs))
-    assert availability.decode(header(len(groups)) + b"".join(group(*fields) for fields in groups)) == list(availability.merged(runs))
+    assert availability.decode(header(len(groups)) + b"".join(group(*fields) for fields in groups)) == list(
+        availability.merged(runs)
+    )
     assert len(groups) <= max(1, len(runs))
 
 

@@ -32,7 +32,14 @@ def test_every_captured_add_frame() -> None:
     for row in rows("digests"):
         payload = bytes.fromhex(row["body"])
         digest = Digest(DigestType.named(row["digest"]), bytes.fromhex(row["password_hex"]))
-        made = AddBatch(digest, row["ledger_id"], row["entry_id"], row["last_add_confirmed"], row["length"] - len(payload), [payload])
+        made = AddBatch(
+            digest,
+            row["ledger_id"],
+            row["entry_id"],
+            row["last_add_confirmed"],
+            row["length"] - len(payload),
+            [payload],
+        )
         assert made.frames().hex() == row["v2_add_frame"]
 
 
@@ -62,8 +69,12 @@ def test_a_fan_out_packs_once() -> None:
     assert made.frames() == once
 
 
-@given(st.lists(st.binary(max_size=50), min_size=1, max_size=10), st.data(), i64, st.booleans(), st.sampled_from([0, 100]))
-def test_a_stripe_is_the_frames_of_its_ids(payloads: list[bytes], data: st.DataObject, ledger: int, recovery: bool, priority: int) -> None:
+@given(
+    st.lists(st.binary(max_size=50), min_size=1, max_size=10), st.data(), i64, st.booleans(), st.sampled_from([0, 100])
+)
+def test_a_stripe_is_the_frames_of_its_ids(
+    payloads: list[bytes], data: st.DataObject, ledger: int, recovery: bool, priority: int
+) -> None:
     """The frames of any chosen ids equal those packed one by one."""
     digest = Digest(DigestType.CRC32, b"x")
     made = AddBatch(digest, ledger, 40, 39, 1000, payloads, recovery, priority)

@@ -34,7 +34,9 @@ LACS = [
 
 
 def apache(row: dict[str, Any]) -> tuple[Digest, int, int, bytes, bytes]:
-    made = Digest(DigestType.named({"HMAC": "MAC"}.get(row["digest"], row["digest"])), bytes.fromhex(row["password_hex"]))
+    made = Digest(
+        DigestType.named({"HMAC": "MAC"}.get(row["digest"], row["digest"])), bytes.fromhex(row["password_hex"])
+    )
     return made, row["ledger_id"], row["entry_id"], bytes.fromhex(row["body"]), bytes.fromhex(row["entry"])
 
 
@@ -125,7 +127,15 @@ def test_another_password_is_seen(kind: DigestType) -> None:
         Digest(kind, b"two").open(7, 3, body)
 
 
-@given(st.sampled_from(KINDS), st.binary(max_size=8), ids, ids, st.integers(-1, 50), st.integers(0, 1 << 40), st.lists(st.binary(max_size=40), max_size=12))
+@given(
+    st.sampled_from(KINDS),
+    st.binary(max_size=8),
+    ids,
+    ids,
+    st.integers(-1, 50),
+    st.integers(0, 1 << 40),
+    st.lists(st.binary(max_size=40), max_size=12),
+)
 def test_many_at_once_are_the_same_as_one_by_one(
     kind: DigestType, password: bytes, ledger: int, first: int, lac: int, length: int, payloads: list[bytes]
 ) -> None:

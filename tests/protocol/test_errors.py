@@ -23,12 +23,18 @@ TABLE = [
 ]
 
 CODES = {
-    -1: "Read", -2: "Quorum", -3: "NoBookieAvailable", -4: "DigestNotInitialized", -5: "DigestMatch", -6: "NotEnoughBookies",
-    -7: "NoSuchLedgerExists", -8: "BookieHandleNotAvailable", -9: "ZK", -10: "LedgerRecovery", -11: "LedgerClosed", -12: "Write",
-    -13: "NoSuchEntry", -14: "IncorrectParameter", -15: "Interrupted", -16: "ProtocolVersion", -17: "MetadataVersion", -18: "MetaStore",
-    -19: "ClientClosed", -20: "LedgerExist", -21: "AddEntryQuorumTimeout", -22: "DuplicateEntryId", -23: "Timeout", -24: "Security",
-    -25: "NoSuchLedgerExistsOnMetadataServer", -100: "IllegalOp", -101: "LedgerFenced", -102: "UnauthorizedAccess", -103: "UnclosedFragment",
-    -104: "WriteOnReadOnlyBookie", -105: "TooManyRequests", -106: "LedgerIdOverflow", -107: "MetadataSerialization", -108: "DataUnknown",
+    -1: "Read", -2: "Quorum", -3: "NoBookieAvailable", -4: "DigestNotInitialized", -5: "DigestMatch",
+    -6: "NotEnoughBookies",
+    -7: "NoSuchLedgerExists", -8: "BookieHandleNotAvailable", -9: "ZK", -10: "LedgerRecovery", -11: "LedgerClosed",
+    -12: "Write",
+    -13: "NoSuchEntry", -14: "IncorrectParameter", -15: "Interrupted", -16: "ProtocolVersion", -17: "MetadataVersion",
+    -18: "MetaStore",
+    -19: "ClientClosed", -20: "LedgerExist", -21: "AddEntryQuorumTimeout", -22: "DuplicateEntryId", -23: "Timeout",
+    -24: "Security",
+    -25: "NoSuchLedgerExistsOnMetadataServer", -100: "IllegalOp", -101: "LedgerFenced", -102: "UnauthorizedAccess",
+    -103: "UnclosedFragment",
+    -104: "WriteOnReadOnlyBookie", -105: "TooManyRequests", -106: "LedgerIdOverflow", -107: "MetadataSerialization",
+    -108: "DataUnknown",
     -200: "Replication", -999: "UnexpectedCondition",
 }  # fmt: skip
 

@@ -13,7 +13,10 @@ from tests.protocol.samples import v3 as frame_v3
 
 @pytest.mark.parametrize("direction", ["request", "response"])
 def test_messages_mean_what_java_says_they_mean(direction: str) -> None:
-    """Each captured frame equals its text form, as a message and in bytes: field names, numbers, types and enums are right."""
+    """
+    Each captured frame equals its text form, as a message and in bytes: field names, numbers, types and enums are
+    right.
+    """
     cls = schema.Request if direction == "request" else schema.Response
     for scenario, frame, text in captured(3, direction):
         message = schema.parsed(cls, frame[4:])

@@ -11,15 +11,30 @@ from quire.protocol import v2
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import MalformedFrame, Status, UnknownOperation
-from quire.protocol.messages import AddAcks, AddRun, Auth, AuthReply, BatchRead, BatchReply, Read, ReadReply, Reply, Request
+from quire.protocol.messages import (
+    AddAcks,
+    AddRun,
+    Auth,
+    AuthReply,
+    BatchRead,
+    BatchReply,
+    Read,
+    ReadReply,
+    Reply,
+    Request,
+)
 from quire.protocol.wire import Requests
 from tests.protocol import naive, samples
 from tests.protocol.samples import ENTRY, KEY, SECOND, captured, fed, flat, framed, i64, pieces, single_bytes
 
 # SPDX-License-Identifier: Apache-2.0
 
-REQUESTS = captured(2, "request") + [(name, samples.v2(name), "") for name in ("ADD", "recovery ADD", "READ", "fence READ", "BATCH", "AUTH")]
-REPLIES = captured(2, "response") + [(name, samples.v2(name), "") for name in ("ADD ok", "ADD fenced", "READ ok", "READ no entry", "BATCH ok", "AUTH")]
+REQUESTS = captured(2, "request") + [
+    (name, samples.v2(name), "") for name in ("ADD", "recovery ADD", "READ", "fence READ", "BATCH", "AUTH")
+]
+REPLIES = captured(2, "response") + [
+    (name, samples.v2(name), "") for name in ("ADD ok", "ADD fenced", "READ ok", "READ no entry", "BATCH ok", "AUTH")
+]
 
 
 def one_request(frame: bytes) -> Request:
@@ -42,7 +57,9 @@ def packed(request: Request) -> bytes:
     match request:
         case AddRun():
             flags = (2 if request.recovery else 0) | (4 if request.priority else 0)
-            return b"".join(naive.v2_add(request.ledger, request.first, request.master_key, body, flags) for body in request.bodies)
+            return b"".join(
+                naive.v2_add(request.ledger, request.first, request.master_key, body, flags) for body in request.bodies
+            )
         case Read():
             return v2.pack_read(request)
         case BatchRead():
@@ -70,7 +87,9 @@ def answered(reply: Reply) -> bytes:
 
 @pytest.mark.parametrize(("scenario", "frame", "text"), REQUESTS, ids=[row[0] for row in REQUESTS])
 def test_requests_both_ways(scenario: str, frame: bytes, text: str) -> None:
-    """Decoded and encoded again to the same bytes; the same whole, byte by byte, and before a piece of the next frame."""
+    """
+    Decoded and encoded again to the same bytes; the same whole, byte by byte, and before a piece of the next frame.
+    """
     request = one_request(frame)
     assert packed(request) == frame
     if isinstance(request, AddRun):
@@ -110,7 +129,9 @@ def test_known_values() -> None:
     assert one_request(samples.v2("fence READ")) == Read(1, -1, True, KEY)
     assert one_request(samples.v2("BATCH")) == BatchRead(1, 0, 7, 10, 5_242_880)
     assert one_request(samples.v2("AUTH")) == Auth("AuthDisabledPlugin", b"")
-    assert one_request(samples.v2("recovery ADD")) == AddRun(1, 0, [ENTRY], KEY, True, 100, frames=samples.v2("recovery ADD"))
+    assert one_request(samples.v2("recovery ADD")) == AddRun(
+        1, 0, [ENTRY], KEY, True, 100, frames=samples.v2("recovery ADD")
+    )
     assert one_reply(samples.v2("ADD fenced")) == AddAcks(1, 0, 1, Status.EFENCED)
     assert one_reply(samples.v2("READ no entry")) == ReadReply(Status.ENOENTRY, 1, 0)
     assert one_reply(samples.v2("BATCH ok")) == BatchReply(Status.EOK, 1, 0, 7, [ENTRY, SECOND])
@@ -120,7 +141,9 @@ def test_known_values() -> None:
 
 
 def adds(ledger: int, first: int, sizes: list[int]) -> bytes:
-    return AddBatch(Digest(DigestType.CRC32C, b"testPasswd"), ledger, first, first - 1, 0, [bytes(size) for size in sizes]).frames()
+    return AddBatch(
+        Digest(DigestType.CRC32C, b"testPasswd"), ledger, first, first - 1, 0, [bytes(size) for size in sizes]
+    ).frames()
 
 
 def test_adds_that_arrive_together_are_one_run_with_their_bytes_verbatim() -> None:
@@ -184,7 +207,12 @@ def test_acks_of_a_run_are_those_of_its_entries(count: int, first: int) -> None:
 def test_a_run_of_acks_ends_where_one_differs(broken: int) -> None:
     """Another status, ledger or id in the middle of fifty."""
     good = [naive.v2_ack(2, 0, 9, 100 + at) for at in range(50)]
-    for odd in (naive.v2_ack(2, 104, 9, 100 + broken), naive.v2_ack(2, 0, 8, 100 + broken), naive.v2_ack(2, 0, 9, 7), naive.v2_ack(1, 0, 9, 100 + broken)):
+    for odd in (
+        naive.v2_ack(2, 104, 9, 100 + broken),
+        naive.v2_ack(2, 0, 8, 100 + broken),
+        naive.v2_ack(2, 0, 9, 7),
+        naive.v2_ack(1, 0, 9, 100 + broken),
+    ):
         data = b"".join([*good[:broken], odd, *good[broken + 1 :]])
         out = v2.Replies().feed(data)
         assert list(flat(out)) == [naive.v2_reply(payload) for payload in naive.frames(data)]
@@ -193,20 +221,31 @@ def test_a_run_of_acks_ends_where_one_differs(broken: int) -> None:
 
 def test_acks_of_two_ledgers_are_two_runs() -> None:
     """Acknowledgements are joined within a ledger only."""
-    data = v2.add_acks(AddRun(1, 0, [b""] * 100, KEY), Status.EOK) + v2.add_acks(AddRun(2, 0, [b""] * 37, KEY), Status.EOK)
+    data = v2.add_acks(AddRun(1, 0, [b""] * 100, KEY), Status.EOK) + v2.add_acks(
+        AddRun(2, 0, [b""] * 37, KEY), Status.EOK
+    )
     assert v2.Replies().feed(data) == [AddAcks(1, 0, 100, Status.EOK), AddAcks(2, 0, 37, Status.EOK)]
 
 
 def test_an_ack_with_more_behind_it_is_still_one() -> None:
     """Even if what is behind it in its frame looks like the next."""
     first = framed(naive.v2_ack(2, 0, 1, 5)[4:] + naive.v2_ack(2, 0, 1, 6))
-    assert v2.Replies().feed(first + naive.v2_ack(2, 0, 1, 9)) == [AddAcks(1, 5, 1, Status.EOK), AddAcks(1, 9, 1, Status.EOK)]
+    assert v2.Replies().feed(first + naive.v2_ack(2, 0, 1, 9)) == [
+        AddAcks(1, 5, 1, Status.EOK),
+        AddAcks(1, 9, 1, Status.EOK),
+    ]
 
 
 def test_acks_out_of_order_are_what_they_are() -> None:
     """Only consecutive ascending ids are joined."""
     data = b"".join(naive.v2_ack(2, 0, 1, entry) for entry in (5, 4, 3, 9, 10, 11, 0))
-    assert [(acks.first, acks.count) for acks in v2.Replies().feed(data) if isinstance(acks, AddAcks)] == [(5, 1), (4, 1), (3, 1), (9, 3), (0, 1)]
+    assert [(acks.first, acks.count) for acks in v2.Replies().feed(data) if isinstance(acks, AddAcks)] == [
+        (5, 1),
+        (4, 1),
+        (3, 1),
+        (9, 3),
+        (0, 1),
+    ]
 
 
 # --- versions, flags, statuses
@@ -232,7 +271,11 @@ def test_unknown_versions_are_decoded_so_that_they_can_be_answered(version: int)
         request = one_request(frame[:4] + bytes([version]) + frame[5:])
         assert isinstance(request, (AddRun, Read))
         assert request.version == version
-        answer = v2.add_acks(request, Status.EBADVERSION) if isinstance(request, AddRun) else v2.read_reply(ReadReply(Status.EBADVERSION, 1, 0), request)
+        answer = (
+            v2.add_acks(request, Status.EBADVERSION)
+            if isinstance(request, AddRun)
+            else v2.read_reply(ReadReply(Status.EBADVERSION, 1, 0), request)
+        )
         assert answer[4] == version
         assert answer[8:12] == (103).to_bytes(4, "big")
     if version != 10:  # there a batch read is taken for what is left of a V3 frame: see test_wire
@@ -397,9 +440,15 @@ def test_truncated_answers_close(name: str) -> None:
 def test_an_empty_batch_and_an_empty_entry_are_legal() -> None:
     """Batches without entries and entries without bytes survive."""
     request = BatchRead(1, 0, 7, 0, 0)
-    assert v2.Replies().feed(v2.batch_reply(BatchReply(Status.EOK, 1, 0, 7), request)) == [BatchReply(Status.EOK, 1, 0, 7)]
-    assert v2.Replies().feed(v2.batch_reply(BatchReply(Status.EOK, 1, 0, 7, [b"", ENTRY]), request)) == [BatchReply(Status.EOK, 1, 0, 7, [b"", ENTRY])]
-    assert v2.Replies().feed(v2.read_reply(ReadReply(Status.EOK, 1, 0, b""), Read(1, 0))) == [ReadReply(Status.EOK, 1, 0, b"")]
+    assert v2.Replies().feed(v2.batch_reply(BatchReply(Status.EOK, 1, 0, 7), request)) == [
+        BatchReply(Status.EOK, 1, 0, 7)
+    ]
+    assert v2.Replies().feed(v2.batch_reply(BatchReply(Status.EOK, 1, 0, 7, [b"", ENTRY]), request)) == [
+        BatchReply(Status.EOK, 1, 0, 7, [b"", ENTRY])
+    ]
+    assert v2.Replies().feed(v2.read_reply(ReadReply(Status.EOK, 1, 0, b""), Read(1, 0))) == [
+        ReadReply(Status.EOK, 1, 0, b"")
+    ]
 
 
 @pytest.mark.parametrize("data", [samples.v2("READ"), adds(1, 0, [5])[:-1], adds(1, 0, [5]) + b"\0", b"\0\0\0\0"])
@@ -422,19 +471,26 @@ def test_a_journal_may_hold_frames_above_the_default_limit() -> None:
 # --- the slow twin
 
 body = st.builds(
-    lambda ledger, entry, rest: struct.pack(">qq", ledger, entry) + rest, st.sampled_from([1, 1, 1, 2]), st.integers(-2, 5), st.binary(max_size=40)
+    lambda ledger, entry, rest: struct.pack(">qq", ledger, entry) + rest,
+    st.sampled_from([1, 1, 1, 2]),
+    st.integers(-2, 5),
+    st.binary(max_size=40),
 )
 packets = st.one_of(
-    st.builds(lambda head, b: head + KEY + b, st.sampled_from([b"\x02\x01\0\0"] * 4 + [b"\x02\x01\0\6", b"\0\0\0\1", b"\3\1\0\0"]), body),
-    st.builds(lambda flags, ledger, entry: b"\x02\x02\0" + bytes([flags]) + struct.pack(">qq", ledger, entry) + KEY, st.integers(0, 7), i64, i64),
+    st.builds(lambda head, b: head + KEY + b, st.sampled_from([b"\x02\x01\0\0"] * 4 + [b"\x02\x01\0\6", b"\0\0\0\1",
+    b"\3\1\0\0"]), body),
+    st.builds(lambda flags, ledger, entry: b"\x02\x02\0" + bytes([flags]) + struct.pack(">qq", ledger, entry) + KEY,
+    st.integers(0, 7), i64, i64),
     st.builds(
         lambda flags, *fields: b"\x02\x07\0" + bytes([flags]) + struct.pack(">qqqiq", *fields) + KEY,
         st.integers(0, 7), i64, i64, i64, st.integers(-5, 50), i64,
     ),
-    st.builds(lambda payload: samples.v2("AUTH")[4:-2] + b"\x12" + bytes([len(payload)]) + payload, st.binary(max_size=20)),
+    st.builds(lambda payload: samples.v2("AUTH")[4:-2] + b"\x12" + bytes([len(payload)]) + payload,
+    st.binary(max_size=20)),
 )  # fmt: skip
 answers = st.one_of(
-    st.builds(lambda rc, entry: struct.pack(">Iiqq", 0x02010000, rc, 1, entry), st.sampled_from([0, 0, 0, 104, 107]), st.integers(0, 4)),
+    st.builds(lambda rc, entry: struct.pack(">Iiqq", 0x02010000, rc, 1, entry), st.sampled_from([0, 0, 0, 104, 107]),
+    st.integers(0, 4)),
     st.builds(
         lambda rc, ledger, entry, b: struct.pack(">Iiqq", 0x02020000, rc, ledger, entry) + b,
         st.sampled_from([0, 1, 2]), i64, i64, st.binary(max_size=9),
@@ -457,7 +513,10 @@ def naively(data: bytes, decode: Callable[[bytes], object]) -> tuple[list[object
 
 
 @settings(max_examples=150)
-@given(st.lists(st.one_of(packets, packets, packets, st.binary(min_size=1, max_size=50)), max_size=10), st.lists(st.integers(0, 5000), max_size=6))
+@given(
+    st.lists(st.one_of(packets, packets, packets, st.binary(min_size=1, max_size=50)), max_size=10),
+    st.lists(st.integers(0, 5000), max_size=6),
+)
 def test_requests_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) -> None:
     """Any stream of packets, some of them junk, cut anywhere: the same requests, and a failure in the same place."""
     data = samples.v2("READ") + b"".join(map(framed, payloads))
@@ -468,7 +527,10 @@ def test_requests_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) 
 
 
 @settings(max_examples=150)
-@given(st.lists(st.one_of(answers, answers, answers, st.binary(min_size=1, max_size=50)), max_size=12), st.lists(st.integers(0, 5000), max_size=6))
+@given(
+    st.lists(st.one_of(answers, answers, answers, st.binary(min_size=1, max_size=50)), max_size=12),
+    st.lists(st.integers(0, 5000), max_size=6),
+)
 def test_replies_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) -> None:
     """Random streams of replies are read like by a naive reader, with the same failures."""
     data = b"".join(map(framed, payloads))

@@ -64,7 +64,9 @@ def test_a_length_field_counts_itself_out(total: int, guess: int) -> None:
 def test_the_low_bytes_of_a_block(value: int) -> None:
     """They are the first bytes of the consecutive numbers of the block."""
     count = 128 - (value & 127)
-    assert varint.low_bytes(value, count) == b"".join(varint.encode(number)[:1] for number in range(value, value + count))
+    assert varint.low_bytes(value, count) == b"".join(
+        varint.encode(number)[:1] for number in range(value, value + count)
+    )
 
 
 def test_kept_sizes_are_bounded() -> None:

@@ -136,7 +136,9 @@ def test_a_capture_survives_any_cut(generation: int) -> None:
     alone = fed(Requests, frames)
     chance = random.Random(7)
     for _ in range(5):
-        assert fed(Requests, pieces(stream, [chance.randrange(len(stream)) for _ in range(len(stream) // 700)])) == alone
+        assert (
+            fed(Requests, pieces(stream, [chance.randrange(len(stream)) for _ in range(len(stream) // 700)])) == alone
+        )
     assert fed(Requests, single_bytes(stream[:3000])) == fed(Requests, [stream[:3000]])
 
 
@@ -176,7 +178,9 @@ def test_an_answer_goes_back_in_the_generation_it_was_asked_in(request_: Request
 @pytest.mark.parametrize(("request_", "reply"), ASKED, ids=[type(row[0]).__name__ for row in ASKED])
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.EOK])
 def test_any_request_can_be_refused(request_: Request, reply: Reply, status: Status) -> None:
-    """With the status asked for, ids and transaction echoed, nothing attached; V2 says EIO for what its clients choke on."""
+    """
+    With the status asked for, ids and transaction echoed, nothing attached; V2 says EIO for what its clients choke on.
+    """
     data = wire.refusal(request_, status)
     if isinstance(request_, Auth) and request_.txn is None:
         assert data == b"", "V2's AUTH has no status: the connection closes"
@@ -210,7 +214,9 @@ def test_unserved_operations_are_refused_with_their_header() -> None:
 def test_limbo_is_told_to_v3_and_hidden_from_v2() -> None:
     """V2 gets EIO in place of an unknown ledger state."""
     unknown = Status.EUNKNOWNLEDGERSTATE
-    assert received(Read(1, 0, txn=4, version=3), wire.refusal(Read(1, 0, txn=4, version=3), unknown))[0].status is unknown
+    assert (
+        received(Read(1, 0, txn=4, version=3), wire.refusal(Read(1, 0, txn=4, version=3), unknown))[0].status is unknown
+    )
     assert wire.refusal(Read(1, 0), unknown) == wire.refusal(Read(1, 0), Status.EIO)
 
 
@@ -223,7 +229,12 @@ def test_the_wrong_kind_of_answer_is_our_own_mistake(reply: Reply) -> None:
 
 # --- junk
 
-VALID = [frame for generation in (2, 3) for direction in ("request", "response") for _, frame, _ in captured(generation, direction)]
+VALID = [
+    frame
+    for generation in (2, 3)
+    for direction in ("request", "response")
+    for _, frame, _ in captured(generation, direction)
+]
 VALID += [samples.v2(name) for name in samples.V2_FRAMES] + [samples.v3(name) for name in samples.V3_FRAMES]
 VALID = [frame for frame in VALID if len(frame) < 400]
 

@@ -51,7 +51,10 @@ def cookie(cluster: FakeCluster, bookie: str) -> None:
 
 
 def is_whole(cluster: FakeCluster, client: Client, ledger: int, first: int = 0) -> bool:
-    """Whether every bookie that the metadata names holds what it should; looked up in the bookies, not through the code under test."""
+    """
+    Whether every bookie that the metadata names holds what it should; looked up in the bookies, not through the code
+    under test.
+    """
     metadata = cluster.metadata(ledger)
     for start, last, names in metadata.fragment_ranges():
         for entry in range(max(start, first), (last if last is not None else start - 1) + 1):

@@ -6,7 +6,17 @@ import pytest
 
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import MetadataSerialization, NoSuchLedger
-from quire.replication.checker import BYTES_MAX, SINGLES_MAX, CheckProgress, LedgerCheck, Missing, check_ledger, digest_of, merged, why
+from quire.replication.checker import (
+    BYTES_MAX,
+    SINGLES_MAX,
+    CheckProgress,
+    LedgerCheck,
+    Missing,
+    check_ledger,
+    digest_of,
+    merged,
+    why,
+)
 from tests.client.fakes.cluster import FakeCluster
 
 DIGEST = Digest(DigestType.CRC32C, b"")
@@ -49,7 +59,11 @@ def test_missing_entries_are_named_with_their_bookie(write):
     gone = [entry for entry in (3, 4, 5, 6, 40, 41) if entry in stored]
     for entry in gone:
         del stored[entry]
-    del cluster.bookies[two].ledgers[ledger].entries[next(entry for entry in gone if entry in cluster.bookies[two].ledgers[ledger].entries)]
+    del (
+        cluster.bookies[two]
+        .ledgers[ledger]
+        .entries[next(entry for entry in gone if entry in cluster.bookies[two].ledgers[ledger].entries)]
+    )
     check = cluster.succeed(check_ledger(cluster.client(), ledger))
     assert sorted(each.first + i for each in check.missing for i in range(each.entries) if each.bookie == one) == gone
     assert check.copies_missing == len(gone) + 1
@@ -120,7 +134,10 @@ def test_a_bookie_that_does_not_tell_what_it_stores_is_asked_for_each_entry():
 
 
 def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
-    """A replica in limbo answers neither list nor batch: the entries are asked for many at a time, and each good one in between counts."""
+    """
+    A replica in limbo answers neither list nor batch: the entries are asked for many at a time, and each good one in
+    between counts.
+    """
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 800)
     one = bookies_of(cluster, ledger)[1]
@@ -135,7 +152,9 @@ def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
     began = cluster.clock.seconds()
     check = cluster.succeed(check_ledger(client, ledger, steps.append), seconds=600)
     spent = cluster.clock.seconds() - began
-    assert [entry for each in check.missing for entry in range(each.first, each.first + each.entries)] == sorted([*gone, 700])
+    assert [entry for each in check.missing for entry in range(each.first, each.first + each.entries)] == sorted(
+        [*gone, 700]
+    )
     assert [each for each in check.missing if each.code == -5] == [Missing(one, 700, 1, -5)]
     assert steps[-1].copies == check.copies_expected
     assert spent < client.options.read_timeout_ms / 1000 + 0.5  # the list's time-out, and a few rounds
@@ -156,7 +175,10 @@ def reads_of(cluster, one):
 
 
 def test_large_entries_are_asked_for_fewer_at_a_time():
-    """Only those that are asked for together tell how large they are; what they bring back fits into what a check may hold."""
+    """
+    Only those that are asked for together tell how large they are; what they bring back fits into what a check may
+    hold.
+    """
     cluster = FakeCluster(3)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -248,5 +270,8 @@ def test_entries_are_given_with_all_bookies_that_lack_them():
     from quire.metadata.ledger import LedgerState
 
     check = LedgerCheck(1, LedgerState.CLOSED, 9, 30, (Missing("a", 2, 4, -13), Missing("b", 4, 4, -13)), (0, 5, 8))
-    assert check.by_fragment() == {0: [Missing("a", 2, 3, -13), Missing("b", 4, 1, -13)], 5: [Missing("a", 5, 1, -13), Missing("b", 5, 3, -13)]}
+    assert check.by_fragment() == {
+        0: [Missing("a", 2, 3, -13), Missing("b", 4, 1, -13)],
+        5: [Missing("a", 5, 1, -13), Missing("b", 5, 3, -13)],
+    }
     assert check.entries_missing() == [(2, 2, ("a",)), (4, 2, ("a", "b")), (6, 2, ("b",))]

@@ -15,14 +15,25 @@ from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
 
 
 def copier(cluster, ledger, lost, moved=lambda _step: None, place=0, dead=None, **options):
-    """A copier for the `place`-th fragment that names a lost bookie; `dead`: those of the lost that can't be asked, by default all."""
+    """
+    A copier for the `place`-th fragment that names a lost bookie; `dead`: those of the lost that can't be asked, by
+    default all.
+    """
     client = cluster.client(**options)
     record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
     fragment = fragments_naming(record.metadata, lost)[place]
-    return FragmentCopier(client.pool, record, quorums_of(record.metadata), DIGEST, fragment, lost if dead is None else dead, moved), fragment, client
+    return (
+        FragmentCopier(
+            client.pool, record, quorums_of(record.metadata), DIGEST, fragment, lost if dead is None else dead, moved
+        ),
+        fragment,
+        client,
+    )
 
 
-@pytest.mark.parametrize(("ensemble", "write"), [(["b0", "b1", "b2"], 3), (["b0", "b1", "b2"], 2), (["b0", "b1", "b2", "b3", "b4"], 3)])
+@pytest.mark.parametrize(
+    ("ensemble", "write"), [(["b0", "b1", "b2"], 3), (["b0", "b1", "b2"], 2), (["b0", "b1", "b2", "b3", "b4"], 3)]
+)
 def test_exactly_what_the_lost_one_held_arrives_byte_for_byte(ensemble, write):
     """Digest, last add confirmed and length stay those of the writer."""
     cluster = FakeCluster(6)
@@ -155,13 +166,17 @@ def test_the_metadata_changes_only_where_it_is_still_what_it_was():
     ledger = closed(cluster, {0: ["b0", "b1", "b2"], 10: ["b0", "b1", "b3"]}, 20)
     made, _, _ = copier(cluster, ledger, {"b1"})
     stored = cluster.succeed(cluster.store.read_ledger(ledger))
-    cluster.succeed(cluster.store.write_ledger(ledger, stored.value.replace_bookies(10, ["b0", "b4", "b3"]), stored.version))
+    cluster.succeed(
+        cluster.store.write_ledger(ledger, stored.value.replace_bookies(10, ["b0", "b4", "b3"]), stored.version)
+    )
     assert cluster.succeed(made.name({1: "b5"}))
     assert [each.bookies for each in cluster.metadata(ledger).fragments] == [("b0", "b5", "b2"), ("b0", "b4", "b3")]
     again, _, _ = copier(cluster, closed(cluster, {0: ["b0", "b1", "b2"]}, 3), {"b1"})
     other = cluster.metadata(ledger + 1)
     stored = cluster.succeed(cluster.store.read_ledger(ledger + 1))
-    cluster.succeed(cluster.store.write_ledger(ledger + 1, other.replace_bookies(0, ["b0", "b4", "b2"]), stored.version))
+    cluster.succeed(
+        cluster.store.write_ledger(ledger + 1, other.replace_bookies(0, ["b0", "b4", "b2"]), stored.version)
+    )
     assert not cluster.succeed(again.name({1: "b5"}))
     assert cluster.metadata(ledger + 1).fragments[0].bookies == ("b0", "b4", "b2")
 
@@ -186,7 +201,10 @@ def test_an_empty_fragment_needs_no_copies():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_runs_that_are_read_at_the_same_time_ask_every_survivor(seed):
-    """Of a striped ledger several runs are read at once, each with survivors of its own; which of them served last is no reason to ask one twice."""
+    """
+    Of a striped ledger several runs are read at once, each with survivors of its own; which of them served last is no
+    reason to ask one twice.
+    """
     cluster = FakeCluster(6)
     rng = Random(seed)
     ensemble = ["b0", "b1", "b2", "b3"]

@@ -1,4 +1,7 @@
-"""Loops over all ledgers: one whose metadata can't be decoded, and one that was deleted since it was listed, harm no other."""
+"""
+Loops over all ledgers: one whose metadata can't be decoded, and one that was deleted since it was listed, harm no
+other.
+"""
 
 from collections.abc import Callable
 
@@ -29,7 +32,10 @@ from tests.replication.test_surplus import Holder
 # SPDX-License-Identifier: Apache-2.0
 
 THREE = ["b0", "b1", "b2"]
-UNDECODABLE, DELETED = MetadataSerialization("ledger metadata of format 4"), NoSuchLedgerExistsOnMetadataServer("deleted just now")
+UNDECODABLE, DELETED = (
+    MetadataSerialization("ledger metadata of format 4"),
+    NoSuchLedgerExistsOnMetadataServer("deleted just now"),
+)
 
 
 class Scene:
@@ -40,7 +46,9 @@ class Scene:
         self.ledgers = [closed(self.cluster, {0: THREE}, 9) for _ in range(3)]
         self.first, self.bad, self.last = self.ledgers
         self.error = error
-        self.cluster.store_fault = lambda name, arguments: Fault(error=error) if name == "read_ledger" and arguments[0] == self.bad else None
+        self.cluster.store_fault = lambda name, arguments: (
+            Fault(error=error) if name == "read_ledger" and arguments[0] == self.bad else None
+        )
 
     @property
     def undecodable(self) -> bool:
@@ -90,7 +98,11 @@ def suspects_them(scene: Scene) -> None:
     """The others are in limbo; so is what can't be decoded."""
 
     async def story() -> list[int]:
-        return [ledger async for page in suspects(scene.client().store, "b1", Lost.of(options_of(), ["/disk/ledgers0"])) for ledger in page]
+        return [
+            ledger
+            async for page in suspects(scene.client().store, "b1", Lost.of(options_of(), ["/disk/ledgers0"]))
+            for ledger in page
+        ]
 
     found = scene.cluster.succeed(Deferred.fromCoroutine(story()))
     assert found == [ledger for ledger in scene.ledgers if ledger != scene.bad or scene.undecodable]
@@ -112,7 +124,11 @@ def asks_who_is_named(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("error", [UNDECODABLE, DELETED], ids=["undecodable", "deleted"])
-@pytest.mark.parametrize("loop", [recovers, decommissions, restores, suspects_them, drops_surplus, asks_who_is_named], ids=lambda loop: loop.__name__)
+@pytest.mark.parametrize(
+    "loop",
+    [recovers, decommissions, restores, suspects_them, drops_surplus, asks_who_is_named],
+    ids=lambda loop: loop.__name__,
+)
 def test_one_ledger_harms_no_other(loop: Callable[[Scene], None], error: LedgerError) -> None:
     """Each loop does for the others what it is there for."""
     loop(Scene(error))
@@ -128,10 +144,17 @@ def test_an_index_that_cannot_be_read_harms_no_other() -> None:
     for ledger in ledgers:
         storage.kept[ledger] = FakeLedger(DIGEST.master_key)
         storage.set_limbo(ledger, True)
-    storage.held = lambda ledger: fail(OSError(5, "a damaged block")) if ledger == ledgers[1] else asked(ledger)  # type: ignore[method-assign]
+    damaged = ledgers[1]
+    storage.held = lambda each: (  # type: ignore[method-assign]
+        fail(OSError(5, "a damaged block")) if each == damaged else asked(each)
+    )
     store = MemoryStore(cluster.clock, MemoryCluster("every ledger"))
     store.init_cluster()
-    copies = Copies(cluster.clock, storage, StoreGuard(cluster.clock, Files(), tuple, storage, store, "b1", str(store.shared.instance_id)))
+    copies = Copies(
+        cluster.clock,
+        storage,
+        StoreGuard(cluster.clock, Files(), tuple, storage, store, "b1", str(store.shared.instance_id)),
+    )
     service = Service(cluster.clock, options(), storage)  # type: ignore[arg-type]
     storage.listen(service)
     cluster.bookies["b1"].limbo = True

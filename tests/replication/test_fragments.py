@@ -54,7 +54,11 @@ def test_runs_agree_with_the_schedule_spelled_out(seed):
     first = random.randint(0, 1 << random.choice((4, 40)))
     last = first + random.randint(-1, 40)
     for index in range(ensemble):
-        expected = [entry for entry in range(first, last + 1) if index in [(entry + step) % ensemble for step in range(quorums.write)]]
+        expected = [
+            entry
+            for entry in range(first, last + 1)
+            if index in [(entry + step) % ensemble for step in range(quorums.write)]
+        ]
         runs = list(runs_on(quorums, index, first, last))
         assert [start + i for start, count in runs for i in range(count)] == expected
         assert all(before[0] + before[1] < after[0] for before, after in pairwise(runs))

@@ -74,6 +74,8 @@ def test_it_goes_when_it_comes_to_somebody_who_was_cancelled() -> None:
 def test_a_store_that_is_away_says_so() -> None:
     """Its error is raised to the caller."""
     cluster = FakeCluster(1)
-    cluster.store_fault = lambda name, _arguments: Fault(error=MetaStore("the store is away")) if name == "lock_repair" else None
+    cluster.store_fault = lambda name, _arguments: (
+        Fault(error=MetaStore("the store is away")) if name == "lock_repair" else None
+    )
     with pytest.raises(MetaStore, match="is away"):
         raise cluster.fails(Deferred.fromCoroutine(block(cluster, 7)))

@@ -1,4 +1,7 @@
-"""Recovering lost bookies over all ledgers, and decommissioning: what is done, what is refused, and beginning again after any interruption."""
+"""
+Recovering lost bookies over all ledgers, and decommissioning: what is done, what is refused, and beginning again after
+any interruption.
+"""
 
 import pytest
 from twisted.internet.defer import succeed
@@ -27,7 +30,10 @@ def lose(cluster, *names):
 
 
 def test_every_ledger_is_whole_again_on_other_bookies():
-    """Plain, striped, with several fragments, with an empty last one; progress adds up; ledgers that don't name it are left alone."""
+    """
+    Plain, striped, with several fragments, with an empty last one; progress adds up; ledgers that don't name it are
+    left alone.
+    """
     cluster = FakeCluster(7)
     ledgers = [
         closed(cluster, {0: THREE}, 30),
@@ -269,7 +275,9 @@ def test_an_interrupted_run_is_begun_again(kind):
 
 
 def test_two_repairers_at_once_end_with_one_good_ledger():
-    """One of them has a ledger's lock, the other one says so; nobody is named twice, nothing is lost, no lock is left."""
+    """
+    One of them has a ledger's lock, the other one says so; nobody is named twice, nothing is lost, no lock is left.
+    """
     cluster = FakeCluster(6)
     ledgers = [closed(cluster, {0: THREE, 10: ["b1", "b0", "b3"]}, 30) for _ in range(3)]
     lose(cluster, "b1")
@@ -305,14 +313,20 @@ def test_a_store_that_is_down_is_an_error_not_an_empty_cluster():
     cluster = FakeCluster(4)
     closed(cluster, {0: THREE}, 5)
     lose(cluster, "b1")
-    cluster.store_fault = lambda name, _arguments: Fault(error=MetaStore("it is down")) if name == "ledger_ids" else None
+    cluster.store_fault = lambda name, _arguments: (
+        Fault(error=MetaStore("it is down")) if name == "ledger_ids" else None
+    )
     assert isinstance(cluster.fails(recover_bookies(cluster.client(), ["b1"])), MetaStore)
 
 
 def test_decommissioning_frees_every_ledger_and_removes_the_cookie():
     """No metadata names the bookie, and all ledgers are complete."""
     cluster = FakeCluster(6)
-    ledgers = [closed(cluster, {0: THREE}, 20), left_open(cluster, {0: THREE}, 5), closed(cluster, {0: ["b0", "b2", "b3"]}, 4)]
+    ledgers = [
+        closed(cluster, {0: THREE}, 20),
+        left_open(cluster, {0: THREE}, 5),
+        closed(cluster, {0: ["b0", "b2", "b3"]}, 4),
+    ]
     cookie(cluster, "b1")
     cookie(cluster, "b2")
     lose(cluster, "b1")
@@ -417,7 +431,10 @@ def test_a_ledger_whose_repair_lock_somebody_has_is_left_to_the_next_run():
 
 @pytest.mark.parametrize(("write", "after"), [(3, "comes back"), (2, "comes back"), (3, "in limbo"), (3, "stays away")])
 def test_a_new_bookie_that_lost_its_disk_before_it_was_named_gets_its_copies_again(write, after):
-    """It came back and could not know that anything was to be there; one that knows, or that can't be asked, is left to others."""
+    """
+    It came back and could not know that anything was to be there; one that knows, or that can't be asked, is left to
+    others.
+    """
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: THREE}, 10, write)
     lose(cluster, "b1")

@@ -13,7 +13,9 @@ from tests.real_cluster import RealCluster
 
 @pytest.mark.parametrize(("protocol", "ensemble", "write"), [("v2", 3, 3), ("v3", 3, 3), ("v2", 4, 2)])
 def test_decommission_leaves_every_ledger_with_all_its_copies(tmp_path, protocol, ensemble, write):
-    """Closed and open ledgers; refused while the bookie is up; the cookie goes; the metadata doesn't name it any more."""
+    """
+    Closed and open ledgers; refused while the bookie is up; the cookie goes; the metadata doesn't name it any more.
+    """
     payloads = [b"%05d " % number + b"x" * (number % 100) for number in range(3000)]
     with RealCluster(tmp_path, 5) as cluster:
 
@@ -21,7 +23,9 @@ def test_decommission_leaves_every_ledger_with_all_its_copies(tmp_path, protocol
             client = await connect(reactor, cluster.uri, ClientOptions(protocol=protocol))
             ledgers = []
             for kind in ("closed", "open", "closed"):
-                writer = await client.create_ledger(ensemble_size=ensemble, write_quorum=write, ack_quorum=2, password=b"secret")
+                writer = await client.create_ledger(
+                    ensemble_size=ensemble, write_quorum=write, ack_quorum=2, password=b"secret"
+                )
                 for at in range(0, len(payloads), 500):
                     await writer.append_many(payloads[at : at + 500])
                 if kind == "closed":

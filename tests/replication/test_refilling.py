@@ -67,7 +67,9 @@ def restored(cluster: FakeCluster, held: Held, bookie: str = "b1") -> Restored:
     return found
 
 
-@pytest.mark.parametrize(("ensemble", "write"), [(["b0", "b1", "b2"], 3), (["b0", "b1", "b2"], 2), (["b0", "b1", "b2", "b3"], 3)])
+@pytest.mark.parametrize(
+    ("ensemble", "write"), [(["b0", "b1", "b2"], 3), (["b0", "b1", "b2"], 2), (["b0", "b1", "b2", "b3"], 3)]
+)
 def test_a_closed_ledger_is_whole_again(ensemble: list[str], write: int) -> None:
     """Exactly what belonged here, byte for byte; limbo ends and nobody may write to it."""
     cluster = FakeCluster(5)
@@ -115,7 +117,9 @@ def test_an_open_ledger_keeps_its_writer_and_its_limbo() -> None:
     assert not any(cluster.bookies[name].stored(ledger).fenced for name in ("b0", "b2"))
     assert held.limbo() == [ledger]
     stored = cluster.succeed(cluster.store.read_ledger(ledger))
-    cluster.succeed(cluster.store.write_ledger(ledger, stored.value.with_ensemble(100, ("b0", "b3", "b2")), stored.version))
+    cluster.succeed(
+        cluster.store.write_ledger(ledger, stored.value.with_ensemble(100, ("b0", "b3", "b2")), stored.version)
+    )
     run = cluster.succeed(restore(cluster.client(), "b1", held))
     assert (run.settled, run.entries, held.limbo()) == (1, 1, [])
     assert held.fenced == set(), "its writer may take this bookie again"
@@ -146,7 +150,10 @@ def test_a_ledger_that_a_store_which_was_set_back_does_not_know_stays() -> None:
 
 
 def test_no_limbo_ends_by_a_store_that_was_set_back() -> None:
-    """An older state may name the bookie in fewer of a ledger's ensembles; it is asked for after what it says was read, and the copies are kept."""
+    """
+    An older state may name the bookie in fewer of a ledger's ensembles; it is asked for after what it says was read,
+    and the copies are kept.
+    """
     cluster = FakeCluster(3)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9)
     held = Held(ledger)

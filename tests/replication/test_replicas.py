@@ -13,7 +13,9 @@ BODIES = [body(1, entry) for entry in range(5)]
 class Answers:
     """A pool that answers as it is told, the last answer for ever."""
 
-    def __init__(self, *batches: BatchAnswer, singly: BatchAnswer | None = None, listed: ListAnswer | None = None) -> None:
+    def __init__(
+        self, *batches: BatchAnswer, singly: BatchAnswer | None = None, listed: ListAnswer | None = None
+    ) -> None:
         self.batches = list(batches)
         self.singly = singly
         self.listed = listed

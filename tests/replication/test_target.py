@@ -1,4 +1,7 @@
-"""Storing copies: recovery adds over V3 with the bodies untouched, and nothing counts as stored before every id was acknowledged."""
+"""
+Storing copies: recovery adds over V3 with the bodies untouched, and nothing counts as stored before every id was
+acknowledged.
+"""
 
 from quire.protocol.errors import Status
 from quire.replication.target import Target
@@ -19,7 +22,9 @@ def test_bodies_go_out_as_they_are():
     made.store([(0, BODIES[:3]), (5, BODIES[5:])])
     runs = peer.requests()
     assert [(run.first, run.bodies) for run in runs] == [(0, BODIES[:3]), (5, BODIES[5:])]
-    assert {(run.recovery, run.priority, run.master_key, run.txns is not None) for run in runs} == {(True, 0, DIGEST.master_key, True)}
+    assert {(run.recovery, run.priority, run.master_key, run.txns is not None) for run in runs} == {
+        (True, 0, DIGEST.master_key, True)
+    }
 
 
 def test_it_is_stored_when_every_id_was_acknowledged_in_whatever_order():

@@ -4,8 +4,9 @@ Stories about one ledger as text: each line is a command, the indented lines bel
 Knows: the words (`SENTENCES`), which act on the fake cluster of `tests.client.fakes.cluster` and on virtual time.
 Does not know: what should happen; the text says that, and a person read it.
 
-After each command a twentieth of a second passes; then everything that came to an end since is told, in the order in which it did.
-`#` begins a comment.  A request that matches a rule (`hold`, `lose`, `mute`, `refuse`) meets the first such rule; `obey` ends all rules.
+After each command a twentieth of a second passes; then everything that came to an end since is told, in the order in
+which it did.  `#` begins a comment.  A request that matches a rule (`hold`, `lose`, `mute`, `refuse`) meets the first
+such rule; `obey` ends all rules.
 """
 
 import re
@@ -22,9 +23,20 @@ from quire.protocol.errors import NotEnoughBookies
 from tests.client.fakes.cluster import FakeCluster, Outcome, Request
 
 MOMENT = 0.05
-NAMES = {"unreachable": -8, "timeout": -23, "no entry": -13, "no ledger": -7, "fenced": -101, "read-only": -104, "write": -12, "unknown": -108, "busy": -105}
+NAMES = {
+    "unreachable": -8,
+    "timeout": -23,
+    "no entry": -13,
+    "no ledger": -7,
+    "fenced": -101,
+    "read-only": -104,
+    "write": -12,
+    "unknown": -108,
+    "busy": -105,
+}
 OPS = {
-    "adds": "add", "recovery adds": "recovery add", "reads": "read", "batch reads": "batch", "fences": "fence", "recovery reads": "fence",
+    "adds": "add", "recovery adds": "recovery add", "reads": "read", "batch reads": "batch", "fences": "fence",
+    "recovery reads": "fence",
     "lac writes": "write lac", "forces": "force", "polls": "poll", "lac reads": "lac",
 }  # fmt: skip
 SENTENCES: list[tuple[re.Pattern[str], Callable[..., None]]] = []
@@ -52,7 +64,9 @@ class InOrder:
             raise NotEnoughBookies(f"{size} bookies are needed, {len(usable)} can be used")
         return usable[:size]
 
-    def replacement(self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), **_more: Any) -> str:
+    def replacement(
+        self, available: Sequence[str], ensemble: Sequence[str], excluded: Sequence[str] = (), **_more: Any
+    ) -> str:
         usable = sorted(set(available) - set(ensemble) - set(excluded))
         if not usable:
             raise NotEnoughBookies("there is no spare")
@@ -68,13 +82,19 @@ class Story:
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(3)
-        self.options: dict[str, Any] = {"add_timeout_ms": 500, "read_timeout_ms": 500, "long_poll_ms": 200, "speculative_read_ms": 0}
+        self.options: dict[str, Any] = {
+            "add_timeout_ms": 500,
+            "read_timeout_ms": 500,
+            "long_poll_ms": 200,
+            "speculative_read_ms": 0,
+        }
         self.placement = InOrder()
         self.clients: dict[str, Any] = {}
         self.writers: dict[str, Writer] = {}
         self.readers: dict[str, Reader] = {}
         self.news: list[str] = []
-        self.rules: list[tuple[set[str], set[str], set[str], set[int], str | int]] = []  # operations, bookies, clients, entries; empty: any
+        # operations, bookies, clients, entries; empty: any
+        self.rules: list[tuple[set[str], set[str], set[str], set[int], str | int]] = []
         self.ledger = -1
         self.quorums = (3, 3, 2)
         self.password = b""
@@ -102,7 +122,8 @@ class Story:
         self.options[name] = value
 
     @says(
-        r"(?P<who>\w+) creates (?P<e>\d)/(?P<w>\d)/(?P<a>\d)(?: on (?P<bookies>[\w ]+?))?(?: with password (?P<password>\w+))?"
+        r"(?P<who>\w+) creates (?P<e>\d)/(?P<w>\d)/(?P<a>\d)(?: on (?P<bookies>[\w ]+?))?"
+        r"(?: with password (?P<password>\w+))?"
         r"(?P<flags>(?:, (?:advanced|deferred sync))*)"
     )
     def creates(self, who: str, e: str, w: str, a: str, bookies: str | None, password: str | None, flags: str) -> None:
@@ -142,7 +163,9 @@ class Story:
         """Each entry has four bytes."""
         digest = Digest(DigestType.CRC32C, self.password)
         for entry in range(int(first), int(last or first) + 1):
-            self.cluster.put(self.ledger, entry, b"%04d" % entry, int(lac), 4 * (entry + 1), *names.split(), digest=digest)
+            self.cluster.put(
+                self.ledger, entry, b"%04d" % entry, int(lac), 4 * (entry + 1), *names.split(), digest=digest
+            )
 
     # Writing.
 
@@ -162,7 +185,9 @@ class Story:
         self.follow(
             self.writers[who].append_many([word.encode() for word in words]),
             lambda ids: self.note(who, f"{runs(ids)} acknowledged"),
-            lambda error: self.note(who, f"append of {words[0]}{'..' + words[-1] if len(words) > 1 else ''} failed: {error}"),
+            lambda error: self.note(
+                who, f"append of {words[0]}{'..' + words[-1] if len(words) > 1 else ''} failed: {error}"
+            ),
         )
 
     @says(r"(?P<who>\w+) (?P<what>closes|forces|writes its lac)")
@@ -176,7 +201,9 @@ class Story:
     def how_far(self, who: str) -> None:
         writer = self.writers[who]
         self.note(
-            who, f"confirmed {writer.last_add_confirmed}, pushed {writer.last_add_pushed}, length {writer.length}" + (", closed" if writer.closed else "")
+            who,
+            f"confirmed {writer.last_add_confirmed}, pushed {writer.last_add_pushed}, length {writer.length}"
+            + (", closed" if writer.closed else ""),
         )
 
     # Reading.
@@ -185,11 +212,19 @@ class Story:
     def opens(self, who: str, how: str, password: str | None) -> None:
         def opened(reader: Reader) -> None:
             self.readers[who] = reader
-            end = f"closed at {reader.last_entry_id}, length {reader.length}" if reader.closed else f"open, confirmed {reader.last_entry_id}"
+            end = (
+                f"closed at {reader.last_entry_id}, length {reader.length}"
+                if reader.closed
+                else f"open, confirmed {reader.last_entry_id}"
+            )
             self.note(who, end)
 
         key = self.password if password is None else password.encode()
-        self.follow(self.client(who).open_ledger(self.ledger, key, recover=how == "opens"), opened, lambda error: self.note(who, f"could not open: {error}"))
+        self.follow(
+            self.client(who).open_ledger(self.ledger, key, recover=how == "opens"),
+            opened,
+            lambda error: self.note(who, f"could not open: {error}"),
+        )
 
     @says(r"(?P<who>\w+) reads (?P<first>\d+)\.\.(?P<last>\d+)(?P<unconfirmed> unconfirmed)?")
     def reads(self, who: str, first: str, last: str, unconfirmed: str | None) -> None:
@@ -202,11 +237,19 @@ class Story:
 
     @says(r"(?P<who>\w+) asks for the last confirmed")
     def asks(self, who: str) -> None:
-        self.follow(self.readers[who].read_last_confirmed(), lambda lac: self.note(who, f"confirmed {lac}"), lambda error: self.note(who, str(error)))
+        self.follow(
+            self.readers[who].read_last_confirmed(),
+            lambda lac: self.note(who, f"confirmed {lac}"),
+            lambda error: self.note(who, str(error)),
+        )
 
     @says(r"(?P<who>\w+) tries for the last confirmed")
     def tries(self, who: str) -> None:
-        self.follow(self.readers[who].try_read_last_confirmed(), lambda lac: self.note(who, f"confirmed {lac}"), lambda error: self.note(who, str(error)))
+        self.follow(
+            self.readers[who].try_read_last_confirmed(),
+            lambda lac: self.note(who, f"confirmed {lac}"),
+            lambda error: self.note(who, str(error)),
+        )
 
     @says(r"(?P<who>\w+) reads the last entry")
     def reads_last(self, who: str) -> None:
@@ -218,7 +261,11 @@ class Story:
 
     @says(r"(?P<who>\w+)'s client is closed")
     def client_closed(self, who: str) -> None:
-        self.follow(self.client(who).close(), lambda _none: self.note(who, "client closed"), lambda error: self.note(who, str(error)))
+        self.follow(
+            self.client(who).close(),
+            lambda _none: self.note(who, "client closed"),
+            lambda error: self.note(who, str(error)),
+        )
 
     @says(r"(?P<who>\w+) follows for (?P<seconds>\d+) seconds?")
     def follows(self, who: str, seconds: str) -> None:
@@ -226,11 +273,18 @@ class Story:
             async for batch in self.readers[who].tail(float(seconds)):
                 self.note(who, "saw " + " ".join(entry.data.decode() for entry in batch))
 
-        self.follow(run(), lambda _none: self.note(who, "came to the end"), lambda error: self.note(who, f"follows no more: {error}"))
+        self.follow(
+            run(),
+            lambda _none: self.note(who, "came to the end"),
+            lambda error: self.note(who, f"follows no more: {error}"),
+        )
 
     # Bookies.
 
-    @says(r"(?P<names>(?:b\d+ )+)(?P<what>dies?|dies? unnoticed|returns?|goes? into limbo|becomes? read-only|becomes? slow)")
+    @says(
+        r"(?P<names>(?:b\d+ )+)(?P<what>dies?|dies? unnoticed|returns?|goes? into limbo|"
+        r"becomes? read-only|becomes? slow)"
+    )
     def bookie(self, names: str, what: str) -> None:
         for name in names.split():
             bookie = self.cluster.bookies[name]
@@ -265,10 +319,13 @@ class Story:
     # The network.
 
     @says(
-        r"(?P<verb>hold|lose|mute|refuse) (?P<op>[a-z ]+?)(?: to (?P<names>(?:b\d+ ?)+?))?(?: of (?P<entries>[-\d ]+?))?(?: from (?P<who>\w+))?"
+        r"(?P<verb>hold|lose|mute|refuse) (?P<op>[a-z ]+?)(?: to (?P<names>(?:b\d+ ?)+?))?"
+        r"(?: of (?P<entries>[-\d ]+?))?(?: from (?P<who>\w+))?"
         r"(?: with (?P<code>[a-z- ]+))?"
     )
-    def rule(self, verb: str, op: str, names: str | None, entries: str | None, who: str | None, code: str | None) -> None:
+    def rule(
+        self, verb: str, op: str, names: str | None, entries: str | None, who: str | None, code: str | None
+    ) -> None:
         verdict: str | int = {"hold": "hold", "lose": "drop", "mute": "mute"}.get(verb) or NAMES[str(code)]
         ops = set() if op == "everything" else {OPS[op]}
         clients = {str(self.client(who).pool.number)} if who else set()
@@ -282,7 +339,9 @@ class Story:
     @says(r"what was held(?: to (?P<names>(?:b\d+ ?)+?))?(?: of (?P<entries>[-\d ]+?))? arrives")
     def arrives(self, names: str | None, entries: str | None) -> None:
         chosen, ids = set((names or "").split()), {int(each) for each in entries.split()} if entries else None
-        self.cluster.let_go(lambda request: (not chosen or request.bookie in chosen) and (ids is None or request.entry in ids))
+        self.cluster.let_go(
+            lambda request: (not chosen or request.bookie in chosen) and (ids is None or request.entry in ids)
+        )
 
     # Time and metadata.
 
@@ -299,7 +358,9 @@ class Story:
         r"somebody (?P<what>marks it in recovery|deletes it|closes it at (?P<last>-?\d+) with length (?P<length>\d+)"
         r"|replaces (?P<old>b\d+) by (?P<new>b\d+) from (?P<first>\d+))"
     )
-    def somebody(self, what: str, last: str | None, length: str | None, old: str | None, new: str | None, first: str | None) -> None:
+    def somebody(
+        self, what: str, last: str | None, length: str | None, old: str | None, new: str | None, first: str | None
+    ) -> None:
         shared, ledger = self.cluster.shared, self.ledger
         fault, self.cluster.store_fault = self.cluster.store_fault, lambda _name, _given: None
         if what == "deletes it":
@@ -310,7 +371,9 @@ class Story:
             if last is not None and length is not None:
                 value = value.closed(int(last), int(length))
             elif first is not None and old is not None and new is not None:
-                value = value.replace_bookies(int(first), tuple(new if bookie == old else bookie for bookie in value.ensemble_at(int(first))))
+                value = value.replace_bookies(
+                    int(first), tuple(new if bookie == old else bookie for bookie in value.ensemble_at(int(first)))
+                )
             else:
                 value = value.recovering()
             self.cluster.succeed(self.cluster.store.write_ledger(ledger, value, current.version))
@@ -324,7 +387,11 @@ class Story:
         metadata = self.cluster.metadata(self.ledger)
         ensembles = ", ".join(f"{first}: {' '.join(bookies)}" for first, _last, bookies in metadata.fragment_ranges())
         state = metadata.state.name.lower().replace("_", " ")
-        self.news.append(f"{state}{f' at {metadata.last_entry}, length {metadata.length}' if metadata.state is LedgerState.CLOSED else ''}, {{{ensembles}}}")
+        self.news.append(
+            f"{state}"
+            f"{f' at {metadata.last_entry}, length {metadata.length}' if metadata.state is LedgerState.CLOSED else ''}"
+            f", {{{ensembles}}}"
+        )
 
     @says(r"entry (?P<entry>\d+) is on")
     def is_on(self, entry: str) -> None:

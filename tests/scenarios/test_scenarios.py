@@ -1,5 +1,6 @@
 """
-Every story of this folder goes as it is written.  QUIRE_REWRITE=1 writes what happens now into the files: read the difference.
+Every story of this folder goes as it is written.  QUIRE_REWRITE=1 writes what happens now into the files: read the
+difference.
 """
 
 import os
@@ -46,4 +47,6 @@ def test_a_sentence_that_nobody_knows_is_an_error():
 
 def test_what_happened_otherwise_is_shown():
     """A story is returned with the output that it had."""
-    assert performed("there are 3 bookies\nw creates 3/3/2\nw appends a\n  w: 7 acknowledged\n").endswith("w appends a\n  w: 0 acknowledged\n")
+    assert performed("there are 3 bookies\nw creates 3/3/2\nw appends a\n  w: 7 acknowledged\n").endswith(
+        "w appends a\n  w: 0 acknowledged\n"
+    )

@@ -31,7 +31,10 @@ if os.environ.get("PYTHONHASHSEED") != "0":
 def tell_broken(plan: Plan, violation: Violation) -> None:
     small = shrink(plan, violation)
     history, again = replay(small, trace=True)
-    print(f"\nBROKEN  {violation}\n{plan}\nreplay: python -m tests.simulation --seed {plan.seed} --profile {plan.profile.name!r} --trace")
+    print(
+        f"\nBROKEN  {violation}\n{plan}\nreplay: python -m tests.simulation --seed {plan.seed} --profile "
+        f"{plan.profile.name!r} --trace"
+    )
     print(f"smallest: {len(small.steps)} of {len(plan.steps)} steps break {again.invariant if again else 'nothing'}:")
     print("\n".join(history.trace), flush=True)
 
@@ -60,7 +63,11 @@ def many(args: argparse.Namespace) -> int:
 
 def report(first: int, result: Result, name: str | None) -> int:
     rate = result.histories / max(result.seconds, 0.001) * 60
-    print(f"{result.histories} histories from seed {first}, {result.events} events, {result.seconds:.0f} s: {rate:.0f} a minute; {len(result.broken)} broken")
+    print(
+        f"{result.histories} histories from seed {first}, {result.events} events, {result.seconds:.0f} s: "
+        f"{rate:.0f} "
+        f"a minute; {len(result.broken)} broken"
+    )
     for case in sorted(result.seen):
         print(f"  {result.seen[case]:8} {case}")
     for plan, violation in result.broken:
@@ -83,12 +90,16 @@ def beside_each_other(args: argparse.Namespace) -> int:
         total.events += events
         total.seconds = max(total.seconds, seconds)
         total.seen += Counter(seen)
-        total.broken += [(draw(PROFILES[profile], seed), Violation(invariant, text)) for seed, profile, invariant, text in broken]
+        total.broken += [
+            (draw(PROFILES[profile], seed), Violation(invariant, text)) for seed, profile, invariant, text in broken
+        ]
     return report(first, total, args.profile)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="histories of a whole cluster on virtual time")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description="histories of a whole cluster on virtual time"
+    )
     parser.add_argument("--seed", type=int, help="replay one history")
     parser.add_argument("--profile", choices=sorted(PROFILES), help="default: all, in turn")
     parser.add_argument("--trace", action="store_true", help="print what happens")

@@ -1,8 +1,10 @@
 """
-A disk in memory under the real storage: it knows what was synced, tears what was not when the power goes, fails and fills up on demand.
+A disk in memory under the real storage: it knows what was synced, tears what was not when the power goes, fails and
+fills up on demand.
 
-Sectors of 512 bytes are written or lost one by one; a name that was not synced with its directory may be lost; a failed sync keeps or
-loses what it was for.  The index and the ledger table are `DictRows`, of which a prefix of the unsynced writes survives.
+Sectors of 512 bytes are written or lost one by one; a name that was not synced with its directory may be lost; a failed
+sync keeps or loses what it was for.  The index and the ledger table are `DictRows`, of which a prefix of the unsynced
+writes survives.
 """
 
 import os
@@ -187,7 +189,10 @@ class SimDisk(Files):
         self.inodes.pop(path, None)
 
     def remove_tree(self, path: str) -> None:
-        """Rows are all that lies in directories of their own.  It is durable at once: who counts on more has done something wrong."""
+        """
+        Rows are all that lies in directories of their own.  It is durable at once: who counts on more has done
+        something wrong.
+        """
         if path in self.rows:
             if self.before is not None:
                 self.before("remove rows", path)

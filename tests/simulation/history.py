@@ -1,8 +1,9 @@
 """
 One history: the plan carried out on a simulated cluster, then quiet, then the reckoning.
 
-While the plan runs anything may fail and nothing may be wrong.  Then every fault ends and every bookie that still has its disk is
-started: from now on everything must come to an end, the ledger must be closable, and what was acknowledged must be there.
+While the plan runs anything may fail and nothing may be wrong.  Then every fault ends and every bookie that still has
+its disk is started: from now on everything must come to an end, the ledger must be closable, and what was acknowledged
+must be there.
 """
 
 import gc
@@ -27,13 +28,16 @@ from tests.simulation.truth import LedgerTruth, Truth, Violation
 from tests.simulation.upkeep import FAR, Upkeep
 
 OPTIONS = {
-    "add_timeout_ms": 150, "read_timeout_ms": 150, "connect_timeout_ms": 150, "long_poll_ms": 100, "speculative_read_ms": 40, "window_entries_max": 60,
-    "window_bytes_max": 6000, "replica_backlog_bytes_max": 3000, "batch_entries_max": 16, "read_ahead_entries_max": 16, "reconnect_wait_ms_max": 100,
+    "add_timeout_ms": 150, "read_timeout_ms": 150, "connect_timeout_ms": 150, "long_poll_ms": 100,
+    "speculative_read_ms": 40, "window_entries_max": 60,
+    "window_bytes_max": 6000, "replica_backlog_bytes_max": 3000, "batch_entries_max": 16, "read_ahead_entries_max": 16,
+    "reconnect_wait_ms_max": 100,
 }  # fmt: skip
 QUIET_SECONDS = 3.0
 TAIL_SECONDS = 1e6  # a follower's patience outlasts every jump of its clock: it ends at the close
 EARLY, EARLY_IDS = 0.15, 12  # how often an advanced writer may give an id before those below it, and how far ahead
-END_SECONDS = 150.0  # in which everything must have ended once faults are over: two rounds of the longest wait of a writer
+# in which everything must have ended once faults are over: two rounds of the longest wait of a writer
+END_SECONDS = 150.0
 OPEN_TRIES = 12
 GAP_TRIES = 10
 COLLECT_EVERY = 20  # histories
@@ -124,7 +128,8 @@ class History:
             self.new_bookie()
         self.clients: list[SimClient] = []
         self.lines: list[Line] = []
-        self.losers: set[str] = set()  # bookies that lost something that was durable; at most AQ - 1 may, each as often as it likes
+        # bookies that lost something that was durable; at most AQ - 1 may, each as often as it likes
+        self.losers: set[str] = set()
         self._drawn: Random = world.random
         self.upkeep = Upkeep(self)
 
@@ -283,7 +288,8 @@ class History:
                 entry = line.give_id(self._drawn)
                 outcome = Outcome(writer.append_at(entry, payload), lambda outcome, one=payload: told(outcome, [one]))
                 line.appends.append(([payload], outcome))
-                if line.truth.early and outcome.done and outcome.error is not None:  # refused at once: the window is full
+                # refused at once: the window is full
+                if line.truth.early and outcome.done and outcome.error is not None:
                     line.take_back(entry)
             return
         line.appends.append((payloads, Outcome(writer.append_many(payloads), told)))
@@ -292,7 +298,9 @@ class History:
         line = self.some_line(rng)
         start = len(line.given)
         size = rng.choice((8, 8, 40, 200))
-        self._append(line, [b"%d." % (start + number) + b"x" * size for number in range(rng.randint(1, self.plan.profile.batch))])
+        self._append(
+            line, [b"%d." % (start + number) + b"x" * size for number in range(rng.randint(1, self.plan.profile.batch))]
+        )
 
     def _do_again(self, rng: Random) -> None:
         """An advanced writer gives an acknowledged id once more (D11)."""
@@ -347,7 +355,8 @@ class History:
         def told(outcome: Outcome) -> None:
             if outcome.error is None:
                 metadata = self.world.metadata(line.truth.id)
-                if line.client.alive:  # the metadata may tell of what is confirmed before the writer's caller hears of it
+                # the metadata may tell of what is confirmed before the writer's caller hears of it
+                if line.client.alive:
                     self.truth.confirm(line.truth, line.writer.last_add_confirmed, metadata)
                 self.truth.saw_end(line.truth, -1, outcome.value.last_entry_id, metadata)
                 line.readers.append([client, outcome.value, outcome.value.last_entry_id])
@@ -367,7 +376,8 @@ class History:
         least = line.truth.told_at_least(reader.metadata, self.world.metadata(line.truth.id))
 
         def told(outcome: Outcome) -> None:
-            if outcome.error is None and not line.truth.deleted:  # of a ledger that was deleted meanwhile nobody has to know anything
+            # of a ledger that was deleted meanwhile nobody has to know anything
+            if outcome.error is None and not line.truth.deleted:
                 self.truth.read_lac(line.truth, least, outcome.value)
 
         Outcome(reader.read_last_confirmed(), told)
@@ -398,7 +408,11 @@ class History:
 
         def told(outcome: Outcome) -> None:
             if outcome.error is None and closed and outcome.value and outcome.value[-1].entry_id > reader.last_entry_id:
-                self.truth.break_("D9", f"a reader of closed ledger {line.truth.id} got entry {outcome.value[-1].entry_id} past its end {reader.last_entry_id}")
+                self.truth.break_(
+                    "D9",
+                    f"a reader of closed ledger {line.truth.id} got entry {outcome.value[-1].entry_id} past its end "
+                    f"{reader.last_entry_id}",
+                )
             self.seen["read past what is confirmed"] += outcome.error is None
 
         first = line.truth.first + rng.randrange(4)
@@ -414,7 +428,10 @@ class History:
             metadata = self.world.metadata(line.truth.id)
             ours = metadata is not None and metadata.is_closed and metadata.last_entry == line.writer.last_add_confirmed
             if outcome.error is None and not ours and not line.truth.deleted:
-                self.truth.break_("S19", f"a close at {line.writer.last_add_confirmed} succeeded, and ledger {line.truth.id} is {metadata}")
+                self.truth.break_(
+                    "S19",
+                    f"a close at {line.writer.last_add_confirmed} succeeded, and ledger {line.truth.id} is {metadata}",
+                )
 
         line.closed.append(Outcome(line.writer.close(), told))
 
@@ -504,7 +521,9 @@ class History:
             for line in self.lines:
                 metadata = self.world.metadata(line.truth.id)
                 if metadata is not None and metadata.state is LedgerState.IN_RECOVERY:
-                    written |= {bookie for kept in line.truth.kept.values() for bookie in kept} - set(metadata.bookies())
+                    written |= {bookie for kept in line.truth.kept.values() for bookie in kept} - set(
+                        metadata.bookies()
+                    )
             return [bookie for bookie in self.bookies if bookie.id in written and bookie.serving]
 
         self.let_pass(0.2, found)
@@ -515,7 +534,10 @@ class History:
             self.world.timeline.at(rng.choice((0.0, 0.01)), bookies[0].start)
 
     def _do_lose_directory(self, rng: Random) -> None:
-        """A journal is gone, or one of several ledger directories: of a bookie that lost something before, if there is one, and then not the same ledgers."""
+        """
+        A journal is gone, or one of several ledger directories: of a bookie that lost something before, if there is
+        one, and then not the same ledgers.
+        """
         losers = [bookie for bookie in self.bookies if bookie.name in self.losers and not bookie.gone]
         bookie = rng.choice(losers) if losers else self.some_bookie(rng)
         if bookie is None or not self.may_lose(bookie):
@@ -591,7 +613,9 @@ class History:
 
     def _do_jump(self, rng: Random) -> None:
         """The clock of one machine is set."""
-        processes = [client.process for client in self.clients if client.alive] + [bookie.process for bookie in self.bookies if bookie.up and bookie.process]
+        processes = [client.process for client in self.clients if client.alive] + [
+            bookie.process for bookie in self.bookies if bookie.up and bookie.process
+        ]
         process = rng.choice(processes)
         change = rng.choice((-1.0, -0.1, 0.1, 1.0, *FAR))
         self.seen["clock jumped"] += 1
@@ -670,7 +694,11 @@ class History:
             if bookie.storage is not None and bookie.storage.read_only is None:
                 bookie.read_only(False)
         self.let_pass(QUIET_SECONDS)
-        unlisted = [bookie.name for bookie in self.bookies if bookie.serving and world.shared.bookie_list().find(bookie.id) is None]
+        unlisted = [
+            bookie.name
+            for bookie in self.bookies
+            if bookie.serving and world.shared.bookie_list().find(bookie.id) is None
+        ]
         if unlisted:
             raise Violation("listed", f"{unlisted} serve and are in no list")
         for bookie in self.bookies:
@@ -717,8 +745,12 @@ class History:
                 bookie.start()
         assert opened is not None
         if not opened.done or opened.error is not None:
-            doubts = sum(bookie.doubtful or bookie.amnesia or bookie.gone or bookie.name in self.losers for bookie in self.bookies)
-            if doubts >= self.plan.shape[2] and opened.code in RECOVERY_REFUSED:  # more than a ledger need bear: it is not closed on a guess
+            doubts = sum(
+                bookie.doubtful or bookie.amnesia or bookie.gone or bookie.name in self.losers
+                for bookie in self.bookies
+            )
+            # more than a ledger need bear: it is not closed on a guess
+            if doubts >= self.plan.shape[2] and opened.code in RECOVERY_REFUSED:
                 self.seen["recovery refused: too many bookies in doubt"] += 1
                 return
             raise Violation("I7", f"faults are over, yet ledger {line.truth.id} can't be opened: {opened.error!r}")
@@ -742,13 +774,17 @@ class History:
     def _all_ended(self, line: Line) -> bool:
         if line.client.alive and not all(outcome.done for _payloads, outcome in line.appends):
             return False
-        return all(outcome.done or not client.alive for client, outcome in line.opens + [(client, tail) for client, _got, tail in line.tails])
+        return all(
+            outcome.done or not client.alive
+            for client, outcome in line.opens + [(client, tail) for client, _got, tail in line.tails]
+        )
 
     def _reckon(self, line: Line, reader: Any, metadata: Any) -> None:
         truth, first, end = line.truth, line.truth.first, metadata.last_entry
         if line.client.alive:
             hanging = [payloads[0][:20] for payloads, outcome in line.appends if not outcome.done]
-            if hanging and not (self.losers and self.options.disable_ensemble_change):  # such a writer waits for the lost bookie
+            # such a writer waits for the lost bookie
+            if hanging and not (self.losers and self.options.disable_ensemble_change):
                 raise Violation("ends once", f"appends hang: {hanging[:3]}")
         if any(client.alive and not outcome.done for client, outcome in line.opens):
             raise Violation("ends once", "an open hangs")
@@ -756,7 +792,9 @@ class History:
         if reading is not None:
             self.let_pass(20.0, lambda: reading.done)
             if reading.error is not None or not reading.done:
-                raise Violation("readable", f"entries {first} to {end} of closed ledger {truth.id} can't be read: {reading.error!r}")
+                raise Violation(
+                    "readable", f"entries {first} to {end} of closed ledger {truth.id} can't be read: {reading.error!r}"
+                )
         entries = {entry.entry_id: entry.data for entry in reading.value} if reading is not None else {}
         self.truth.reckon(truth, metadata, entries, line.given, "advanced" not in line.kind)
         self._reckon_readers(line, entries, end)
@@ -774,12 +812,20 @@ class History:
             self.seen["tail followed to the close"] += tail.error is None
             self.seen["tail beside ids out of order"] += truth.early
         if end > -1:
-            asked = [Outcome(pair[1].read_unconfirmed(truth.first, end + 8)) for pair in line.readers if pair[0].alive and pair[1].closed]
+            asked = [
+                Outcome(pair[1].read_unconfirmed(truth.first, end + 8))
+                for pair in line.readers
+                if pair[0].alive and pair[1].closed
+            ]
             self.let_pass(2.0, lambda: all(outcome.done for outcome in asked))
             for outcome in asked:
                 past = outcome.done and outcome.error is None and outcome.value[-1].entry_id > end
                 if past or not isinstance(outcome.error, LedgerError | None):
-                    raise Violation("D9", f"past the end {end} of closed ledger {truth.id} something was read: {outcome.value or outcome.error!r:.80}")
+                    raise Violation(
+                        "D9",
+                        f"past the end {end} of closed ledger {truth.id} something was read: "
+                        f"{outcome.value or outcome.error!r:.80}",
+                    )
         if self.truth.violation is not None:
             raise self.truth.violation
 
@@ -787,7 +833,8 @@ class History:
 def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:
     """Runs one history; what it broke, if anything."""
     if plan.seed % COLLECT_EVERY == 0:
-        gc.collect()  # what is left of dead processes goes between two histories, and says so into a log that the next one clears
+        # what is left of dead processes goes between two histories, and says so into a log that the next one clears
+        gc.collect()
     gc.disable()
     try:
         history = History(plan, trace)

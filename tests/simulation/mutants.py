@@ -1,9 +1,10 @@
 """
 Guards taken away, one at a time: does the simulator notice?
 
-A mutant is a change of a few words in the source of a function, made while histories run and taken back afterwards.  It is dead once a
-history breaks a promise, alive after `SEEDS_MAX` seeds of the profile made for its danger, and then the simulator is not worth its
-name.  A guard whose text is no longer found is an error: it moved, and its mutant must move with it.
+A mutant is a change of a few words in the source of a function, made while histories run and taken back afterwards.  It
+is dead once a history breaks a promise, alive after `SEEDS_MAX` seeds of the profile made for its danger, and then the
+simulator is not worth its name.  A guard whose text is no longer found is an error: it moved, and its mutant must move
+with it.
 
 D2, D4 and D5 have no mutant, since both ways are safe there; D13 has none, for there is nothing to take away
 (batch reads over V3 are made of single ones).
@@ -82,14 +83,37 @@ RECOVERY, ATTEMPT = "quire.client.core.recovery:RecoveryMachine", "quire.client.
 LINK = "quire.client.connections.on_demand_link:OnDemandLink"
 UNNAMED = (f"{LINK}._reach", "link.bookie is not None and link.bookie != self.bookie", "False")
 QUORUMS, READER = "quire.client.core.quorum:Quorums", "quire.client.handles.reader:Reader"
-LEDGER_END, EDITS = "quire.client.handles.end_of_ledger:EndOfLedger", "quire.client.handles.writer_metadata:WriterMetadata"
+LEDGER_END, EDITS = (
+    "quire.client.handles.end_of_ledger:EndOfLedger",
+    "quire.client.handles.writer_metadata:WriterMetadata",
+)
 CONFIRMING = "quire.client.handles.confirming:Confirming"
-STORAGE, JOURNAL, CHECKPOINT = "quire.bookie.storage.storage:Storage", "quire.bookie.journal.writer:Journal", "quire.bookie.storage.checkpoint:Checkpoints"
+STORAGE, JOURNAL, CHECKPOINT = (
+    "quire.bookie.storage.storage:Storage",
+    "quire.bookie.journal.writer:Journal",
+    "quire.bookie.storage.checkpoint:Checkpoints",
+)
 WRITES = "quire.bookie.storage.writes:Writes"
-GARBAGE, LOGS, COMPACTION = "quire.bookie.upkeep.garbage:Garbage", "quire.bookie.logs.entry_logs:EntryLogs", "quire.bookie.upkeep.compaction"
-RECOVER, COPIER, RESTORE = "quire.replication.lost_bookies", "quire.replication.copier:FragmentCopier", "quire.replication.refilling:Restoration"
-SURPLUS, GUARD, MEMORY = "quire.replication.surplus", "quire.bookie.upkeep.store_guard:StoreGuard", "quire.metadata.memory.store:MemoryStore"
-UNLOCKED = (f"{RECOVER}:_free", "repair_lock(run.client.store, ledger) as ours", "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours")
+GARBAGE, LOGS, COMPACTION = (
+    "quire.bookie.upkeep.garbage:Garbage",
+    "quire.bookie.logs.entry_logs:EntryLogs",
+    "quire.bookie.upkeep.compaction",
+)
+RECOVER, COPIER, RESTORE = (
+    "quire.replication.lost_bookies",
+    "quire.replication.copier:FragmentCopier",
+    "quire.replication.refilling:Restoration",
+)
+SURPLUS, GUARD, MEMORY = (
+    "quire.replication.surplus",
+    "quire.bookie.upkeep.store_guard:StoreGuard",
+    "quire.metadata.memory.store:MemoryStore",
+)
+UNLOCKED = (
+    f"{RECOVER}:_free",
+    "repair_lock(run.client.store, ledger) as ours",
+    "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours",
+)
 
 
 def mutant(name: str, guard: str, profile: str, *edits: tuple[str, str, str]) -> Mutant:
@@ -109,13 +133,16 @@ MUTANTS = (
     mutant("a failure counts as a 'no'", "protocol-rules.md 4.3, S8", "recovery",
            ("quire.client.core.recovery:EntryRead.judge", "code in NEGATIVE", "code != OK")),
     mutant("answers are counted by QC, not by coverage", "protocol-rules.md 1.4, S29", "tail",
-           (f"{QUORUMS}.covered", "if unheard >= self.ack:", "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
+           (f"{QUORUMS}.covered", "if unheard >= self.ack:",
+            "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
     mutant("a recovery stores its ensembles early", "protocol-rules.md 4.2, S6", "recovery",
            (f"{ATTEMPT}._replace", "return EnsembleChanged(picked.bookies",
-            "await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: m.with_ensemble(effect.first, picked.bookies))\n"
+            "await self._record.edit(lambda m: m.state is LedgerState.IN_RECOVERY, lambda m: "
+            "m.with_ensemble(effect.first, picked.bookies))\n"
             "        return EnsembleChanged(picked.bookies")),
     mutant("a recovery overwrites CLOSED", "D3, R6", "recovery",
-           (f"{ATTEMPT}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED", "lambda metadata: True")),
+           (f"{ATTEMPT}._storing", "lambda metadata: metadata.state is not LedgerState.CLOSED",
+            "lambda metadata: True")),
     mutant("the length is not read from entry LAC", "D7, S28", "recovery",
            (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
     mutant("recovery adds carry a LAC that moves", "D16", "tail",
@@ -129,28 +156,35 @@ MUTANTS = (
     mutant("a replaced bookie's acknowledgements still count", "protocol-rules.md 2.5, S12", "change",
            (f"{APPEND}._ensemble_changed", "self._install(replica.index, bookie).standing = Standing.FRESH",
             "fresh = self._install(replica.index, bookie)\n"
-            "            fresh.standing, fresh.watermark, fresh.sent = Standing.FRESH, replica.watermark, replica.sent")),
+            "            fresh.standing, fresh.watermark, fresh.sent = "
+             "Standing.FRESH, replica.watermark, replica.sent")),
     mutant("a stale edit of the metadata is written all the same", "protocol-rules.md 2.6", "store",
            ("quire.client.handles.ledger_record:LedgerRecord.edit",
             "if not needs(current.value):", "if current is self.current and not _ and not needs(current.value):")),
     mutant("a close that met another end succeeds", "protocol-rules.md 2.8, S19", "store",
-           (f"{EDITS}._close_ledger", "if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):", "if False:")),
+           (f"{EDITS}._close_ledger",
+            "if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):",
+            "if False:")),
     mutant("nothing is sent again to a replacement", "protocol-rules.md 2.5, D12", "change",
            (f"{APPEND}._ensemble_changed", "self._resend(replica, effects)", "pass")),
     mutant("nothing is sent again to a bookie that came back", "D17", "no spare",
            (f"{APPEND}._return", "self._resend(back, effects)", "pass")),
     mutant("a taken id is looked for among the confirmed ones only", "D11, S31", "deferred",
-           (f"{SENDING}._append", "entry <= self.head or entry in self._ids", "entry <= self.lac or entry in self._ids")),
+           (f"{SENDING}._append", "entry <= self.head or entry in self._ids",
+            "entry <= self.lac or entry in self._ids")),
     mutant("replica indexes are computed in 32 bits", "D10, S32", "large ids",
-           (f"{QUORUMS}.write_set", "(entry + step) % size", "((entry + step + (1 << 31)) % (1 << 32) - (1 << 31)) % size")),
+           (f"{QUORUMS}.write_set", "(entry + step) % size",
+            "((entry + step + (1 << 31)) % (1 << 32) - (1 << 31)) % size")),
     mutant("a force does not mind a reconnection", "D15", "deferred",
-           (f"{APPEND}._fail", "if self.deferred_sync and not spared:", "if self.deferred_sync and not spared and awaited:"),
+           (f"{APPEND}._fail", "if self.deferred_sync and not spared:",
+            "if self.deferred_sync and not spared and awaited:"),
            (f"{CONFIRMING}.force", "if old not in (None, new)", "if not name")),
     mutant("late answers of a replaced bookie count for its successor", "protocol-rules.md 2.4, S14", "change",
            (f"{APPEND}._fail", "del self._channels[replica.channel]", "pass"),
            (f"{APPEND}._fail", "effects.append(CloseChannel(replica.channel))", "pass"),
            (f"{SENDING}._install", "self._channels.pop(old.channel, None)", "pass"),
-           (f"{SENDING}._install", "self._replicas[index] = replica", "self._replicas[index] = self._channels[old.channel] = replica")),
+           (f"{SENDING}._install", "self._replicas[index] = replica",
+            "self._replicas[index] = self._channels[old.channel] = replica")),
     mutant("a new fragment begins behind what was sent", "protocol-rules.md 2.5", "change",
            (f"{APPEND}._change", "StoreEnsemble(self.head + 1,", "StoreEnsemble(self._window.sent_last + 1,")),
     # Reader
@@ -159,13 +193,17 @@ MUTANTS = (
     mutant("unconfirmed reads go past the end", "D9", "tail",
            (f"{READER}._read", "if unconfirmed and self.closed:", "if False:")),
     mutant("a hint is taken for the LAC", "D14", "tail",
-           (f"{LEDGER_END}.await_news", "failed = answer.code != OK", "self.lac = max(self.lac, answer.lac or 0)\n    failed = answer.code != OK")),
+           (f"{LEDGER_END}.await_news", "failed = answer.code != OK",
+            "self.lac = max(self.lac, answer.lac or 0)\n    failed = answer.code != OK")),
     # Bookie
     mutant("a fence is told before it is durable", "D6, B4, S10", "power",
-           (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
-            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self._journals.give_back(token)")),
+           (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, "
+                               "state.fence_synced)",
+            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        "
+            "self._journals.give_back(token)")),
     mutant("a fence is not written to the journal", "B1", "power",
-           (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
+           (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, "
+                               "state.fence_synced)",
             "journal.append((), 0, token, state.fence_synced)")),
     mutant("a fenced ledger takes plain adds", "B2, S11", "recovery",
            (f"{WRITES}.add", "if state.fenced:", "if False:")),
@@ -176,13 +214,16 @@ MUTANTS = (
     mutant("a bookie that lost its disk serves", "metadata-rules.md 6.2", "limbo",
            ("quire.bookie.lifecycle.identity:check", "check_expansion(options, expected, known, bare, full)", "pass")),
     mutant("a bookie in limbo says no", "B4, S9", "limbo",
-           ("quire.bookie.storage.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY", "Status.ENOENTRY")),
+           ("quire.bookie.storage.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY",
+            "Status.ENOENTRY")),
     mutant("a bookie in limbo takes plain adds", "S9", "limbo",
-           (f"{WRITES}.add", "if not run.recovery and state is not None:", "if not run.recovery and state is not None and not state.limbo:")),
+           (f"{WRITES}.add", "if not run.recovery and state is not None:",
+            "if not run.recovery and state is not None and not state.limbo:")),
     mutant("a bookie that lost its disk is fenced only where it is named", "S9, S10", "surplus",
            ("quire.bookie.lifecycle.restoring:suspects", "(row.fenced or row.limbo)", "row.limbo")),
     mutant("an end of limbo that a directory's mark covers is replayed into it", "storage-order.md 4", "restore",
-           (f"{STORAGE}._open_journal", "if block[2] % count not in old:", "if block[2] % count not in old or block[0] == LIMBO:")),
+           (f"{STORAGE}._open_journal", "if block[2] % count not in old:",
+            "if block[2] % count not in old or block[0] == LIMBO:")),
     mutant("a bookie that lost its disk doubts only where it is named", "S6, S9", "counted on",
            ("quire.bookie.lifecycle.restoring:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection
@@ -206,7 +247,8 @@ MUTANTS = (
            ("quire.bookie.index.slots:other_path", "RUNS if index_path", "SECOND_RUNS if index_path"),
            ("quire.bookie.index.slots:other_path", "else SECOND_RUNS)", "else RUNS)")),
     mutant("logs go while they are read for a new index", "formats.md, a rebuilt index", "new index",
-           ("quire.bookie.upkeep.space:Space.reclaim", "self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
+           ("quire.bookie.upkeep.space:Space.reclaim",
+            "self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
             "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))")),
     # Repair
     mutant("the metadata names a bookie before its copies are complete", "protocol-rules.md 5.1", "repair",
@@ -214,17 +256,21 @@ MUTANTS = (
     mutant("a fragment that is still written is repaired without fencing", "protocol-rules.md 5.1, R1", "repair",
            (f"{RECOVER}:_free_locked", "if writer_depends_on(metadata, run.lost):", "if False:"),
            (f"{RECOVER}:_mend", "    metadata = record.metadata\n",
-            "    metadata = record.metadata\n    if fragment.last is None:\n        reader = await run.client.open_ledger(record.ledger, b'', recover=False)\n"
-            "        fragment = HeldFragment(fragment.first, reader.last_entry_id, fragment.bookies, fragment.indexes)\n"
+            "    metadata = record.metadata\n    if fragment.last is None:\n        reader = await "
+            "run.client.open_ledger(record.ledger, b'', recover=False)\n"
+            "        fragment = HeldFragment(fragment.first, reader.last_entry_id, fragment.bookies, "
+            "fragment.indexes)\n"
             "        await reader.close()\n")),
     mutant("repairs without a lock change what they did not copy", "protocol-rules.md 2.6, 5.1", "repair",
-           (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for", "each.first == planned.first for"), UNLOCKED),
+           (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for",
+            "each.first == planned.first for"), UNLOCKED),
     mutant("a repair does not take the ledger's lock", "protocol-rules.md 5.1", "surplus", UNLOCKED),
     mutant("limbo ends with copies missing", "S9", "limbo",
            (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
     # Who answers
     mutant("an address is kept, and nobody hears who answers there", "protocol.md, who answers", "moves", UNNAMED,
-           (f"{LINK}._reach", "await self._resolve()", "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
+           (f"{LINK}._reach", "await self._resolve()",
+            "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
            (f"{LINK}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),
     mutant("nobody hears who answers", "protocol.md, who answers", "moves", UNNAMED),
     # Sessions
@@ -236,7 +282,8 @@ MUTANTS = (
            (f"{MEMORY}._look", "self._look_at_own()", "pass")),
     # Readers
     mutant("a tail does not rest when a hint came to nothing", "D14", "out of order",
-           (f"{LEDGER_END}.await_news", "await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))", "pass")),
+           (f"{LEDGER_END}.await_news", "await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))",
+            "pass")),
     # Superfluous copies
     mutant("a superfluous copy goes though the others do not answer", "protocol-rules.md 5.2", "surplus",
            (f"{SURPLUS}:_judge", "if not check.complete:", "if False:")),
@@ -271,6 +318,8 @@ def hunt(names: Sequence[str]) -> int:
         alive += not seeds
         seconds = time.process_time() - start
         print(
-            f"| {found.name} | {found.guard} | {found.profile} | {seeds or 'ALIVE'} | {invariant} |" + (f" {seconds:.0f} s" if seconds > 10 else ""), flush=True
+            f"| {found.name} | {found.guard} | {found.profile} | {seeds or 'ALIVE'} | {invariant} |"
+            + (f" {seconds:.0f} s" if seconds > 10 else ""),
+            flush=True,
         )
     return int(bool(alive))

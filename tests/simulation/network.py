@@ -1,9 +1,9 @@
 """
 The network between simulated processes: TCP connections as Twisted's code sees them.
 
-Each connection keeps its order; two connections know nothing of each other, so what travels on them is reordered freely.  Bytes arrive in
-pieces cut anywhere.  A blocked direction (a partition, perhaps one way) holds bytes back until it is unblocked, as TCP does by sending
-again; a cut connection loses what is under way, after a prefix of it.
+Each connection keeps its order; two connections know nothing of each other, so what travels on them is reordered
+freely.  Bytes arrive in pieces cut anywhere.  A blocked direction (a partition, perhaps one way) holds bytes back until
+it is unblocked, as TCP does by sending again; a cut connection loses what is under way, after a prefix of it.
 """
 
 from collections import Counter, deque
@@ -198,7 +198,15 @@ class Network:
         self.timeline.at(there, arrive)
         return connector
 
-    def _accept(self, process: Process, host: str, found: tuple[Process, Callable[[], Any]], connector: Connector, back: float, timeout: float) -> None:
+    def _accept(
+        self,
+        process: Process,
+        host: str,
+        found: tuple[Process, Callable[[], Any]],
+        connector: Connector,
+        back: float,
+        timeout: float,
+    ) -> None:
         server_process, make = found
         near, far = End(self, process, host), End(self, server_process, process.host)
         near.peer, far.peer = far, near

@@ -1,8 +1,9 @@
 """
 The processes of a simulated cluster: bookies and clients, made of the real code.
 
-A bookie is the real storage on a simulated disk, the real service, connections, identity and registration.  A client is the real client on
-the simulated network.  Only what touches the machine is replaced: files, RocksDB, sockets, threads, time.
+A bookie is the real storage on a simulated disk, the real service, connections, identity and registration.  A client is
+the real client on the simulated network.  Only what touches the machine is replaced: files, RocksDB, sockets, threads,
+time.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,9 +51,20 @@ PORT = 3181
 FOREIGN = 1 << 40  # the one ledger of another cluster
 KIB = 1 << 10
 
-BASE = BookieOptions(metadata_uri="memory://simulation", journal_directories=("/journal",), ledger_directories=("/ledgers",), allow_loopback=True)
-# Far below what the options allow a user, so that segments roll, caches fill and checkpoints run within a few hundred entries.
-SMALL = {"journal_segment_bytes": 16 * KIB, "write_cache_bytes_max": 16 * KIB, "entry_log_bytes_max": 16 * KIB, "journal_queue_bytes_max": 2 * KIB}
+BASE = BookieOptions(
+    metadata_uri="memory://simulation",
+    journal_directories=("/journal",),
+    ledger_directories=("/ledgers",),
+    allow_loopback=True,
+)
+# Far below what the options allow a user, so that segments roll, caches fill and checkpoints run within a few hundred
+# entries.
+SMALL = {
+    "journal_segment_bytes": 16 * KIB,
+    "write_cache_bytes_max": 16 * KIB,
+    "entry_log_bytes_max": 16 * KIB,
+    "journal_queue_bytes_max": 2 * KIB,
+}
 
 
 class World:
@@ -67,7 +79,8 @@ class World:
         self.shared.ledgers = WatchedLedgers(self.truth)
         self.shared.went = self.truth.went
         self.trace: list[str] | None = None
-        self.hosts: dict[str, SimBookie | None] = {"b-0": None}  # for bookies, one more than there are -> who started there last
+        # for bookies, one more than there are -> who started there last
+        self.hosts: dict[str, SimBookie | None] = {"b-0": None}
         self.moving = False  # whether a bookie starts on any of them
         self.listing_lies = 0.0  # how often what a bookie's garbage collection lists is wrong
 
@@ -137,7 +150,8 @@ class NamedStore(MemoryStore):
         world = self.world
         world.truth.authors[id(metadata)] = (self.owner, metadata)
         world.tell(
-            f"{self.owner} writes {metadata.state.name} {[(f.first, f.bookies) for f in metadata.fragments]} end {metadata.last_entry} over version {version}"
+            f"{self.owner} writes {metadata.state.name} {[(f.first, f.bookies) for f in metadata.fragments]} end "
+            f"{metadata.last_entry} over version {version}"
         )
         if self._over:
             return fail(MetaStore("simulated: the session has expired"))
@@ -147,7 +161,9 @@ class NamedStore(MemoryStore):
 
     def _refused(self, failure: Any, metadata: LedgerMetadata) -> Any:
         if failure.check(MetadataVersion):
-            self.world.truth.seen["conflict on close" if metadata.is_closed else f"conflict on {metadata.state.name}"] += 1
+            self.world.truth.seen[
+                "conflict on close" if metadata.is_closed else f"conflict on {metadata.state.name}"
+            ] += 1
             self.world.tell(f"{self.owner} had a conflict")
         return failure
 
@@ -266,7 +282,9 @@ class SimBookie:
         if not self.world.moving:
             return
         hosts = self.world.hosts
-        self.host = self.world.random.choice([host for host, last in hosts.items() if last is None or not last.up or last.host != host or last is self])
+        self.host = self.world.random.choice(
+            [host for host, last in hosts.items() if last is None or not last.up or last.host != host or last is self]
+        )
         self.world.truth.seen["bookie at an address that another one had"] += hosts[self.host] not in (None, self)
         hosts[self.host] = self
 
@@ -338,7 +356,8 @@ class SimBookie:
 
     def _could_not(self, failure: Any, process: Process) -> None:
         cause = failure.value.__cause__ or failure.value
-        if process.alive and isinstance(cause, OSError) and cause.errno == EIO:  # a fault of its disk, as it may have later
+        # a fault of its disk, as it may have later
+        if process.alive and isinstance(cause, OSError) and cause.errno == EIO:
             self._failed(failure.getErrorMessage())
         elif process.alive:
             self.world.truth.break_("start", f"{self.name} can't start: {failure.getErrorMessage()}")
@@ -413,7 +432,9 @@ class SimBookie:
                 looking.addErrback(lambda failure: failure.trap(OSError))
             return set_limbo(ledger, limbo, token)  # type: ignore[no-any-return]
 
-        storage.listen(Events(durable, self.service.relieved, self._failed, lambda reason: self.read_only(reason is not None)))
+        storage.listen(
+            Events(durable, self.service.relieved, self._failed, lambda reason: self.read_only(reason is not None))
+        )
         storage.add, storage.read, storage.read_run = watched_add, watched_read, watched_read_run
         storage.delete_ledger, storage.drop_copy, storage.set_limbo = watched_delete, watched_drop, watched_limbo
         reads = self.service.reads
@@ -428,14 +449,16 @@ class SimBookie:
 
     def _look_back(self, storage: Any, failed: set[int]) -> None:
         """
-        Compares what came back from the disk with what was promised.  `failed`: numbers of directories that were given up before; what they lack is in limbo
-        where the metadata wants it here, and all else is nobody's any more.
+        Compares what came back from the disk with what was promised.  `failed`: numbers of directories that were given
+        up before; what they lack is in limbo where the metadata wants it here, and all else is nobody's any more.
         """
         for ledger, truth in self.world.truth.ledgers.items():
             if truth.deleted:
                 continue
             state = storage.ledger(ledger)
-            promised = {entry for entry, kept in truth.kept.items() if self.id in kept and (entry, self.id) not in truth.lost}
+            promised = {
+                entry for entry, kept in truth.kept.items() if self.id in kept and (entry, self.id) not in truth.lost
+            }
             if state is None and not promised and self.id not in truth.fenced:
                 continue
             fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
@@ -446,23 +469,39 @@ class SimBookie:
             comparing.addCallback(self._compare, ledger, promised, fence_lost, limbo, given_up)
             comparing.addErrback(lambda failure: failure.trap(OSError))  # its index is damaged, and it says so
 
-    def _compare(self, held: Any, ledger: int, promised: set[int], fence_lost: bool, limbo: bool, given_up: LedgerMetadata | None) -> None:
+    def _compare(
+        self, held: Any, ledger: int, promised: set[int], fence_lost: bool, limbo: bool, given_up: LedgerMetadata | None
+    ) -> None:
         """`held`: what it has of the ledger."""
         truth, stored, now = self.world.truth, entries_of(held), self.world.timeline.now
         truth.has_again(self.id, ledger, stored)
         if limbo:  # it doubts itself, and says so
             truth.lacks(self.id, ledger, promised - stored, now)
         else:
-            truth.came_back(self.id, ledger, promised - stored, stored - promised, fence_lost, self.options.journal_sync_data, given_up, now)
+            truth.came_back(
+                self.id,
+                ledger,
+                promised - stored,
+                stored - promised,
+                fence_lost,
+                self.options.journal_sync_data,
+                given_up,
+                now,
+            )
 
     async def _doubt(self, storage: Any, lost: restoring.Lost) -> None:
-        """Of every ledger that the metadata gives it and that lay on what is lost, it may have lost entries and fences."""
+        """
+        Of every ledger that the metadata gives it and that lay on what is lost, it may have lost entries and fences.
+        """
         async for rows in restoring.suspects(self.store, self.id, lost):
             await storage.mark_limbo(rows)
         await storage.mark_limbo({})
 
     def leave_late(self, seconds: float) -> None:
-        """A process of this bookie is told to stop while its session ends: what it sends to be listed no more arrives later."""
+        """
+        A process of this bookie is told to stop while its session ends: what it sends to be listed no more arrives
+        later.
+        """
         self.store.leave_late(self.id, seconds)
 
     def unlist(self) -> None:
@@ -490,7 +529,9 @@ class SimBookie:
             assert self.process is not None
             store = NamedStore(self.world, self.process)
             store.owner = f"{REPAIRER} of {self.name}"
-            self._client = Client(self.process, store, options, random=Random(self.lives), time_of_day=self.process.seconds)
+            self._client = Client(
+                self.process, store, options, random=Random(self.lives), time_of_day=self.process.seconds
+            )
         return self._client
 
     def refill(self, options: ClientOptions) -> "Deferred[Any]":
@@ -510,7 +551,8 @@ class SimBookie:
         self.process.alive = False
         self.world.network.listeners.pop((self.host, PORT), None)
         self.world.network.drop_process(self.process)
-        if self.world.moving:  # nobody tells the metadata store: so long it is listed where it was, and somebody else may be there already
+        # nobody tells the metadata store: so long it is listed where it was, and somebody else may be there already
+        if self.world.moving:
             self.world.timeline.at(self.world.random.choice((0.0, 0.02, 0.2)), self.store.close)
         else:
             self.store.close()
@@ -538,7 +580,10 @@ class SimBookie:
         self.amnesia, self.gone = amnesia, not amnesia
 
     def lose_directory(self, directories: Sequence[str], number: int) -> None:
-        """One of the journals or of the ledger directories is gone; the bookie serves again without what was in it, in limbo."""
+        """
+        One of the journals or of the ledger directories is gone; the bookie serves again without what was in it, in
+        limbo.
+        """
         self.die()
         count = len(directories)
         self.world.truth.disk_lost(self.id, self.world.timeline.now, lambda ledger: ledger % count == number)
@@ -552,7 +597,10 @@ class SimBookie:
         return any(path in self.disk.rows and self.disk.rows[path].rotten for path in paths)
 
     def rot(self, ledger: int) -> set[int]:
-        """The index can't tell any more what it has of a ledger, and the entry logs can't be read on where that lies: entries that are lost by it."""
+        """
+        The index can't tell any more what it has of a ledger, and the entry logs can't be read on where that lies:
+        entries that are lost by it.
+        """
         path = self.options.ledger_directories[ledger % len(self.options.ledger_directories)]
         if path in self.storage.failed_directories or self.is_rotten:
             return set()
@@ -576,7 +624,8 @@ class SimBookie:
         def before(call: str, path: str) -> None:
             if call == "sync" and path.startswith(prefix):
                 self.world.truth.seen["sync failed" if power is None else "power lost inside a write"] += 1
-                self.disk.before = None if power is None else dark  # without power nothing works, until the machine is up again
+                # without power nothing works, until the machine is up again
+                self.disk.before = None if power is None else dark
                 if power is not None:
                     self.world.timeline.at(0, lambda: self.lose_power(power))
                 raise OSError(5, "simulated I/O error", path)
@@ -591,7 +640,9 @@ class SimBookie:
             nonlocal left
             left -= 1
             if left == 0:
-                self.world.truth.seen["power lost inside a round of garbage collection"] += self.garbage.status()["running"]
+                self.world.truth.seen["power lost inside a round of garbage collection"] += self.garbage.status()[
+                    "running"
+                ]
                 self.world.truth.seen["power lost while an index was made anew"] += self.upkeep.rebuild.running
                 self.world.timeline.at(0, lambda: self.lose_power(rng))
             if left <= 0:
@@ -607,7 +658,11 @@ def in_doubt(storage: Any, ledger: int) -> bool:
 
 
 def entries_of(held: Any) -> set[int]:
-    return {entry for first, count in runs_of(held) for entry in range(first, first + count)} if isinstance(held, bytes) else set()
+    return (
+        {entry for first, count in runs_of(held) for entry in range(first, first + count)}
+        if isinstance(held, bytes)
+        else set()
+    )
 
 
 class SimClient:
@@ -630,7 +685,12 @@ class SimClient:
         seen = self.world.truth.seen
         if kind == 0 and operation == "write_ledger":
             seen["metadata answer lost"] += 1
-            return Fault(before=rng.choice([0, 0.02]), after=0.01, error=MetaStore("simulated: the answer was lost"), applied=True)
+            return Fault(
+                before=rng.choice([0, 0.02]),
+                after=0.01,
+                error=MetaStore("simulated: the answer was lost"),
+                applied=True,
+            )
         if kind == 1 and operation != "release_repair":  # that one is tried until the session is over
             seen["metadata failed"] += 1
             return Fault(error=MetaStore("simulated: the store is away"))

@@ -1,8 +1,9 @@
 """
 What one history will do, drawn from its seed before it begins: a cluster, and steps at given times.
 
-A profile says what may be drawn.  `mix` has every kind of fault and switches each on for a third of the histories, for faults hide each
-other; the others are made for one danger.  Each step has a seed of its own, so leaving steps out changes nothing in those that stay.
+A profile says what may be drawn.  `mix` has every kind of fault and switches each on for a third of the histories, for
+faults hide each other; the others are made for one danger.  Each step has a seed of its own, so leaving steps out
+changes nothing in those that stay.
 """
 
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,18 @@ from random import Random
 from typing import Any
 
 Shape = tuple[int, int, int]
-SHAPES: tuple[Shape, ...] = ((3, 3, 2), (3, 3, 2), (3, 3, 3), (3, 2, 2), (4, 2, 2), (4, 3, 2), (5, 3, 2), (2, 2, 1), (2, 2, 2), (3, 3, 1))
+SHAPES: tuple[Shape, ...] = (
+    (3, 3, 2),
+    (3, 3, 2),
+    (3, 3, 3),
+    (3, 2, 2),
+    (4, 2, 2),
+    (4, 3, 2),
+    (5, 3, 2),
+    (2, 2, 1),
+    (2, 2, 2),
+    (3, 3, 1),
+)
 
 
 @dataclass(frozen=True)
@@ -42,27 +54,33 @@ class Profile:
     bookie: tuple[tuple[str, Any], ...] = ()  # more options of the bookies
     listing_lies: float = 0.0
     losses: float = 0.0  # how often what is sent is lost, and sent again by TCP some time later
-    moving: float = 0.5  # in how many histories bookies start on any free host, and stay listed for a while after a kill
+    # in how many histories bookies start on any free host, and stay listed for a while after a kill
+    moving: float = 0.5
     upkeep: bool = False  # every history ends with repairs and a day later; of other profiles one in `UPKEEP_EVERY`
 
 
 MODES: tuple[tuple[tuple[str, Any], ...], ...] = (
-    (), (), (), (), (("delay_ensemble_change", True),), (("explicit_lac_interval_ms", 40),), (("add_quorum_timeout_ms", 400),), (("ensemble_changes_max", 2),),
-    (("speculative_read_ms", 0), ("batch_read", False)), (("delay_ensemble_change", True), ("explicit_lac_interval_ms", 40)), (("sticky_reads", False),),
+    (), (), (), (), (("delay_ensemble_change", True),), (("explicit_lac_interval_ms", 40),), (("add_quorum_timeout_ms",
+    400),), (("ensemble_changes_max", 2),),
+    (("speculative_read_ms", 0), ("batch_read", False)), (("delay_ensemble_change", True), ("explicit_lac_interval_ms",
+    40)), (("sticky_reads", False),),
     (("disable_ensemble_change", True),),
 )  # fmt: skip
 
 
 WORK = {"append": 40.0, "wait": 8.0}
 FAULTS = {
-    "kill": 6.0, "start": 9.0, "power": 3.0, "torn": 3.0, "stop_link": 5.0, "heal": 5.0, "cut": 5.0, "slow_host": 3.0, "slow_disk": 3.0,
-    "pause_bookie": 3.0, "pause_writer": 2.0, "sync_fault": 1.5, "flush_fault": 1.0, "wipe": 1.0, "amnesia": 2.0, "expire": 2.0, "jump": 1.5,
+    "kill": 6.0, "start": 9.0, "power": 3.0, "torn": 3.0, "stop_link": 5.0, "heal": 5.0, "cut": 5.0, "slow_host": 3.0,
+    "slow_disk": 3.0,
+    "pause_bookie": 3.0, "pause_writer": 2.0, "sync_fault": 1.5, "flush_fault": 1.0, "wipe": 1.0, "amnesia": 2.0,
+    "expire": 2.0, "jump": 1.5,
     "crash_writer": 1.5, "crash_opener": 3.0, "read_only": 1.5, "spare": 2.0, "lie": 1.0, "flush": 2.0,
 }  # fmt: skip
 USERS = {"look": 6.0, "poll": 10.0, "follow": 2.0, "open": 4.0, "close": 2.0, "write_lac": 2.0, "peek": 3.0}
 
 MEND = {
-    "repair": 8.0, "retire": 3.0, "crash_repair": 3.0, "pause_repair": 2.0, "refill": 4.0, "delete": 2.0, "collect": 6.0, "dark_collect": 2.0, "astray": 1.0,
+    "repair": 8.0, "retire": 3.0, "crash_repair": 3.0, "pause_repair": 2.0, "refill": 4.0, "delete": 2.0,
+    "collect": 6.0, "dark_collect": 2.0, "astray": 1.0,
     "surplus": 2.0, "day": 1.0,
 }  # fmt: skip
 UPKEEP_EVERY = 4
@@ -82,25 +100,29 @@ MIX = profile("mix", {**USERS, **FAULTS}, always=ALL, kinds=("plain",) * 6 + ("a
 profile(
     "recovery",
     {"open": 20, "stop_link": 12, "heal": 6, "cut": 6, "slow_host": 6, "look": 4, "poll": 6, "kill": 5, "start": 5},
-    chance_on=1.0, steps=(6, 25), batch=2, shapes=((3, 3, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2), (2, 2, 2)), writers=(1,), gap=0.004,
+    chance_on=1.0, steps=(6, 25), batch=2, shapes=((3, 3, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2), (2, 2, 2)), writers=(1,),
+    gap=0.004,
     jitter=(0.002, 0.01, 0.03), fault_rates=(0.0, 0.0, 0.2),
 )  # fmt: skip
 profile(
     "late add",
     {"open": 25, "slow_host": 6, "stop_link": 6},
-    chance_on=1.0, steps=(4, 10), batch=1, shapes=((2, 2, 2),), spares=(0, 0), writers=(1,), gap=0.02, jitter=(0.0005, 0.002), fault_rates=(0.0,),
+    chance_on=1.0, steps=(4, 10), batch=1, shapes=((2, 2, 2),), spares=(0, 0), writers=(1,), gap=0.02, jitter=(0.0005,
+    0.002), fault_rates=(0.0,),
     protocols=("v2",), losses=0.2,
 )  # fmt: skip
 profile(
     "change",
     {"kill": 10, "start": 8, "stop_link": 8, "heal": 6, "cut": 8, "slow_host": 6, "look": 3, "poll": 5, "open": 1},
-    chance_on=1.0, batch=3, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (3, 3, 3)), spares=(1, 3), writers=(1,), gap=0.01,
+    chance_on=1.0, batch=3, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (3, 3, 3)), spares=(1, 3), writers=(1,),
+    gap=0.01,
     jitter=(0.002, 0.01), fault_rates=(0.0, 0.4),
 )  # fmt: skip
 profile(
     "new ensemble",
     {"kill": 20, "start": 4, "crash_writer": 6, "open": 4},
-    chance_on=1.0, steps=(6, 20), batch=2, shapes=((2, 2, 2), (2, 2, 1)), spares=(2, 4), writers=(1,), gap=0.01, fault_rates=(0.0,),
+    chance_on=1.0, steps=(6, 20), batch=2, shapes=((2, 2, 2), (2, 2, 1)), spares=(2, 4), writers=(1,), gap=0.01,
+    fault_rates=(0.0,),
 )  # fmt: skip
 profile(
     "power",
@@ -115,23 +137,29 @@ profile(
 profile(
     "counted on",
     {"open": 14, "kill": 12, "start": 6, "lose_unnamed": 14, "slow_host": 8, "crash_writer": 3, "refill": 3, "look": 2},
-    chance_on=1.0, steps=(6, 20), batch=4, shapes=((3, 3, 2), (4, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(1, 2), writers=(1,), gap=0.01,
+    chance_on=1.0, steps=(6, 20), batch=4, shapes=((3, 3, 2), (4, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(1, 2),
+    writers=(1,), gap=0.01,
     jitter=(0.002, 0.01, 0.03), fault_rates=(0.0,),
 )  # fmt: skip
 profile(
     "restore",
-    {"rot": 16, "lose_directory": 20, "amnesia": 1, "start": 20, "refill": 20, "open": 4, "close": 12, "kill": 2, "stop_link": 2, "heal": 3, "collect": 2},
-    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3), gap=0.03, fault_rates=(0.0,), upkeep=True,
+    {"rot": 16, "lose_directory": 20, "amnesia": 1, "start": 20, "refill": 20, "open": 4, "close": 12, "kill": 2,
+    "stop_link": 2, "heal": 3, "collect": 2},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3), gap=0.03,
+    fault_rates=(0.0,), upkeep=True,
 )  # fmt: skip
 profile(
     "tail",
-    {"open": 8, "look": 10, "poll": 25, "follow": 6, "peek": 8, "crash_writer": 3, "stop_link": 8, "heal": 5, "slow_host": 6, "crash_opener": 6, "lie": 4},
-    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2)), spares=(0, 1), writers=(1,), gap=0.006, jitter=(0.002, 0.01, 0.03),
+    {"open": 8, "look": 10, "poll": 25, "follow": 6, "peek": 8, "crash_writer": 3, "stop_link": 8, "heal": 5,
+    "slow_host": 6, "crash_opener": 6, "lie": 4},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2)), spares=(0, 1), writers=(1,), gap=0.006,
+    jitter=(0.002, 0.01, 0.03),
 )  # fmt: skip
 profile(
     "store",
     {"kill": 6, "start": 6, "open": 5, "close": 4, "look": 2, "poll": 4, "stop_link": 4, "heal": 4},
-    chance_on=1.0, fault_rates=(0.3, 0.7), shapes=((3, 3, 2), (3, 2, 2)), spares=(1, 3), writers=(1,), gap=0.008, jitter=(0.002, 0.01),
+    chance_on=1.0, fault_rates=(0.3, 0.7), shapes=((3, 3, 2), (3, 2, 2)), spares=(1, 3), writers=(1,), gap=0.008,
+    jitter=(0.002, 0.01),
 )  # fmt: skip
 profile(
     "no spare",
@@ -141,67 +169,88 @@ profile(
 profile(
     "deferred",
     {"force": 20, "power": 3, "kill": 1, "start": 20, "cut": 2, "again": 4, "crash_writer": 1},
-    chance_on=1.0, shapes=((3, 3, 2), (2, 2, 2), (2, 2, 1)), spares=(0, 1), writers=(1,), kinds=("deferred", "deferred", "deferred advanced"),
+    chance_on=1.0, shapes=((3, 3, 2), (2, 2, 2), (2, 2, 1)), spares=(0, 1), writers=(1,), kinds=("deferred", "deferred",
+    "deferred advanced"),
     sync=False, gap=0.02, fault_rates=(0.0,),
 )  # fmt: skip
 profile(
     "large ids",
     {"kill": 4, "start": 6, "open": 3, "look": 2, "poll": 3},
-    chance_on=1.0, shapes=((3, 2, 2), (5, 3, 2)), spares=(1, 2), writers=(1,), first_id=(1 << 31) - 8, fault_rates=(0.0,), gap=0.02,
+    chance_on=1.0, shapes=((3, 2, 2), (5, 3, 2)), spares=(1, 2), writers=(1,), first_id=(1 << 31) - 8,
+    fault_rates=(0.0,), gap=0.02,
 )  # fmt: skip
 # Logs that roll every few entries, and a compaction that takes whatever is not whole.
-DUSTY = (("entry_log_bytes_max", 3 << 10), ("major_compaction_threshold", 0.97), ("minor_compaction_threshold", 0.6), ("flush_interval_ms", 1000))
+DUSTY = (
+    ("entry_log_bytes_max", 3 << 10),
+    ("major_compaction_threshold", 0.97),
+    ("minor_compaction_threshold", 0.6),
+    ("flush_interval_ms", 1000),
+)
 profile(
-    "everything", {**USERS, **FAULTS, **MEND}, always=ALL, kinds=("plain",) * 6 + ("advanced",), modes=MODES, writers=(1, 2, 3), bookie=DUSTY,
+    "everything", {**USERS, **FAULTS, **MEND}, always=ALL, kinds=("plain",) * 6 + ("advanced",), modes=MODES,
+    writers=(1, 2, 3), bookie=DUSTY,
     listing_lies=0.2, upkeep=True,
 )  # fmt: skip
 profile(
     "repair",
-    {"wipe": 4, "kill": 10, "start": 5, "repair": 16, "retire": 5, "crash_repair": 4, "pause_repair": 3, "open": 3, "amnesia": 3, "refill": 6, "stop_link": 3,
+    {"wipe": 4, "kill": 10, "start": 5, "repair": 16, "retire": 5, "crash_repair": 4, "pause_repair": 3, "open": 3,
+    "amnesia": 3, "refill": 6, "stop_link": 3,
      "heal": 4, "slow_host": 4, "crash_writer": 2, "close": 2, "spare": 5, "day": 1},
-    chance_on=0.8, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (3, 3, 3), (2, 2, 2)), spares=(1, 3), writers=(1, 1, 2), gap=0.02, jitter=(0.002, 0.01),
+    chance_on=0.8, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (3, 3, 3), (2, 2, 2)), spares=(1, 3), writers=(1,
+    1, 2), gap=0.02, jitter=(0.002, 0.01),
     fault_rates=(0.0, 0.0, 0.3), bookie=DUSTY, upkeep=True,
 )  # fmt: skip
 profile(
     "garbage",
-    {"delete": 6, "collect": 14, "dark_collect": 6, "flush": 14, "kill": 4, "power": 3, "start": 16, "astray": 2, "open": 3, "close": 3, "slow_disk": 4},
-    chance_on=0.85, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3, 4), gap=0.02, batch=12, fault_rates=(0.0,), bookie=DUSTY,
+    {"delete": 6, "collect": 14, "dark_collect": 6, "flush": 14, "kill": 4, "power": 3, "start": 16, "astray": 2,
+    "open": 3, "close": 3, "slow_disk": 4},
+    chance_on=0.85, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3, 4), gap=0.02, batch=12,
+    fault_rates=(0.0,), bookie=DUSTY,
     listing_lies=0.3, upkeep=True,
 )  # fmt: skip
 profile(
     "new index",
-    {"reindex": 14, "dark_reindex": 6, "delete": 3, "collect": 8, "flush": 12, "kill": 4, "power": 4, "torn": 4, "start": 16, "open": 4, "close": 3,
+    {"reindex": 14, "dark_reindex": 6, "delete": 3, "collect": 8, "flush": 12, "kill": 4, "power": 4, "torn": 4,
+    "start": 16, "open": 4, "close": 3,
      "slow_disk": 4, "look": 3, "poll": 4},
-    chance_on=0.9, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(1, 2, 3), gap=0.02, batch=12, fault_rates=(0.0,), bookie=DUSTY,
+    chance_on=0.9, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(1, 2, 3), gap=0.02, batch=12,
+    fault_rates=(0.0,), bookie=DUSTY,
     upkeep=True,
 )  # fmt: skip
 profile(
     "surplus",
-    {"kill": 5, "start": 12, "repair": 14, "retire": 12, "amnesia": 3, "open": 6, "close": 6, "day": 10, "pause_repair": 4, "slow_host": 4, "refill": 2},
-    chance_on=0.9, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3)), spares=(2, 3), writers=(1, 2), gap=0.02, fault_rates=(0.0,), bookie=DUSTY, upkeep=True,
+    {"kill": 5, "start": 12, "repair": 14, "retire": 12, "amnesia": 3, "open": 6, "close": 6, "day": 10,
+    "pause_repair": 4, "slow_host": 4, "refill": 2},
+    chance_on=0.9, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3)), spares=(2, 3), writers=(1, 2), gap=0.02,
+    fault_rates=(0.0,), bookie=DUSTY, upkeep=True,
     moving=0.2,
 )  # fmt: skip
 profile(
     "idle writer",
     {"kill": 12, "start": 16, "day": 8, "open": 1},
-    chance_on=1.0, steps=(8, 25), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(2, 3), writers=(1,), gap=0.05, fault_rates=(0.0,), bookie=DUSTY,
+    chance_on=1.0, steps=(8, 25), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(2, 3), writers=(1,), gap=0.05,
+    fault_rates=(0.0,), bookie=DUSTY,
     moving=0.2,
 )  # fmt: skip
 profile(
     "moves",
     {"kill": 14, "start": 24, "open": 8, "look": 3, "poll": 5, "cut": 6},
-    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 2)), spares=(0, 2), writers=(1, 2), gap=0.02, fault_rates=(0.0, 0.0, 0.3),
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 2)), spares=(0, 2), writers=(1, 2), gap=0.02,
+    fault_rates=(0.0, 0.0, 0.3),
     moving=1.0,
 )  # fmt: skip
 profile(
     "clocks",
-    {"jump": 20, "kill": 5, "start": 8, "open": 4, "look": 4, "poll": 5, "follow": 2, "stop_link": 4, "heal": 5, "repair": 3, "slow_host": 3, "close": 1},
+    {"jump": 20, "kill": 5, "start": 8, "open": 4, "look": 4, "poll": 5, "follow": 2, "stop_link": 4, "heal": 5,
+    "repair": 3, "slow_host": 3, "close": 1},
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2)), spares=(0, 2), writers=(1, 2), gap=0.02, modes=MODES,
 )  # fmt: skip
 profile(
     "out of order",
-    {"open": 3, "look": 12, "poll": 6, "follow": 14, "peek": 6, "close": 1, "stop_link": 4, "heal": 6, "slow_host": 2, "kill": 3, "start": 8, "lies": 6},
-    chance_on=0.7, always=frozenset({"look", "follow"}), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2), (5, 3, 2)), spares=(0, 1), writers=(1,), gap=0.03,
+    {"open": 3, "look": 12, "poll": 6, "follow": 14, "peek": 6, "close": 1, "stop_link": 4, "heal": 6, "slow_host": 2,
+    "kill": 3, "start": 8, "lies": 6},
+    chance_on=0.7, always=frozenset({"look", "follow"}), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2), (5, 3, 2)),
+    spares=(0, 1), writers=(1,), gap=0.03,
     kinds=("advanced early", "advanced early", "plain"), fault_rates=(0.0,),
 )  # fmt: skip
 
@@ -234,16 +283,22 @@ class Plan:
         kinds = ", ".join(self.ledgers)
         modes = "".join(f", {name}={value}" for name, value in self.modes)
         return (
-            f"profile {self.profile.name!r} seed {self.seed}: E={e} WQ={w} AQ={a}, {self.bookies} bookies, ledgers: {kinds}, {self.protocol}, "
+            f"profile {self.profile.name!r} seed {self.seed}: E={e} WQ={w} AQ={a}, {self.bookies} bookies, ledgers: "
+            f"{kinds}, {self.protocol}, "
             f"latency {self.latency * 1000:g} ms + {self.jitter * 1000:g} ms, metadata faults {self.fault_rate:g}, "
-            f"{self.directories[0]} journals, {self.directories[1]} ledger directories{modes}, {'bookies move, ' if self.moving else ''}{len(self.steps)} steps"
+            f"{self.directories[0]} journals, {self.directories[1]} ledger directories{modes}, "
+            f"{'bookies move, ' if self.moving else ''}{len(self.steps)} steps"
         )
 
 
 def draw(profile: Profile, seed: int) -> Plan:
     rng = Random(f"{profile.name}/{seed}")
     shape = rng.choice(profile.shapes)
-    weights = {kind: weight for kind, weight in profile.weights.items() if kind in WORK or kind in profile.always or rng.random() < profile.chance_on}
+    weights = {
+        kind: weight
+        for kind, weight in profile.weights.items()
+        if kind in WORK or kind in profile.always or rng.random() < profile.chance_on
+    }
     kinds, odds = list(weights), list(weights.values())
     at, steps = 0.0, []
     for number in range(rng.randint(*profile.steps)):

@@ -1,8 +1,8 @@
 """
 Many histories: one after the other, on several processes, for so many seeds or so many seconds; and what they reached.
 
-A sweep fails when a promise was broken, and also when it was long enough to meet every rare case and missed one: a simulator that no longer
-reaches a danger says nothing about it.
+A sweep fails when a promise was broken, and also when it was long enough to meet every rare case and missed one: a
+simulator that no longer reaches a danger says nothing about it.
 """
 
 import subprocess
@@ -16,29 +16,65 @@ from tests.simulation.history import replay
 from tests.simulation.plan import PROFILES, Plan, Profile, Step, draw
 from tests.simulation.truth import Violation
 
-MIXED = ("mix", "mix", "recovery", "late add", "new ensemble", "change", "power", "limbo", "tail", "store", "no spare", "deferred", "large ids",
-         "everything", "repair", "garbage", "surplus", "clocks", "new index", "out of order", "moves", "restore", "counted on")  # fmt: skip
+MIXED = (
+    "mix",
+    "mix",
+    "recovery",
+    "late add",
+    "new ensemble",
+    "change",
+    "power",
+    "limbo",
+    "tail",
+    "store",
+    "no spare",
+    "deferred",
+    "large ids",
+    "everything",
+    "repair",
+    "garbage",
+    "surplus",
+    "clocks",
+    "new index",
+    "out of order",
+    "moves",
+    "restore",
+    "counted on",
+)
 ENOUGH = 10_000  # histories after which every rare case must have been met
 
 # What must have happened at least once in a sweep of `ENOUGH` histories.
 RARE = (
-    "add parked", "add refused as read-only", "an id was given twice", "bookie gave up", "bookie joined", "bookie refused to serve without its disk",
-    "bookie restored in limbo", "bookie without sync doubts itself", "change during recovery", "change replaces an empty fragment", "checkpoint",
-    "clock jumped", "closed by a recovery", "closed by the writer", "conflict on IN_RECOVERY", "conflict on OPEN", "conflict on close", "connection cut",
-    "disk destroyed", "empty last fragment at close", "ensemble change", "force refused", "forced", "journal replayed", "limbo answer",
-    "metadata answer lost", "metadata failed", "metadata slow", "partition", "power lost inside a write", "process paused", "read past what is confirmed",
-    "read-only bookie", "recoverer against writer", "recoverer crashed", "recovery failed", "recovery refused: too many bookies in doubt",
+    "add parked", "add refused as read-only", "an id was given twice", "bookie gave up", "bookie joined",
+    "bookie refused to serve without its disk",
+    "bookie restored in limbo", "bookie without sync doubts itself", "change during recovery",
+    "change replaces an empty fragment", "checkpoint",
+    "clock jumped", "closed by a recovery", "closed by the writer", "conflict on IN_RECOVERY", "conflict on OPEN",
+    "conflict on close", "connection cut",
+    "disk destroyed", "empty last fragment at close", "ensemble change", "force refused", "forced", "journal replayed",
+    "limbo answer",
+    "metadata answer lost", "metadata failed", "metadata slow", "partition", "power lost inside a write",
+    "process paused", "read past what is confirmed",
+    "read-only bookie", "recoverer against writer", "recoverer crashed", "recovery failed",
+    "recovery refused: too many bookies in doubt",
     "registration removed by somebody", "unregistered after the session's end",
-    "session expired", "several replaced in one change", "sync failed", "tail followed to the close", "tail recovered beyond what was confirmed",
-    "torn write", "two recoverers", "unacknowledged tail dropped", "bookie came back in limbo", "went on without a spare", "writer crashed",
+    "session expired", "several replaced in one change", "sync failed", "tail followed to the close",
+    "tail recovered beyond what was confirmed",
+    "torn write", "two recoverers", "unacknowledged tail dropped", "bookie came back in limbo",
+    "went on without a spare", "writer crashed",
     "writer told that it is fenced", "wrong LAC hint", "bookie at an address that another one had",
-    "a day passed", "a listing lied", "a living bookie lacked copies", "another cluster answered", "clock set back far", "clock set forward far",
-    "deleted ledger collected", "entry logs compacted", "entry logs removed", "every entry on its whole write quorum", "fragment repaired",
-    "garbage collection forced", "index made anew", "ledger deleted", "limbo ended", "power lost inside a round of garbage collection",
+    "a day passed", "a listing lied", "a living bookie lacked copies", "another cluster answered", "clock set back far",
+    "clock set forward far",
+    "deleted ledger collected", "entry logs compacted", "entry logs removed", "every entry on its whole write quorum",
+    "fragment repaired",
+    "garbage collection forced", "index made anew", "ledger deleted", "limbo ended",
+    "power lost inside a round of garbage collection",
     "power lost while an index was made anew", "repair begun under faults",
-    "repair beside a recovery", "repair crashed", "repair lost its session", "repair of a ledger that is being written", "repair paused",
+    "repair beside a recovery", "repair crashed", "repair lost its session", "repair of a ledger that is being written",
+    "repair paused",
     "superfluous copy dropped", "two repairs", "tail beside ids out of order",
-    "a disk destroyed that a recovery counts on", "a journal lost", "a ledger directory of several lost", "an index could not tell what it has",
+    "a disk destroyed that a recovery counts on", "a journal lost", "a ledger directory of several lost",
+    "an index could not tell what it has",
     "ledger doubted while a bookie serves",
 )  # fmt: skip
 
@@ -93,7 +129,19 @@ def beside(first: int, processes: int, arguments: list[str]) -> list["subprocess
     """The same sweep in as many processes, each with its own share of the seeds."""
     return [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.simulation", "--first", str(first + number), "--stride", str(processes), "--processes", "1", "--json", *arguments],
+            [
+                sys.executable,
+                "-m",
+                "tests.simulation",
+                "--first",
+                str(first + number),
+                "--stride",
+                str(processes),
+                "--processes",
+                "1",
+                "--json",
+                *arguments,
+            ],
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -48,7 +48,9 @@ def test_every_mutant_is_caught(mutant):
 
 def test_a_guard_that_moved_is_an_error():
     """A text that is not in the function raises `AssertionError`."""
-    moved = Mutant("moved", "", "change", (Edit("quire.client.core.quorum:Quorums.absent", "a text that stands nowhere", ""),))
+    moved = Mutant(
+        "moved", "", "change", (Edit("quire.client.core.quorum:Quorums.absent", "a text that stands nowhere", ""),)
+    )
     with pytest.raises(AssertionError, match="stands there 0 times"), moved.applied():
         pass
 

@@ -1,4 +1,7 @@
-"""A fixed set of seeds, the ones that once found something, and the simulator's own honesty: same seed, same history; rare cases are reached."""
+"""
+A fixed set of seeds, the ones that once found something, and the simulator's own honesty: same seed, same history; rare
+cases are reached.
+"""
 
 from random import Random
 
@@ -18,8 +21,10 @@ from tests.simulation.truth import LedgerTruth, Truth, Violation
 FIXED_SEEDS = range(230)  # ten of each entry of sweep.MIXED
 
 # Seeds that broke a promise once: (profile, seed).
-REGRESSIONS = [("mix", 8), ("mix", 143), ("mix", 245), ("mix", 290), ("mix", 499), ("mix", 520), ("mix", 576), ("power", 68), ("power", 96), ("tail", 2491),
-               ("garbage", 16), ("surplus", 260), ("surplus", 486), ("everything", 343), ("everything", 1607), ("everything", 90003559),
+REGRESSIONS = [("mix", 8), ("mix", 143), ("mix", 245), ("mix", 290), ("mix", 499), ("mix", 520), ("mix", 576), ("power",
+    68), ("power", 96), ("tail", 2491),
+               ("garbage", 16), ("surplus", 260), ("surplus", 486), ("everything", 343), ("everything", 1607),
+               ("everything", 90003559),
                ("repair", 80001554), ("repair", 990002487), ("repair", 990002588),
                ("repair", 110003792), ("clocks", 795313241), ("clocks", 795400091), ("everything", 795391699),
                ("everything", 795397729), ("everything", 795413839), ("mix", 910005782), ("everything", 960004140),
@@ -33,8 +38,22 @@ def test_a_fixed_set_of_seeds_breaks_nothing():
     assert not result.broken, "\n".join(f"{plan}: {violation}" for plan, violation in result.broken)
     assert result.histories == len(FIXED_SEEDS)
     reached = {case for case, times in result.seen.items() if times}
-    assert {"ensemble change", "closed by a recovery", "two recoverers", "limbo answer", "torn write", "conflict on close", "journal replayed"} <= reached
-    assert {"fragment repaired", "every entry on its whole write quorum", "deleted ledger collected", "superfluous copy dropped", "limbo ended"} <= reached
+    assert {
+        "ensemble change",
+        "closed by a recovery",
+        "two recoverers",
+        "limbo answer",
+        "torn write",
+        "conflict on close",
+        "journal replayed",
+    } <= reached
+    assert {
+        "fragment repaired",
+        "every entry on its whole write quorum",
+        "deleted ledger collected",
+        "superfluous copy dropped",
+        "limbo ended",
+    } <= reached
 
 
 @pytest.mark.parametrize(("profile", "seed"), REGRESSIONS)
@@ -61,7 +80,9 @@ def test_a_copy_that_is_missing_after_the_quiet_is_seen():
     history.run()
     lines = [line for line in history.lines if line.settled]
     history.upkeep.audit(lines, "whole")
-    ledger = max((line.truth.id for line in lines), key=lambda each: history.world.shared.ledgers[each].value.last_entry)
+    ledger = max(
+        (line.truth.id for line in lines), key=lambda each: history.world.shared.ledgers[each].value.last_entry
+    )
     metadata = history.world.shared.ledgers[ledger].value
     assert metadata.last_entry >= 0
     holder = next(bookie for bookie in history.bookies if bookie.id == metadata.ensemble_at(0)[0])
@@ -72,7 +93,11 @@ def test_a_copy_that_is_missing_after_the_quiet_is_seen():
 
 def test_shrinking_keeps_what_is_needed(monkeypatch):
     """A promise that one kind of step breaks shrinks to that step."""
-    plan = next(plan for plan in (draw(PROFILES["change"], seed) for seed in range(100)) if [step.kind for step in plan.steps].count("cut") == 1)
+    plan = next(
+        plan
+        for plan in (draw(PROFILES["change"], seed) for seed in range(100))
+        if [step.kind for step in plan.steps].count("cut") == 1
+    )
 
     def broken(wanted, trace=False):
         return None, Violation("test", "cut") if any(step.kind == "cut" for step in wanted.steps) else None
@@ -195,7 +220,10 @@ def broken_by(truth):
     return None if truth.violation is None else truth.violation.invariant
 
 
-@pytest.mark.parametrize(("lacking", "invariant"), [(None, None), ("kept", "surplus"), ("lost", "surplus"), ("open", "surplus"), ("named", "surplus")])
+@pytest.mark.parametrize(
+    ("lacking", "invariant"),
+    [(None, None), ("kept", "surplus"), ("lost", "surplus"), ("open", "surplus"), ("named", "surplus")],
+)
 def test_a_superfluous_copy_may_go_only_when_all_others_are_there(lacking, invariant):
     """A drop without them, of an open ledger or by a named bookie is a violation."""
     truth, ledger, metadata = closed_truth()
@@ -244,10 +272,14 @@ def test_a_repair_leaves_what_is_still_written_alone():
 
 @pytest.mark.parametrize("lost", ["disk", "directory"])
 @pytest.mark.parametrize(
-    ("then", "invariant"), [("nothing", "repair"), ("stored", None), ("limbo", None), ("replaced", None), ("another", None), ("crash", None)]
+    ("then", "invariant"),
+    [("nothing", "repair"), ("stored", None), ("limbo", None), ("replaced", None), ("another", None), ("crash", None)],
 )
 def test_a_repair_sees_to_it_that_whom_it_named_has_its_share(lost, then, invariant):
-    """Also one that lost its disk between the copy and the metadata; unless it knows that itself, or has nothing to do with it any more."""
+    """
+    Also one that lost its disk between the copy and the metadata; unless it knows that itself, or has nothing to do
+    with it any more.
+    """
     truth, _ledger, metadata = closed_truth()
     if lost == "disk":
         truth.disk_lost("b3", 5.0)
@@ -268,7 +300,9 @@ def test_a_repair_sees_to_it_that_whom_it_named_has_its_share(lost, then, invari
         assert broken_by(truth) == "no false negative", "nobody sees to it any more"
 
 
-@pytest.mark.parametrize(("bookie", "failed", "invariant"), [("b3", True, None), ("b3", False, "durable"), ("b0", True, "durable")])
+@pytest.mark.parametrize(
+    ("bookie", "failed", "invariant"), [("b3", True, None), ("b3", False, "durable"), ("b0", True, "durable")]
+)
 def test_a_directory_that_failed_may_lack_what_belongs_to_others_only(bookie, failed, invariant):
     """And what it still has it must go on having: after the next start it lacks nothing more."""
     truth, ledger, metadata = closed_truth()

@@ -1,12 +1,13 @@
 """
 Virtual time: one queue of events for the whole world, and what each simulated process sees of it.
 
-A `Process` is the reactor that the real code is given.  It can be paused (SIGSTOP: nothing of it runs, everything waits), killed (nothing
-of it ever runs again), and its clock can jump.  No real time passes and no thread exists.
+A `Process` is the reactor that the real code is given.  It can be paused (SIGSTOP: nothing of it runs, everything
+waits), killed (nothing of it ever runs again), and its clock can jump.  No real time passes and no thread exists.
 
-Twisted's reactor measures by the wall clock: `callLater` notes the time of day at which it is due.  So when the clock is set, what waits comes
-that much too early or too late.  What is done by the network, a disk or another machine does not wait for this clock: it is put on the
-timeline itself.  (The programs of quire give their reactor a clock that is never set; a program of somebody else may not.)
+Twisted's reactor measures by the wall clock: `callLater` notes the time of day at which it is due.  So when the clock
+is set, what waits comes that much too early or too late.  What is done by the network, a disk or another machine does
+not wait for this clock: it is put on the timeline itself.  (The programs of quire give their reactor a clock that is
+never set; a program of somebody else may not.)
 """
 
 from collections.abc import Callable
@@ -96,7 +97,9 @@ class Timeline:
 class Process:
     """One process on one host: the reactor of everything in it."""
 
-    def __init__(self, timeline: Timeline, host: str, connect: Callable[..., Any] | None = None, name: str = "") -> None:
+    def __init__(
+        self, timeline: Timeline, host: str, connect: Callable[..., Any] | None = None, name: str = ""
+    ) -> None:
         self.timeline = timeline
         self.host = host
         self.name = name or host

@@ -2,9 +2,8 @@
 What really happened, seen from outside, and the promises that are held against it.
 
 The promises of docs/simulation.md, among them the invariants I1 to I8 (protocol-rules.md 4.5).  They look at four
-places: what bookies made
-durable and said, what the metadata store was told, what writers were told, what readers and recoverers saw.  None of the code
-under test is asked whether it is right.
+places: what bookies made durable and said, what the metadata store was told, what writers were told, what readers and
+recoverers saw.  None of the code under test is asked whether it is right.
 
 The same checkers judge simulated histories and the real processes of `tests/processes/test_chaos.py`.
 """
@@ -19,7 +18,8 @@ from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 
 PAYLOAD_AT = 36  # header and CRC32C
-REQUESTS_PER_SECOND_MAX = 1_200  # of one reader that follows: ten rounds of polls, each with all that it may lead to; one that spins sends thousands
+# of one reader that follows: ten rounds of polls, each with all that it may lead to; one that spins sends thousands
+REQUESTS_PER_SECOND_MAX = 1_200
 REPAIRER = "x"  # what names of repairing clients begin with
 
 
@@ -51,7 +51,8 @@ class LedgerTruth:
         self.found: set[tuple[int, str]] = set()  # after a start: what it has all the same
         self.lost: dict[tuple[int, str], float] = {}  # of both: what went with a disk, and when
         self.lost_before: set[tuple[int, str]] = set()  # what had gone when the ledger came to be recovered
-        self.short: dict[tuple[int, str], str] = {}  # what a bookie had lost when a repair named it for that entry: the repair's name
+        # what a bookie had lost when a repair named it for that entry: the repair's name
+        self.short: dict[tuple[int, str], str] = {}
         self.fenced: set[str] = set()  # bookies that said so
         self.deleted = False
 
@@ -60,9 +61,10 @@ class LedgerTruth:
 
     def told_at_least(self, known: LedgerMetadata, now: LedgerMetadata | None) -> int:
         """
-        What a reader that knows this metadata must hear when it asks its last ensemble for the last add confirmed: all before that fragment was confirmed, and
-        the LAC in the last entry of it that is confirmed, for somebody whom it hears has that entry (1.4).  A fragment after it, or the same one given
-        to others, may be news to the reader.  Where ids are out of order the highest entries carry an old LAC, and a tail reads on (D14).
+        What a reader that knows this metadata must hear when it asks its last ensemble for the last add confirmed: all
+        before that fragment was confirmed, and the LAC in the last entry of it that is confirmed, for somebody whom it
+        hears has that entry (1.4).  A fragment after it, or the same one given to others, may be news to the reader.
+        Where ids are out of order the highest entries carry an old LAC, and a tail reads on (D14).
         """
         fragment = known.last_fragment
         if now is None or fragment not in now.fragments or self.early:
@@ -77,7 +79,10 @@ class LedgerTruth:
 
 
 class Truth:
-    """All ledgers.  Whatever breaks a promise is kept as `violation`, the first one only, for it may be noticed deep inside the code under test."""
+    """
+    All ledgers.  Whatever breaks a promise is kept as `violation`, the first one only, for it may be noticed deep
+    inside the code under test.
+    """
 
     def __init__(self) -> None:
         self.ledgers: dict[int, LedgerTruth] = {}
@@ -110,35 +115,50 @@ class Truth:
         if truth is None:
             return
         if bookie in truth.fenced and not run.recovery:
-            self.break_("fence", f"{bookie} said that ledger {run.ledger} is fenced, and takes plain add {run.first} after it")
+            self.break_(
+                "fence", f"{bookie} said that ledger {run.ledger} is fenced, and takes plain add {run.first} after it"
+            )
         payloads = truth.payloads
         for entry, body in enumerate(run.bodies, run.first):
             payload = bytes(body[PAYLOAD_AT:])
             truth.carried.setdefault(entry, int.from_bytes(body[16:24], "big", signed=True))
             if payloads.setdefault(entry, payload) != payload:
-                self.break_("I4", f"{bookie} got {payload[:20]!r} as entry {entry} of ledger {run.ledger}, which is {payloads[entry][:20]!r}")
+                self.break_(
+                    "I4",
+                    (
+                        f"{bookie} got {payload[:20]!r} as entry {entry} of ledger {run.ledger}, which is "
+                        f"{payloads[entry][:20]!r}"
+                    ),
+                )
 
     def fence_said(self, bookie: str, ledger: int) -> None:
         truth = self.ledgers.get(ledger)
         if truth is not None:
             truth.fenced.add(bookie)
 
-    def answered(self, bookie: str, ledger: int, entry: int, found: Any, had: bool, limbo: bool, metadata: LedgerMetadata | None) -> None:
+    def answered(
+        self, bookie: str, ledger: int, entry: int, found: Any, had: bool, limbo: bool, metadata: LedgerMetadata | None
+    ) -> None:
         """
-        What storage says to a read; `had`: when it was asked it had answered for that entry; `limbo`: it doubts what it has of the ledger.  A bookie that lost
-        its disk and was replaced by a repair is asked only by who has old metadata, and may say no unless it doubts itself: whoever would close the ledger
-        upon that meets the repair's version.
+        What storage says to a read; `had`: when it was asked it had answered for that entry; `limbo`: it doubts what it
+        has of the ledger.  A bookie that lost its disk and was replaced by a repair is asked only by who has old
+        metadata, and may say no unless it doubts itself: whoever would close the ledger upon that meets the repair's
+        version.
         """
         replaced = not limbo and self._replaced(bookie, ledger, entry, metadata)
         if found in (Status.ENOENTRY, Status.ENOLEDGER) and had and self.has(bookie, ledger, entry) and not replaced:
-            self.break_("no false negative", f"{bookie} said {found.name} for entry {entry} of ledger {ledger}, which it acknowledged before")
+            self.break_(
+                "no false negative",
+                f"{bookie} said {found.name} for entry {entry} of ledger {ledger}, which it acknowledged before",
+            )
         if found is Status.EUNKNOWNLEDGERSTATE:
             self.seen["limbo answer"] += 1
 
     def _replaced(self, bookie: str, ledger: int, entry: int, metadata: LedgerMetadata | None) -> bool:
         """
-        Whether all that it could deny was lost with its disk, and belongs to others by now, or the repair that names it again has yet to see to it.  What it
-        lost while the ledger is being recovered it may not deny: the recovery that wrote it there may still name it.
+        Whether all that it could deny was lost with its disk, and belongs to others by now, or the repair that names it
+        again has yet to see to it.  What it lost while the ledger is being recovered it may not deny: the recovery that
+        wrote it there may still name it.
         """
         truth = self.ledgers[ledger]
         asked = [entry] if entry >= 0 else [each for each, kept in truth.kept.items() if bookie in kept]
@@ -170,8 +190,9 @@ class Truth:
         now: float = 0.0,
     ) -> None:
         """
-        After a restart the bookie lacks entries that it had acknowledged, or the fence that it had told of; it may have `more` than it could tell.
-        `given_up`: their directory had failed, so it may lack what this metadata gives to others.
+        After a restart the bookie lacks entries that it had acknowledged, or the fence that it had told of; it may have
+        `more` than it could tell. `given_up`: their directory had failed, so it may lack what this metadata gives to
+        others.
         """
         truth = self.ledgers[ledger]
         if truth.deleted:
@@ -185,7 +206,10 @@ class Truth:
         for entry in lost:
             truth.kept[entry].discard(bookie)
         if synced and lost:
-            self.break_("durable", f"{bookie} restarted without entries {sorted(lost)[:5]} of ledger {ledger}, which it had acknowledged")
+            self.break_(
+                "durable",
+                f"{bookie} restarted without entries {sorted(lost)[:5]} of ledger {ledger}, which it had acknowledged",
+            )
         if lost:
             self.seen["unsynced entries lost"] += 1
         if fence_lost:
@@ -219,7 +243,10 @@ class Truth:
         truth.fenced.discard(bookie)
 
     def dropped(self, bookie: str, ledger: int, metadata: LedgerMetadata | None, since: float) -> None:
-        """The bookie drops a superfluous copy: the ledger must be closed, do without the bookie and have had all other copies since it began to look."""
+        """
+        The bookie drops a superfluous copy: the ledger must be closed, do without the bookie and have had all other
+        copies since it began to look.
+        """
         truth = self.ledgers.get(ledger)
         if truth is None:
             return
@@ -231,9 +258,15 @@ class Truth:
             kept.discard(bookie)
         for entry in range(truth.first, metadata.last_entry + 1):
             have = truth.kept.get(entry, set()) | {each for found, each in truth.found if found == entry}
-            lacking = {each for each in truth.write_set(entry, metadata) if each not in have or truth.lost.get((entry, each), since) < since}
+            lacking = {
+                each
+                for each in truth.write_set(entry, metadata)
+                if each not in have or truth.lost.get((entry, each), since) < since
+            }
             if lacking:
-                self.break_("surplus", f"{bookie} drops its copy of ledger {ledger}, while {sorted(lacking)} lack entry {entry}")
+                self.break_(
+                    "surplus", f"{bookie} drops its copy of ledger {ledger}, while {sorted(lacking)} lack entry {entry}"
+                )
                 return
 
     def limbo_ended(self, bookie: str, ledger: int, held: set[int], metadata: LedgerMetadata | None) -> None:
@@ -264,7 +297,9 @@ class Truth:
             self.seen["ledger deleted"] += 1
             truth.deleted = True
 
-    def metadata_written(self, ledger: int, before: Versioned[LedgerMetadata] | None, after: Versioned[LedgerMetadata]) -> None:
+    def metadata_written(
+        self, ledger: int, before: Versioned[LedgerMetadata] | None, after: Versioned[LedgerMetadata]
+    ) -> None:
         truth = self.ledgers.get(ledger)
         author, _value = self.authors.get(id(after.value), ("", None))
         if truth is not None and truth.deleted:
@@ -277,8 +312,17 @@ class Truth:
             return
         if author == truth.writer_name and old.state is not LedgerState.OPEN:
             self.break_("D1", f"the writer wrote {new.state.name} over {old.state.name} of ledger {ledger}")
-        if old.is_closed and (not new.is_closed or (new.last_entry, new.length, new.fragments) != (old.last_entry, old.length, old.fragments)):
-            self.break_("closed is final", f"ledger {ledger} was closed at {old.last_entry} with length {old.length}, now {new.state.name} at {new.last_entry}")
+        if old.is_closed and (
+            not new.is_closed
+            or (new.last_entry, new.length, new.fragments) != (old.last_entry, old.length, old.fragments)
+        ):
+            self.break_(
+                "closed is final",
+                (
+                    f"ledger {ledger} was closed at {old.last_entry} with length {old.length}, now {new.state.name} at "
+                    f"{new.last_entry}"
+                ),
+            )
         if old.state is LedgerState.IN_RECOVERY and new.state is LedgerState.OPEN:
             self.break_("states", f"ledger {ledger} went from IN_RECOVERY to OPEN")
         if old.state is LedgerState.IN_RECOVERY is new.state and new.fragments != old.fragments:
@@ -296,47 +340,84 @@ class Truth:
             self._closed(truth, new)
 
     def _forget_lost(self, truth: LedgerTruth, old: LedgerMetadata, new: LedgerMetadata) -> None:
-        """The writer takes a bookie for a fresh one: what that answered for in an earlier life, and lost, counts for nobody any more."""
+        """
+        The writer takes a bookie for a fresh one: what that answered for in an earlier life, and lost, counts for
+        nobody any more.
+        """
         for entry, bookie in list(truth.lost):
-            if entry >= new.last_fragment.first and bookie in truth.write_set(entry, new) and bookie not in truth.write_set(entry, old):
+            if (
+                entry >= new.last_fragment.first
+                and bookie in truth.write_set(entry, new)
+                and bookie not in truth.write_set(entry, old)
+            ):
                 del truth.lost[entry, bookie]
                 truth.kept.get(entry, set()).discard(bookie)
 
     def _repaired(self, truth: LedgerTruth, author: str, old: LedgerMetadata, new: LedgerMetadata) -> None:
         """
-        A repair wrote: bookies are replaced where no entry is to come any more, each by one that has its share.  One may lose that, with its disk, until the
-        last moment; then the repair has to see to it before it ends (`repair_ended`).
+        A repair wrote: bookies are replaced where no entry is to come any more, each by one that has its share.  One
+        may lose that, with its disk, until the last moment; then the repair has to see to it before it ends
+        (`repair_ended`).
         """
         self.seen["fragment repaired"] += 1
         self.seen["repair of a ledger that is being written"] += new.state is LedgerState.OPEN
-        if [each.first for each in old.fragments] != [each.first for each in new.fragments] or (old.last_entry, old.length) != (new.last_entry, new.length):
-            self.break_("I5", f"ledger {truth.id}: a repair made {new.fragments} with end {new.last_entry} out of {old.fragments} with end {old.last_entry}")
+        if [each.first for each in old.fragments] != [each.first for each in new.fragments] or (
+            old.last_entry,
+            old.length,
+        ) != (new.last_entry, new.length):
+            self.break_(
+                "I5",
+                (
+                    f"ledger {truth.id}: a repair made {new.fragments} with end {new.last_entry} out of "
+                    f"{old.fragments} "
+                    f"with end {old.last_entry}"
+                ),
+            )
             return
         for before, (first, last, bookies) in zip(old.fragments, new.fragment_ranges(), strict=True):
             if before.bookies == bookies:
                 continue
             if last is None:
-                self.break_("repair", f"ledger {truth.id}: a repair changes the fragment at {first}, which is still written")
+                self.break_(
+                    "repair", f"ledger {truth.id}: a repair changes the fragment at {first}, which is still written"
+                )
                 return
             for entry in range(max(first, truth.first), last + 1):
                 named = truth.write_set(entry, new) - truth.write_set(entry, old)
                 lacking = named - truth.kept.get(entry, set())
                 truth.short.update(((entry, each), author) for each in named if (entry, each) in truth.lost)
                 if lacking:
-                    self.break_("repair", f"ledger {truth.id}: the metadata names {sorted(lacking)} for entry {entry}, which they do not have")
+                    self.break_(
+                        "repair",
+                        (
+                            f"ledger {truth.id}: the metadata names {sorted(lacking)} for entry {entry}, which they do "
+                            "not have"
+                        ),
+                    )
                     return
         self.check_confirmed(truth, new)
 
-    def repair_ended(self, author: str, truth: LedgerTruth, metadata: LedgerMetadata | None, doubting: Collection[str] = ()) -> None:
+    def repair_ended(
+        self, author: str, truth: LedgerTruth, metadata: LedgerMetadata | None, doubting: Collection[str] = ()
+    ) -> None:
         """
-        A repair says that it is done with the ledger; `metadata` None: it did not come to its end.  `doubting`: bookies that are down or in limbo, and so
-        look after themselves.
+        A repair says that it is done with the ledger; `metadata` None: it did not come to its end.  `doubting`: bookies
+        that are down or in limbo, and so look after themselves.
         """
         named = [each for each, named_by in truth.short.items() if named_by == author]
         for entry, bookie in named:
             del truth.short[entry, bookie]
-            if metadata is not None and (entry, bookie) in truth.lost and bookie in truth.write_set(entry, metadata) and bookie not in doubting:
-                self.break_("repair", f"{author} named {bookie} for entry {entry} of ledger {truth.id}, which it had lost, and left it so")
+            if (
+                metadata is not None
+                and (entry, bookie) in truth.lost
+                and bookie in truth.write_set(entry, metadata)
+                and bookie not in doubting
+            ):
+                self.break_(
+                    "repair",
+                    f"{author} named {bookie} for entry {entry} of ledger {truth.id}, which it had lost, "
+                    "and left it so",
+                )
 
     def _count(self, truth: LedgerTruth, author: str, old: LedgerMetadata, new: LedgerMetadata) -> None:
         seen = self.seen
@@ -344,7 +425,9 @@ class Truth:
         if author == truth.writer_name:
             seen["ensemble change"] += bool(changed)
             seen["several replaced in one change"] += changed > 1
-            seen["change replaces an empty fragment"] += bool(changed) and len(new.fragments) == len(old.fragments) and len(old.fragments) > 1
+            seen["change replaces an empty fragment"] += (
+                bool(changed) and len(new.fragments) == len(old.fragments) and len(old.fragments) > 1
+            )
         elif new.is_closed and not old.is_closed and new.fragments != old.fragments:
             seen["change during recovery"] += 1
         if new.is_closed:
@@ -352,7 +435,11 @@ class Truth:
             seen["tail recovered beyond what was confirmed"] += new.last_entry > truth.confirmed
             seen["unacknowledged tail dropped"] += any(entry > new.last_entry for entry in truth.kept)
             seen["empty last fragment at close"] += new.last_fragment.first > new.last_entry >= 0
-        if old.state is LedgerState.OPEN and new.state is LedgerState.IN_RECOVERY and len(truth.payloads) > truth.confirmed + 1:
+        if (
+            old.state is LedgerState.OPEN
+            and new.state is LedgerState.IN_RECOVERY
+            and len(truth.payloads) > truth.confirmed + 1
+        ):
             seen["recoverer against writer"] += 1
 
     def check_confirmed(self, truth: LedgerTruth, metadata: LedgerMetadata) -> None:
@@ -363,7 +450,11 @@ class Truth:
             holders = truth.holders(entry, metadata)
             if len(holders) < truth.ack:
                 self.break_(
-                    "I2", f"entry {entry} of ledger {truth.id} is confirmed, yet of its ensemble {metadata.ensemble_at(entry)} only {sorted(holders)} have it"
+                    "I2",
+                    (
+                        f"entry {entry} of ledger {truth.id} is confirmed, yet of its ensemble "
+                        f"{metadata.ensemble_at(entry)} only {sorted(holders)} have it"
+                    ),
                 )
                 return
 
@@ -378,7 +469,13 @@ class Truth:
             return
         for entry in range(truth.first, end + 1):
             if len(truth.holders(entry, metadata)) < truth.ack:
-                self.break_("I3", f"ledger {truth.id} was closed at {end} with entry {entry} on fewer than {truth.ack} of {metadata.ensemble_at(entry)}")
+                self.break_(
+                    "I3",
+                    (
+                        f"ledger {truth.id} was closed at {end} with entry {entry} on fewer than {truth.ack} of "
+                        f"{metadata.ensemble_at(entry)}"
+                    ),
+                )
                 return
 
     # Writers
@@ -392,22 +489,42 @@ class Truth:
             return
         for entry in range(max(before + 1, truth.first), lac + 1):
             if len(truth.holders(entry, metadata)) < truth.ack and not metadata.is_closed:
-                self.break_("LAC", f"entry {entry} of ledger {truth.id} is confirmed without an ack quorum: {sorted(truth.holders(entry, metadata))}")
+                self.break_(
+                    "LAC",
+                    (
+                        f"entry {entry} of ledger {truth.id} is confirmed without an ack quorum: "
+                        f"{sorted(truth.holders(entry, metadata))}"
+                    ),
+                )
 
-    def acknowledged(self, truth: LedgerTruth, ids: range, payloads: list[bytes], metadata: LedgerMetadata | None) -> None:
+    def acknowledged(
+        self, truth: LedgerTruth, ids: range, payloads: list[bytes], metadata: LedgerMetadata | None
+    ) -> None:
         for entry, payload in zip(ids, payloads, strict=True):
             if entry in truth.acked:
                 self.break_("once", f"entry {entry} of ledger {truth.id} was acknowledged twice")
             truth.acked[entry] = payload
         if ids and metadata is not None and metadata.is_closed and ids[-1] > metadata.last_entry:
-            self.break_("I1", f"entry {ids[-1]} of ledger {truth.id} was acknowledged after the ledger was closed at {metadata.last_entry}")
+            self.break_(
+                "I1",
+                (
+                    f"entry {ids[-1]} of ledger {truth.id} was acknowledged after the ledger was closed at "
+                    f"{metadata.last_entry}"
+                ),
+            )
 
     def forced(self, truth: LedgerTruth, last: int, metadata: LedgerMetadata) -> None:
         """A force succeeded: everything up to `last` is durable on every bookie of its write set."""
         for entry in range(truth.first, last + 1):
             missing = truth.write_set(entry, metadata) - truth.kept.get(entry, set())
             if missing:
-                self.break_("D15", f"a force of ledger {truth.id} up to {last} succeeded, but {sorted(missing)} do not have entry {entry}")
+                self.break_(
+                    "D15",
+                    (
+                        f"a force of ledger {truth.id} up to {last} succeeded, but {sorted(missing)} do not have entry "
+                        f"{entry}"
+                    ),
+                )
                 return
 
     # Readers
@@ -415,7 +532,11 @@ class Truth:
     def read_lac(self, truth: LedgerTruth, least: int, lac: int) -> None:
         """A reader asked the ensemble that it knew; `least`: `told_at_least` when it asked."""
         if lac < least:
-            self.break_("LAC read", f"a reader of ledger {truth.id} was told {lac}, but the bookies that it asked had to tell it of {least}")
+            self.break_(
+                "LAC read",
+                f"a reader of ledger {truth.id} was told {lac}, but the bookies that it asked had to "
+                f"tell it of {least}",
+            )
 
     def saw_end(self, truth: LedgerTruth, before: int, end: int, metadata: LedgerMetadata | None) -> None:
         """A reader shows this end of a ledger."""
@@ -426,9 +547,17 @@ class Truth:
             return
         if metadata.is_closed:
             if end > metadata.last_entry:
-                self.break_("I8", f"a reader saw entry {end} as the end of ledger {truth.id}, which is closed at {metadata.last_entry}")
+                self.break_(
+                    "I8",
+                    (
+                        f"a reader saw entry {end} as the end of ledger {truth.id}, which is closed at "
+                        f"{metadata.last_entry}"
+                    ),
+                )
         elif end > truth.confirmed:
-            self.break_("I6", f"a reader saw the LAC {end} of ledger {truth.id}, where only {truth.confirmed} is confirmed")
+            self.break_(
+                "I6", f"a reader saw the LAC {end} of ledger {truth.id}, where only {truth.confirmed} is confirmed"
+            )
 
     def asked(self, reader: str, second: int, requests: int) -> None:
         """So many requests a reader that follows sent in one second."""
@@ -441,26 +570,51 @@ class Truth:
         """Somebody opened the ledger to its end."""
         truth.ends.add(end)
         if metadata is not None and metadata.is_closed and metadata.last_entry != end:
-            self.break_("one end", f"{who} opened ledger {truth.id} to its end {end}, but it is closed at {metadata.last_entry}")
+            self.break_(
+                "one end", f"{who} opened ledger {truth.id} to its end {end}, but it is closed at {metadata.last_entry}"
+            )
         if len(truth.ends) > 1:
             self.break_("one end", f"ledger {truth.id} has the ends {sorted(truth.ends)}")
 
-    def reckon(self, truth: LedgerTruth, metadata: LedgerMetadata, entries: Mapping[int, bytes], given: Collection[bytes], ordered: bool) -> None:
-        """The closed ledger, read whole; `given`: all that was ever appended; `ordered`: numbered payloads `N.…`, in ids of the writer's."""
+    def reckon(
+        self,
+        truth: LedgerTruth,
+        metadata: LedgerMetadata,
+        entries: Mapping[int, bytes],
+        given: Collection[bytes],
+        ordered: bool,
+    ) -> None:
+        """
+        The closed ledger, read whole; `given`: all that was ever appended; `ordered`: numbered payloads `N.…`, in ids
+        of the writer's.
+        """
         for entry, payload in truth.acked.items():
             if entries.get(entry) != payload:
-                self.break_("acknowledged", f"entry {entry} of ledger {truth.id} was acknowledged as {payload[:20]!r}, and is {entries.get(entry)!r:.40}")
+                self.break_(
+                    "acknowledged",
+                    (
+                        f"entry {entry} of ledger {truth.id} was acknowledged as {payload[:20]!r}, and is "
+                        f"{entries.get(entry)!r:.40}"
+                    ),
+                )
         size = sum(map(len, entries.values()))
-        if truth.first == 0 and not truth.early and metadata.length != size:  # out of order, entries that are dropped may be counted
-            self.break_("D7", f"ledger {truth.id} says that its length is {metadata.length}; its entries have {size} bytes")
+        # out of order, entries that are dropped may be counted
+        if truth.first == 0 and not truth.early and metadata.length != size:
+            self.break_(
+                "D7", f"ledger {truth.id} says that its length is {metadata.length}; its entries have {size} bytes"
+            )
         if not set(entries.values()) <= set(given):
             self.break_("I4", f"ledger {truth.id} holds what nobody appended")
         if ordered:
             numbers = [int(payload.split(b".")[0]) for payload in entries.values() if b"." in payload]
             if numbers != sorted(set(numbers)):
-                self.break_("order", f"entries of ledger {truth.id} are not in the order in which they were appended: {numbers}")
+                self.break_(
+                    "order", f"entries of ledger {truth.id} are not in the order in which they were appended: {numbers}"
+                )
 
     def followed(self, truth: LedgerTruth, got: Sequence[bytes], entries: Mapping[int, bytes], error: object) -> None:
-        """A reader followed the closed ledger from its first entry; `error`: what ended it before the close, or None."""
+        """
+        A reader followed the closed ledger from its first entry; `error`: what ended it before the close, or None.
+        """
         if list(got) != list(entries.values())[: len(got)] or (error is None and len(got) != len(entries)):
             self.break_("tail", f"a tail of ledger {truth.id} got {len(got)} entries of {len(entries)}: {error!r}")

@@ -1,9 +1,11 @@
 """
-What keeps a cluster whole: repairs, bookies that take back what they lost, garbage collection, compaction, superfluous copies.
+What keeps a cluster whole: repairs, bookies that take back what they lost, garbage collection, compaction, superfluous
+copies.
 
-The steps of a plan that belong to these, and what happens after the quiet: repairs until every entry is on its whole write quorum again,
-which is looked up on the bookies themselves; then a day passes, what is superfluous goes, what was deleted goes, the whole cluster loses
-its power, and every entry must still be there.  The code is the product's; only its callers (an operator, a timer) are played here.
+The steps of a plan that belong to these, and what happens after the quiet: repairs until every entry is on its whole
+write quorum again, which is looked up on the bookies themselves; then a day passes, what is superfluous goes, what was
+deleted goes, the whole cluster loses its power, and every entry must still be there.  The code is the product's; only
+its callers (an operator, a timer) are played here.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
@@ -76,19 +78,33 @@ class Upkeep:
         line = rng.choice([None, history.some_line(rng)])
         self.world.tell(f"{client.name} repairs what {', '.join(bookie.name for bookie in lost)} held")
         self.truth.seen["repair begun under faults"] += 1
-        self.truth.seen["repair beside a recovery"] += any(other.alive and not opened.done for one in history.lines for other, opened in one.opens)
+        self.truth.seen["repair beside a recovery"] += any(
+            other.alive and not opened.done for one in history.lines for other, opened in one.opens
+        )
         self.truth.seen["two repairs"] += any(not task.over for task in self.repairs)
-        story = self._recover(client, [bookie.id for bookie in lost], line and line.truth.id, verify=rng.random() < 0.3, even_if_registered=insist)
+        story = self._recover(
+            client,
+            [bookie.id for bookie in lost],
+            line and line.truth.id,
+            verify=rng.random() < 0.3,
+            even_if_registered=insist,
+        )
         self.repairs.append(self._begin(story, client))
 
-    def _recover(self, client: SimClient, lost: list[str], ledger: int | None = None, **options: bool) -> "Deferred[Any]":
+    def _recover(
+        self, client: SimClient, lost: list[str], ledger: int | None = None, **options: bool
+    ) -> "Deferred[Any]":
         """A repair; at its end whom it named has everything, or knows that it has not."""
 
         def ended(done: Recovered | Failure) -> Recovered | Failure:
             failed = None if isinstance(done, Failure) else {each.ledger for each in done.failed}
             for line in self.history.lines:
                 metadata = None if failed is None or line.truth.id in failed else self.world.metadata(line.truth.id)
-                doubting = [bookie.id for bookie in self.history.bookies if not bookie.serving or in_doubt(bookie.storage, line.truth.id)]
+                doubting = [
+                    bookie.id
+                    for bookie in self.history.bookies
+                    if not bookie.serving or in_doubt(bookie.storage, line.truth.id)
+                ]
                 self.truth.repair_ended(client.name, line.truth, metadata, doubting)
             return done
 
@@ -169,7 +185,10 @@ class Upkeep:
             bookie.power_after(rng.randint(1, 40), rng)
 
     def do_rot(self, rng: Random) -> None:
-        """What a bookie has of a ledger is damaged in its index and in its entry logs; it makes its index anew, and finds that it can't tell."""
+        """
+        What a bookie has of a ledger is damaged in its index and in its entry logs; it makes its index anew, and finds
+        that it can't tell.
+        """
         history = self.history
         losers = [bookie for bookie in history.bookies if bookie.name in history.losers and bookie.serving]
         bookie = rng.choice(losers) if losers else history.some_bookie(rng)
@@ -178,7 +197,12 @@ class Upkeep:
         bookie.storage.flush().addErrback(lambda _failure: None)
         history.let_pass(0.05)
         ledger = rng.choice(sorted(bookie.settled)) if bookie.settled else history.some_line(rng).truth.id
-        if not bookie.serving or bookie.upkeep.rebuild.running or bookie.storage.ledger(ledger) is None or not history.may_lose(bookie):
+        if (
+            not bookie.serving
+            or bookie.upkeep.rebuild.running
+            or bookie.storage.ledger(ledger) is None
+            or not history.may_lose(bookie)
+        ):
             return
         if bookie.rot(ledger):
             self.world.tell(f"{bookie.name} can't tell what it has of ledger {ledger}, and makes its index anew")
@@ -208,7 +232,9 @@ class Upkeep:
         process = bookie.process
         assert process is not None
         bookie.looked_since = self.world.timeline.now
-        task = Task(drop_surplus(bookie.own_client(self.history.options), bookie.id, bookie.copies), lambda: process.alive)
+        task = Task(
+            drop_surplus(bookie.own_client(self.history.options), bookie.id, bookie.copies), lambda: process.alive
+        )
         self.tasks.append(task)
         return task
 
@@ -224,7 +250,10 @@ class Upkeep:
                 self._drop_surplus(bookie)
 
     def _await_copies(self) -> None:
-        """A repair that is under way comes to where it has made a copy that the metadata does not name yet, if it soon does."""
+        """
+        A repair that is under way comes to where it has made a copy that the metadata does not name yet, if it soon
+        does.
+        """
         if any(not task.over for task in self.repairs):
             before = self._unnamed()
             self.history.let_pass(COPIES_S, lambda: bool(self._unnamed() - before))
@@ -304,7 +333,10 @@ class Upkeep:
         return task.value
 
     def _make_whole(self, lines: "list[Line]") -> None:
-        """As an operator does: bookies take back what they lost, lost ones are given up, ledgers are checked, who lacks copies is replaced."""
+        """
+        As an operator does: bookies take back what they lost, lost ones are given up, ledgers are checked, who lacks
+        copies is replaced.
+        """
         history = self.history
         left = "nothing was tried"
         for _ in range(ROUNDS_MAX):
@@ -349,7 +381,9 @@ class Upkeep:
             for bookie in history.bookies:
                 if bookie.serving:
                     bookie.garbage.force()
-            history.let_pass(REPAIR_SECONDS, lambda: not any(bookie.serving and bookie.garbage.forced for bookie in history.bookies))
+            history.let_pass(
+                REPAIR_SECONDS, lambda: not any(bookie.serving and bookie.garbage.forced for bookie in history.bookies)
+            )
 
     def _gone(self, after: str) -> None:
         """Nobody has anything of a deleted ledger any more."""
@@ -363,7 +397,9 @@ class Upkeep:
     # What is really on the disks
 
     def audit(self, lines: "list[Line]", invariant: str) -> None:
-        """Checker 5: each entry of each fragment is with its whole write quorum, the right bytes, asked of their storages."""
+        """
+        Checker 5: each entry of each fragment is with its whole write quorum, the right bytes, asked of their storages.
+        """
         bookies = {bookie.id: bookie for bookie in self.history.bookies}
         tasks: list[Task] = []
         for line in lines:

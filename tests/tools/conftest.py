@@ -9,7 +9,12 @@ from quire.tools.local_cluster.cluster import LocalCluster
 
 # SPDX-License-Identifier: Apache-2.0
 
-SMALL = {"journalSegmentSizeMB": "4", "dbStorage_writeCacheMaxSizeMb": "32", "diskUsageThreshold": "0.99", "diskUsageWarnThreshold": "0.99"}
+SMALL = {
+    "journalSegmentSizeMB": "4",
+    "dbStorage_writeCacheMaxSizeMb": "32",
+    "diskUsageThreshold": "0.99",
+    "diskUsageWarnThreshold": "0.99",
+}
 
 
 @pytest.fixture(scope="module")

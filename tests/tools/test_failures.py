@@ -15,7 +15,9 @@ def test_a_ledger_error_names_itself_its_code_and_the_next_step() -> None:
     """In one line."""
     code, text = explained(errors.NotEnoughBookies("3 are needed, 2 are writable")) or (0, "")
     assert code == 1
-    assert text == "NotEnoughBookies: 3 are needed, 2 are writable (code -6); `quire bookie list` shows those that are up"
+    assert (
+        text == "NotEnoughBookies: 3 are needed, 2 are writable (code -6); `quire bookie list` shows those that are up"
+    )
 
 
 def test_a_message_with_a_command_gets_no_second_one() -> None:
@@ -43,7 +45,10 @@ def test_next_steps_are_reachable() -> None:
 
 def test_a_file_error_names_the_file() -> None:
     """As the operating system says it."""
-    assert explained(FileNotFoundError(2, "No such file or directory", "/no/such")) == (1, "/no/such: No such file or directory")
+    assert explained(FileNotFoundError(2, "No such file or directory", "/no/such")) == (
+        1,
+        "/no/such: No such file or directory",
+    )
     assert explained(OSError("no place")) == (1, "no place")
 
 

@@ -13,15 +13,30 @@ from tests.tools.command import COMMAND, environment, ok, quire, refused
 
 SUBCOMMANDS = {
     "metadata": ["init", "show", "destroy"],
-    "bookie": ["start", "stop", "format", "list", "info", "check", "readonly", "gc", "export-check", "export", "rebuild-index"],
+    "bookie": [
+        "start",
+        "stop",
+        "format",
+        "list",
+        "info",
+        "check",
+        "readonly",
+        "gc",
+        "export-check",
+        "export",
+        "rebuild-index",
+    ],
     "inspect": ["journal", "entrylog", "index"],
     "cookie": ["show", "create", "delete"],
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
     "bench": ["write", "read"],
 }
-LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]  # they have a bookie's configuration
+# they have a bookie's configuration
+LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]
 SINGLE = ["demo", "local", "recover", "decommission"]
-ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [[group, name] for group, names in SUBCOMMANDS.items() for name in names]
+ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [
+    [group, name] for group, names in SUBCOMMANDS.items() for name in names
+]
 
 
 def test_help_lists_every_command() -> None:
@@ -95,7 +110,9 @@ def test_a_mistyped_command_names_the_nearest() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage(words: list[str], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage(
+    words: list[str], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Status 2, and the text names what is wrong; nothing is started."""
     monkeypatch.delenv("QUIRE_METADATA", raising=False)
     monkeypatch.setenv("QUIRE_CONF", "/dev/null")
@@ -117,7 +134,9 @@ def test_a_uri_of_no_known_form(uri: str) -> None:
 def imported(words: list[str]) -> set[str]:
     """The modules that a command line imports."""
     code = f"import sys; from quire.tools.main import status; status({words!r}); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment(), check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment(), check=True
+    )
     return set(done.stderr.split())
 
 

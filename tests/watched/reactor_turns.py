@@ -1,10 +1,12 @@
 """
-Watches the turns of a bookie's reactor: none may take more than `TURN_S` of the reactor thread's own CPU time, for as long as it takes nobody else is served.
+Watches the turns of a bookie's reactor: none may take more than `TURN_S` of the reactor thread's own CPU time, for as
+long as it takes nobody else is served.
 
 What took too long is appended to a file, with the place where it was seen.
 
-Wall time is not looked at: on a busy machine a thread waits for the processor.  Excused is the start, until the collector's heap is frozen, right before
-the bookie says that it is ready, and a turn that imports: what few bookies need, as the client for a restore, is loaded at its first use.
+Wall time is not looked at: on a busy machine a thread waits for the processor.  Excused is the start, until the
+collector's heap is frozen, right before the bookie says that it is ready, and a turn that imports: what few bookies
+need, as the client for a restore, is loaded at its first use.
 """
 
 import gc
@@ -40,7 +42,9 @@ class Turns:
             if not gc.get_freeze_count():
                 return
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
-            threading.Thread(target=self._look, args=(threading.get_ident(),), name="watch of turns", daemon=True).start()
+            threading.Thread(
+                target=self._look, args=(threading.get_ident(),), name="watch of turns", daemon=True
+            ).start()
         elif now - self._began > TURN_S and len(sys.modules) == self._modules:
             self._tell(now - self._began)
         self._began, self._place, self._modules = now, "", len(sys.modules)
@@ -60,7 +64,10 @@ class Turns:
                     self._place = place
 
     def _tell(self, seconds: float) -> None:
-        text = f"process {os.getpid()}: a turn of the reactor took {1000 * seconds:.0f} ms of CPU time; {' '.join(sys.orig_argv[1:])}\n{self._place}"
+        text = (
+            f"process {os.getpid()}: a turn of the reactor took {1000 * seconds:.0f} ms of CPU time; "
+            f"{' '.join(sys.orig_argv[1:])}\n{self._place}"
+        )
         with open(self._report, "a", encoding="utf-8") as out:
             out.write(text)
 

@@ -2,8 +2,8 @@
 `quire bench`: throughput and latency of a cluster.
 
 Knows: the options and the report; its keys are those of the yardstick in `bench/`, plus `syncs`.
-Does not know: how the load is made (`load.generators`) or measured (`load.measuring`).  It runs on the Twisted face of the client, in one process, so
-the client's own cost is part of what it shows.
+Does not know: how the load is made (`load.generators`) or measured (`load.measuring`).  It runs on the Twisted face of
+the client, in one process, so the client's own cost is part of what it shows.
 """
 
 import random
@@ -35,14 +35,26 @@ app = group("Throughput and latency percentiles of a cluster.", "quire bench wri
 
 Size = Annotated[int, typer.Option("--size", min=1, max=4 << 20, metavar="BYTES", help="payload bytes of an entry")]
 Entries = Annotated[int, typer.Option("--entries", min=1, metavar="N", help="how many entries")]
-Rate = Annotated[float | None, typer.Option("--rate", min=1, metavar="R", help="entries a second, in ticks of 1 ms; without it as fast as it goes")]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--rate", min=1, metavar="R", help="entries a second, in ticks of 1 ms; without it as fast as it goes"
+    ),
+]
 Window = Annotated[int, typer.Option("--window", min=1, metavar="N", help="entries under way at most (closed loop)")]
 Batch = Annotated[int, typer.Option("--batch", min=1, metavar="N", help="entries per call (closed loop)")]
 Ensemble = Annotated[int, typer.Option("--ensemble", min=1, metavar="N", help="bookies of the ledger")]
 WriteQuorum = Annotated[int, typer.Option("--write", min=1, metavar="N", help="copies of each entry")]
 AckQuorum = Annotated[int, typer.Option("--ack", min=1, metavar="N", help="copies on disk before an acknowledgement")]
 DigestName = Annotated[str, typer.Option("--digest", metavar="NAME", help="CRC32C, CRC32, MAC or DUMMY")]
-Pids = Annotated[str, typer.Option("--pids", metavar="PID,…", help="the bookies' processes on this machine, for their CPU; from their /metrics if not given")]
+Pids = Annotated[
+    str,
+    typer.Option(
+        "--pids",
+        metavar="PID,…",
+        help="the bookies' processes on this machine, for their CPU; from their /metrics if not given",
+    ),
+]
 Keep = Annotated[bool, typer.Option("--keep", help="do not delete the ledger at the end")]
 
 
@@ -88,22 +100,34 @@ def write(
             load = ClosedLoop(reactor, operate, entries, window, batch)
         else:
             load = OpenLoop(reactor, operate, entries, rate)
-        before, seconds, after = await measured(reactor, client, load, processes, f"append to ledger {writer.id}", entries)
+        before, seconds, after = await measured(
+            reactor, client, load, processes, f"append to ledger {writer.id}", entries
+        )
         await writer.close()
         if not keep:
             await client.delete_ledger(writer.id)
         shape = {"size": size, "entries": entries, "window": window, "batch": batch}
-        return report(load.latencies, seconds, shape, before, after, write_quorum) | {"rate": rate, "ledger": writer.id if keep else None}, load.latencies
+        return report(load.latencies, seconds, shape, before, after, write_quorum) | {
+            "rate": rate,
+            "ledger": writer.id if keep else None,
+        }, load.latencies
 
     show("write", *with_client(metadata_uri(metadata), story, options), json_wanted)
 
 
 @app.command()
 def read(
-    ledger: Annotated[int | None, typer.Option("--ledger", min=0, metavar="ID", help="which ledger; without it one is written first and deleted after")] = None,
+    ledger: Annotated[
+        int | None,
+        typer.Option(
+            "--ledger", min=0, metavar="ID", help="which ledger; without it one is written first and deleted after"
+        ),
+    ] = None,
     size: Size = 1024,
     entries: Entries = 200_000,
-    random_places: Annotated[bool, typer.Option("--random", help="single entries from random places instead of all in order")] = False,
+    random_places: Annotated[
+        bool, typer.Option("--random", help="single entries from random places instead of all in order")
+    ] = False,
     rate: Rate = None,
     window: Window = 1,
     batch: Batch = 1,
@@ -118,7 +142,8 @@ def read(
     json_wanted: Json = False,
 ) -> None:
     """
-    Reads a ledger: in order, in large batches; or with --random entries from random places, --batch at a time and --window under way.
+    Reads a ledger: in order, in large batches; or with --random entries from random places, --batch at a time and
+    --window under way.
 
     \b
     Examples:
@@ -155,18 +180,27 @@ def read(
         if ledger is None and not keep:
             await client.delete_ledger(target)
         shape = {"size": round(mean), "entries": load.ended, "window": window, "batch": batch}
-        return report(load.latencies, seconds, shape, before, after, 1) | {"rate": rate, "random": random_places}, load.latencies
+        return report(load.latencies, seconds, shape, before, after, 1) | {
+            "rate": rate,
+            "random": random_places,
+        }, load.latencies
 
     show("read", *with_client(metadata_uri(metadata), story, client_options(protocol)), json_wanted)
 
 
 async def new_writer(client: "Client", ensemble: int, write_quorum: int, ack_quorum: int, digest: str) -> "Writer":
     return await client.create_ledger(
-        ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, digest=digest, custom_metadata={"app": b"quire bench"}
+        ensemble_size=ensemble,
+        write_quorum=write_quorum,
+        ack_quorum=ack_quorum,
+        digest=digest,
+        custom_metadata={"app": b"quire bench"},
     )
 
 
-async def measured(reactor: "ProcessReactor", client: "Client", load: Load, pids: list[int], title: str, entries: int) -> tuple[Counters, float, Counters]:
+async def measured(
+    reactor: "ProcessReactor", client: "Client", load: Load, pids: list[int], title: str, entries: int
+) -> tuple[Counters, float, Counters]:
     """Runs the load between two looks at the counters, with a progress bar; (before, seconds, after)."""
     urls = endpoints(await client.store.bookies())
     with output.Progress(title, entries) as progress:
@@ -183,12 +217,18 @@ async def measured(reactor: "ProcessReactor", client: "Client", load: Load, pids
     return before, seconds, after
 
 
-def report(latencies: Latencies, seconds: float, shape: Mapping[str, int], before: Counters, after: Counters, copies: int) -> dict[str, Any]:
-    """The yardstick's keys: rates a second, latencies in ms, CPU in microseconds an entry (of bookies: an entry and copy)."""
+def report(
+    latencies: Latencies, seconds: float, shape: Mapping[str, int], before: Counters, after: Counters, copies: int
+) -> dict[str, Any]:
+    """
+    The yardstick's keys: rates a second, latencies in ms, CPU in microseconds an entry (of bookies: an entry and copy).
+    """
     entries = shape["entries"]
     p50, p99, p999 = (round(value * 1e3, 3) for value in latencies.percentiles(SHARES))
     syncs = delta(before, after, SYNCS)
-    bookie_cpu = None if before.bookie_cpu_s is None or after.bookie_cpu_s is None else after.bookie_cpu_s - before.bookie_cpu_s
+    bookie_cpu = (
+        None if before.bookie_cpu_s is None or after.bookie_cpu_s is None else after.bookie_cpu_s - before.bookie_cpu_s
+    )
     return {
         "entries_per_second": round(entries / seconds),
         "megabytes_per_second": round(entries * shape["size"] / seconds / 1e6, 1),
@@ -215,7 +255,10 @@ def show(kind: str, found: dict[str, Any], latencies: Latencies, json_wanted: bo
         f"{kind}: {found['entries']:,} entries of {found['size']} bytes in {found['seconds']} s",
         f"  {found['entries_per_second']:,} entries/s, {found['megabytes_per_second']} MB/s",
         f"  latency p50 {found['p50_ms']} ms, p99 {found['p99_ms']} ms, p999 {found['p999_ms']} ms",
-        f"  CPU per entry: client {found['client_cpu_us_per_entry']} us, each bookie {value(found['bookie_cpu_us_per_entry'])} us",
+        (
+            f"  CPU per entry: client {found['client_cpu_us_per_entry']} us, each bookie "
+            f"{value(found['bookie_cpu_us_per_entry'])} us"
+        ),
         f"  syncs of all bookies: {value(found['syncs'])}",
         *latencies.histogram(),
     ]

@@ -3,7 +3,8 @@
 
 Knows: what an operator asks.  Does not know: how a bookie works; `daemons.bookie` is its process.
 
-Safety: `format` throws away what a bookie acknowledged, so it needs --yes, and it refuses while the bookie runs or is listed.
+Safety: `format` throws away what a bookie acknowledged, so it needs --yes, and it refuses while the bookie runs or is
+listed.
 """
 
 import json
@@ -45,15 +46,35 @@ BookieId = Annotated[str, typer.Argument(metavar="ID", help="the bookie's id, as
 
 @app.command()
 def start(
-    conf: Annotated[Path | None, typer.Option("--conf", metavar="FILE", help="its configuration; without one, BK_<key> variables say everything")] = None,
-    metadata: Annotated[str | None, typer.Option("--metadata", metavar="URI", help="overrides metadataServiceUri")] = None,
+    conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--conf", metavar="FILE", help="its configuration; without one, BK_<key> variables say everything"
+        ),
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option("--metadata", metavar="URI", help="overrides metadataServiceUri")
+    ] = None,
     daemon: Annotated[bool, typer.Option("--daemon", help="detach; returns when the bookie serves")] = False,
-    pidfile: Annotated[Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")] = None,
-    log: Annotated[Path | None, typer.Option("--log", metavar="F", help="with --daemon; bookie.log in the first journal directory if not given")] = None,
+    pidfile: Annotated[
+        Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log", metavar="F", help="with --daemon; bookie.log in the first journal directory if not given"
+        ),
+    ] = None,
     restore: Annotated[
-        bool, typer.Option("--restore", help="directories that are empty now were lost: first mark what they held, then copy it from other bookies")
+        bool,
+        typer.Option(
+            "--restore",
+            help="directories that are empty now were lost: first mark what they held, then copy it from other bookies",
+        ),
     ] = False,
-    stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")] = False,
+    stop_with_stdin: Annotated[
+        bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")
+    ] = False,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -69,7 +90,12 @@ def start(
     for name, value in (("--conf", conf), ("--metadata", metadata), ("--pidfile", pidfile), ("--log", log)):
         if value is not None:
             arguments += [name, str(value)]
-    for name, wanted in (("--daemon", daemon), ("--restore", restore), ("--stop-with-stdin", stop_with_stdin), ("--json", json_wanted)):
+    for name, wanted in (
+        ("--daemon", daemon),
+        ("--restore", restore),
+        ("--stop-with-stdin", stop_with_stdin),
+        ("--json", json_wanted),
+    ):
         if wanted:
             arguments.append(name)
     # The same process goes on without typer and what else the command line needed.
@@ -80,7 +106,9 @@ def start(
 @app.command()
 def stop(
     pidfile: Annotated[Path, typer.Option("--pidfile", metavar="F", help="what `start` was given")],
-    timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="seconds to wait; a clean stop writes a checkpoint")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", help="seconds to wait; a clean stop writes a checkpoint")
+    ] = 60.0,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -136,14 +164,17 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
 
 @app.command()
 def info(
-    bookie: Annotated[str | None, typer.Argument(metavar="[ID]", help="one bookie; all that are up if not given")] = None,
+    bookie: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="one bookie; all that are up if not given")
+    ] = None,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """
-    Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the last garbage collection saw it;
-    how many ledgers are in limbo, for they may lack entries there, which ledger directories were given up, and whether the metadata store is behind what the
-    bookie has seen of it (`quire metadata set-back`).
+    Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the
+    last garbage collection saw it; how many ledgers are in limbo, for they may lack entries there, which ledger
+    directories were given up, and whether the metadata store is behind what the bookie has seen of it (`quire metadata
+    set-back`).
 
     \b
     Example:
@@ -160,13 +191,30 @@ def info(
             if answer.code and bookie is not None:
                 raise error_of(answer.code, f"{one} did not say")
             state = "writable" if one in found.writable else "read-only"
-            row: dict[str, Any] = {"bookie": one, "state": state, "total_bytes": answer.total_bytes, "free_bytes": answer.free_bytes, "code": answer.code}
+            row: dict[str, Any] = {
+                "bookie": one,
+                "state": state,
+                "total_bytes": answer.total_bytes,
+                "free_bytes": answer.free_bytes,
+                "code": answer.code,
+            }
             row["gc"] = found.find(one)
             rows.append(row)
         return rows
 
     rows = with_client(metadata_uri(metadata), story)
-    columns = {"bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12, "store": 8}
+    columns = {
+        "bookie": 24,
+        "state": 10,
+        "free": 10,
+        "total": 10,
+        "used": 6,
+        "logs": 10,
+        "living": 10,
+        "limbo": 8,
+        "lost": 12,
+        "store": 8,
+    }
     table = output.Table(json_wanted, columns)
     for row in rows:
         address = row["gc"]
@@ -182,7 +230,9 @@ def info(
                 total=output.size_text(total) if known else "?",
                 used=f"{1 - free / total:.0%}" if known and total else "?",
                 logs=output.size_text(sum(each["bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
-                living=output.size_text(sum(each["living_bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
+                living=output.size_text(sum(each["living_bytes"] for each in row["gc"]["directories"]))
+                if row["gc"]
+                else "?",
                 limbo="?" if row["limbo"] is None else row["limbo"],
                 lost="?" if row["lost"] is None else ", ".join(row["lost"]) or "-",
                 store="?" if row["store"] is None else "behind" if row["store"]["behind"] else "-",
@@ -200,8 +250,8 @@ def check(
     """
     Tells whether a bookie could start with this configuration, and verifies every file of it. Changes nothing.
 
-    First its cookies, its ports, its disks, the metadata store. Then, if it does not run, its journals, ledger table, index, and each entry against its
-    checksum. Exit status 1 if anything is wrong; each problem names file and offset.
+    First its cookies, its ports, its disks, the metadata store. Then, if it does not run, its journals, ledger table,
+    index, and each entry against its checksum. Exit status 1 if anything is wrong; each problem names file and offset.
 
     \b
     Example:
@@ -230,7 +280,10 @@ def check(
         new = await identity.check(store, options, bookie, cluster, files, write=False)
         found = (await store.bookies()).find(bookie)
         if found is None:
-            for host, port in ((identity.listening_address(options), options.port), (options.metrics_host, options.metrics_port)):
+            for host, port in (
+                (identity.listening_address(options), options.port),
+                (options.metrics_host, options.metrics_port),
+            ):
                 bound_socket(host, port).close()
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
@@ -240,7 +293,9 @@ def check(
         raise refused(str(failure)) from None
     seen = None if state["new"] else disks.look(files, options)  # a new one's directories need not exist yet
     state["read_only"] = None if seen is None else seen.reason
-    report = None if quick or state["new"] or state["running"] or (seen is not None and seen.broken) else report_of(conf)
+    report = (
+        None if quick or state["new"] or state["running"] or (seen is not None and seen.broken) else report_of(conf)
+    )
     if report is not None:
         state["files"] = report
     output.document(json_wanted, state if json_wanted or report is None else {**state, "files": report_text(report)})
@@ -332,7 +387,9 @@ def readonly(
 @app.command()
 def gc(
     bookie: BookieId,
-    minor: Annotated[bool, typer.Option("--minor", help="compact as a minor compaction does; neither of the two: both")] = False,
+    minor: Annotated[
+        bool, typer.Option("--minor", help="compact as a minor compaction does; neither of the two: both")
+    ] = False,
     major: Annotated[bool, typer.Option("--major", help="compact as a major compaction does")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="come back when it is done")] = True,
     metadata: Metadata = None,
@@ -356,8 +413,15 @@ def gc(
         time.sleep(GC_LOOK_S)
         state = json.loads(told(bookie, found, GC_PATH))
     row: dict[str, Any] = {"bookie": bookie, "done": state["is_in_force_gc"] == "false"}
-    row.update({name: state[name] - before[name] for name in ("ledgers_deleted", "logs_removed", "bytes_removed", "bytes_moved")})
-    row["problems"] = [problem for problem in (state["problem"], *(each["problem"] for each in state["directories"])) if problem]
+    row.update(
+        {
+            name: state[name] - before[name]
+            for name in ("ledgers_deleted", "logs_removed", "bytes_removed", "bytes_moved")
+        }
+    )
+    row["problems"] = [
+        problem for problem in (state["problem"], *(each["problem"] for each in state["directories"])) if problem
+    ]
     output.document(json_wanted, row)
     if row["problems"]:
         raise refused("; ".join(row["problems"]))
@@ -374,7 +438,9 @@ def address_of(found: ServiceInfo | None) -> str | None:
 
 
 def metrics_of(found: ServiceInfo | None) -> str | None:
-    return f"http://{found.http.host}:{found.http.port}/metrics" if found is not None and found.http is not None else None
+    return (
+        f"http://{found.http.host}:{found.http.port}/metrics" if found is not None and found.http is not None else None
+    )
 
 
 add_to(app)

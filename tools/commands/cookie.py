@@ -1,7 +1,8 @@
 """
 `quire cookie`: what ties a bookie's id to its directories, as the metadata store has it.
 
-Knows: how to show, make and remove that copy.  Does not know: the copies in the directories; `quire bookie format` removes both.
+Knows: how to show, make and remove that copy.  Does not know: the copies in the directories; `quire bookie format`
+removes both.
 """
 
 from pathlib import Path
@@ -46,7 +47,12 @@ def show(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False)
 @app.command()
 def create(
     bookie: BookieId,
-    conf: Annotated[Path, typer.Option("--conf", metavar="FILE", help="the bookie's configuration: its directories", exists=True, dir_okay=False)],
+    conf: Annotated[
+        Path,
+        typer.Option(
+            "--conf", metavar="FILE", help="the bookie's configuration: its directories", exists=True, dir_okay=False
+        ),
+    ],
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:

@@ -41,17 +41,28 @@ app = single()
 
 @app.command()
 def demo(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="any file; the source of Python's standard library if not given")] = None,
-    metadata: Annotated[str | None, typer.Option("--metadata", metavar="sqlite|zookeeper", help="the kind of metadata store; sqlite if not given")] = None,
-    directory: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="an empty place for the cluster's files; a temporary one if not given")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="any file; the source of Python's standard library if not given"),
+    ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option("--metadata", metavar="sqlite|zookeeper", help="the kind of metadata store; sqlite if not given"),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir", metavar="DIR", help="an empty place for the cluster's files; a temporary one if not given"
+        ),
+    ] = None,
     protocol: Protocol = None,
     json_wanted: Json = False,
 ) -> None:
     """
     Appends a real file to a ledger, kills a bookie midway with SIGKILL, reads everything back and compares.
 
-    Four bookies and a metadata store are started on this machine for it, and stopped after. Exit status 0 means that the
-    digests of input and output are equal and that the ledger changed its ensemble at least once.
+    Four bookies and a metadata store are started on this machine for it, and stopped after. Exit status 0 means that
+    the digests of input and output are equal and that the ledger changed its ensemble at least once.
 
     \b
     Examples:
@@ -88,7 +99,15 @@ def demo(
 class Tour:
     """One telling: append, kill, append, close, read, compare."""
 
-    def __init__(self, reactor: "ProcessReactor", client: "Client", cluster: LocalCluster, files: Sequence[Path], entries: int, line_max: int) -> None:
+    def __init__(
+        self,
+        reactor: "ProcessReactor",
+        client: "Client",
+        cluster: LocalCluster,
+        files: Sequence[Path],
+        entries: int,
+        line_max: int,
+    ) -> None:
         self.reactor = reactor
         self.client = client
         self.cluster = cluster
@@ -98,7 +117,9 @@ class Tour:
         self.killed = ""
 
     async def tell(self) -> dict[str, Any]:
-        writer = await self.client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, custom_metadata={"app": b"quire demo"})
+        writer = await self.client.create_ledger(
+            ensemble_size=3, write_quorum=3, ack_quorum=2, custom_metadata={"app": b"quire demo"}
+        )
         sent, append_s = await self.append(writer)
         metadata = await self.client.metadata(writer.id)
         back, count_back, read_s = await self.read_back(writer.id, metadata)
@@ -116,13 +137,19 @@ class Tour:
             "read_megabytes_per_second": round(megabytes / read_s, 1),
             "killed": self.killed,
             "ensemble_changes": len(metadata.fragments) - 1,
-            "fragments": [{"first": first, "last": last, "bookies": list(bookies)} for first, last, bookies in metadata.fragment_ranges()],
+            "fragments": [
+                {"first": first, "last": last, "bookies": list(bookies)}
+                for first, last, bookies in metadata.fragment_ranges()
+            ],
             "sha256_in": sent,
             "sha256_out": back,
         }
 
     async def append(self, writer: "Writer") -> tuple[str, float]:
-        """Appends everything, kills a bookie at the middle; (digest of what was sent, seconds from the first append to the close)."""
+        """
+        Appends everything, kills a bookie at the middle; (digest of what was sent, seconds from the first append to the
+        close).
+        """
         digest = hashlib.sha256()
         appender = Appender(writer)
         with output.Progress(f"append to ledger {writer.id}", self.entries) as progress:
@@ -134,7 +161,8 @@ class Tour:
                     self.cluster.kill(self.killed)
                     progress.note(f"kill -9 {pid}: bookie {self.killed} is gone, after {progress.done:,} entries")
                 if progress.done + len(batch) == self.entries:
-                    await appender.drain()  # the last batch finds the loss noticed, so that even a small file sees the change
+                    # the last batch finds the loss noticed, so that even a small file sees the change
+                    await appender.drain()
                 digest.update(b"".join(batch))
                 await appender.send(batch)
                 progress.advance(len(batch))
@@ -160,7 +188,11 @@ class Tour:
 def standard_library() -> list[Path]:
     """The source files of Python's standard library, without what was installed beside it."""
     root = Path(sysconfig.get_path("stdlib"))
-    return sorted(path for path in root.rglob("*.py") if path.is_file() and not {"site-packages", "dist-packages"} & set(path.relative_to(root).parts))
+    return sorted(
+        path
+        for path in root.rglob("*.py")
+        if path.is_file() and not {"site-packages", "dist-packages"} & set(path.relative_to(root).parts)
+    )
 
 
 def lines(files: Sequence[Path], line_max: int) -> Iterator[bytes]:
@@ -200,13 +232,24 @@ def verdict(done: dict[str, Any]) -> str:
 
 def summary(done: dict[str, Any]) -> list[str]:
     """The summary for people."""
-    fragments = [f"    {part['first']:>9,} to {part['last']:>9,}  {', '.join(part['bookies'])}" for part in done["fragments"]]
+    fragments = [
+        f"    {part['first']:>9,} to {part['last']:>9,}  {', '.join(part['bookies'])}" for part in done["fragments"]
+    ]
     equal = done["sha256_in"] == done["sha256_out"]
     return [
         "",
-        f"ledger {done['ledger']}: {done['entries']:,} entries, {done['megabytes']} MB, three copies each, two on disk before each acknowledgement",
-        f"  appended    {done['append_seconds']:.1f} s   {done['append_entries_per_second']:,} entries/s   {done['append_megabytes_per_second']} MB/s",
-        f"  read back   {done['read_seconds']:.1f} s   {done['read_entries_per_second']:,} entries/s   {done['read_megabytes_per_second']} MB/s",
+        (
+            f"ledger {done['ledger']}: {done['entries']:,} entries, {done['megabytes']} MB, three copies each, two on "
+            "disk before each acknowledgement"
+        ),
+        (
+            f"  appended    {done['append_seconds']:.1f} s   {done['append_entries_per_second']:,} entries/s   "
+            f"{done['append_megabytes_per_second']} MB/s"
+        ),
+        (
+            f"  read back   {done['read_seconds']:.1f} s   {done['read_entries_per_second']:,} entries/s   "
+            f"{done['read_megabytes_per_second']} MB/s"
+        ),
         f"  killed      {done['killed']}, with SIGKILL, in the middle",
         f"  ensemble changes: {done['ensemble_changes']}",
         *fragments,

@@ -1,6 +1,6 @@
 """
-`quire bookie export-check`, `export`, …: the commands that look at, or change, the directories of a bookie that does not run;
-and the one of them that a running bookie can do, too.
+`quire bookie export-check`, `export`, …: the commands that look at, or change, the directories of a bookie that does
+not run; and the one of them that a running bookie can do, too.
 
 Knows: what an operator asks of them.  Does not know: formats; `bookie/` does.
 """
@@ -70,7 +70,11 @@ def export_check(conf: Conf, json_wanted: Json = False) -> None:
         storage = export.storage_class(stopped, configured_storage(conf))
         reasons = export.check(stopped, storage, open_read_only)
     document = {"apache_can_take_it": not reasons, "storage": storage, "reasons": reasons}
-    lines = [f"Apache BookKeeper can take these directories ({storage})"] if not reasons else ["Apache BookKeeper can't take these directories:"]
+    lines = (
+        [f"Apache BookKeeper can take these directories ({storage})"]
+        if not reasons
+        else ["Apache BookKeeper can't take these directories:"]
+    )
     output.document(json_wanted, document, "\n".join([*lines, *(f"  {reason}" for reason in reasons)]))
     if reasons:
         raise typer.Exit(1)
@@ -78,9 +82,11 @@ def export_check(conf: Conf, json_wanted: Json = False) -> None:
 
 def export_to_apache(conf: Conf, json_wanted: Json = False) -> None:
     """
-    Gets a stopped bookie's directories ready for an Apache bookie: its index learns what was stored here, and it may start.
+    Gets a stopped bookie's directories ready for an Apache bookie: its index learns what was stored here, and it may
+    start.
 
-    Entry logs, ledger table and cookie are in Apache's formats already. A later `quire bookie start` takes the directories back.
+    Entry logs, ledger table and cookie are in Apache's formats already. A later `quire bookie start` takes the
+    directories back.
 
     \b
     Example:
@@ -95,16 +101,32 @@ def export_to_apache(conf: Conf, json_wanted: Json = False) -> None:
         if reasons:
             raise refused("not exported: " + "; ".join(reasons))
         done = export.export(stopped, storage)
-    text = f"{done.entries} entries of {done.ledgers} ledgers are in Apache's index: start it with ledgerStorageClass {done.storage}"
+    text = (
+        f"{done.entries} entries of {done.ledgers} ledgers are in Apache's index: start it with "
+        f"ledgerStorageClass {done.storage}"
+    )
     output.document(json_wanted, done._asdict(), text)
 
 
 def rebuild_index(
-    conf: Annotated[Path | None, typer.Option("--conf", metavar="FILE", help="the configuration of a stopped bookie", exists=True, dir_okay=False)] = None,
-    online: Annotated[
-        str | None, typer.Option("--online", metavar="ID", help="a running bookie, on its own machine; `quire bookie list` prints its id")
+    conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--conf", metavar="FILE", help="the configuration of a stopped bookie", exists=True, dir_okay=False
+        ),
     ] = None,
-    ledgers: Annotated[bool, typer.Option("--ledgers", help="the ledger table too: every ledger fenced, its key to be given by the next caller")] = False,
+    online: Annotated[
+        str | None,
+        typer.Option(
+            "--online", metavar="ID", help="a running bookie, on its own machine; `quire bookie list` prints its id"
+        ),
+    ] = None,
+    ledgers: Annotated[
+        bool,
+        typer.Option(
+            "--ledgers", help="the ledger table too: every ledger fenced, its key to be given by the next caller"
+        ),
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="with --online: come back when it is done")] = True,
     metadata: Metadata = None,
     json_wanted: Json = False,
@@ -112,11 +134,13 @@ def rebuild_index(
     """
     Makes a bookie's index anew from its entry logs, when it was lost or damaged. Logs that Apache wrote are read too.
 
-    With --online while it serves: the old index answers until the new one takes its place. Records that can't be read any more stay known;
-    ledgers of which the old index can't tell what it has are put in limbo and copied from other bookies.
+    With --online while it serves: the old index answers until the new one takes its place. Records that can't be read
+    any more stay known; ledgers of which the old index can't tell what it has are put in limbo and copied from other
+    bookies.
 
-    With --conf of a stopped one, whose index need not be there. The ledger table is kept if it is there. What a damaged log may have held is put
-    in limbo, so that it is never denied. The old index stays beside the new one as runs.old until the next rebuild.
+    With --conf of a stopped one, whose index need not be there. The ledger table is kept if it is there. What a damaged
+    log may have held is put in limbo, so that it is never denied. The old index stays beside the new one as runs.old
+    until the next rebuild.
 
     Exit status 1: done, but a log could not be read to its end; or not done, with the reason.
 
@@ -172,7 +196,9 @@ def rebuild_online(bookie: str, metadata: str | None, wait: bool, json_wanted: b
     if state["problem"] is not None:
         raise refused(f"the index of {bookie} could not be made anew, and is as it was: {state['problem']}")
     if wait and not (lines and all(each["done"] for each in state["directories"])):
-        raise refused(f"{bookie} was started again meanwhile, and knows of no index that is made anew: run the command again")
+        raise refused(
+            f"{bookie} was started again meanwhile, and knows of no index that is made anew: run the command again"
+        )
     if problems:
         raise typer.Exit(1)
 

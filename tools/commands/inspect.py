@@ -15,7 +15,10 @@ from quire.tools.terminal.options import Json, group, refused
 
 # SPDX-License-Identifier: Apache-2.0
 
-app = group("Print a stopped bookie's journal, entry log or index, its own or Apache's.", "quire inspect entrylog /data/ledgers/current/0.log")
+app = group(
+    "Print a stopped bookie's journal, entry log or index, its own or Apache's.",
+    "quire inspect entrylog /data/ledgers/current/0.log",
+)
 
 Ledger = Annotated[int | None, typer.Option("--ledger", metavar="ID", help="only what concerns this ledger", min=0)]
 File = Annotated[Path, typer.Argument(metavar="PATH", help="the file or directory", exists=True)]
@@ -53,13 +56,19 @@ def entry_log(path: File, ledger: Ledger = None, json_wanted: Json = False) -> N
     from quire.bookie.files import Files
     from quire.bookie.offline import inspection
 
-    show(inspection.entry_log(Files(), str(path)), ledger, json_wanted, {"offset": 12, "kind": 8, "ledger": 20, "entry": 12, "bytes": 10, "crc32c": 8})
+    show(
+        inspection.entry_log(Files(), str(path)),
+        ledger,
+        json_wanted,
+        {"offset": 12, "kind": 8, "ledger": 20, "entry": 12, "bytes": 10, "crc32c": 8},
+    )
 
 
 @app.command()
 def index(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     """
-    Prints an index: the directory runs, ledgers (keys are not shown) or Apache's locations, or one of Apache's .idx files.
+    Prints an index: the directory runs, ledgers (keys are not shown) or Apache's locations, or one of Apache's .idx
+    files.
 
     \b
     Example:
@@ -68,7 +77,19 @@ def index(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
     from quire.bookie.files import Files
     from quire.bookie.offline import inspection
 
-    columns = {"kind": 8, "ledger": 20, "first": 12, "entry": 12, "count": 6, "log": 8, "offset": 12, "bytes": 10, "fenced": 6, "limbo": 5, "explicit_lac": 12}
+    columns = {
+        "kind": 8,
+        "ledger": 20,
+        "first": 12,
+        "entry": 12,
+        "count": 6,
+        "log": 8,
+        "offset": 12,
+        "bytes": 10,
+        "fenced": 6,
+        "limbo": 5,
+        "explicit_lac": 12,
+    }
     show(inspection.index(Files(), str(path), ledger), ledger, json_wanted, columns)
 
 

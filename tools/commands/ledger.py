@@ -25,7 +25,17 @@ from quire.protocol.errors import MetadataSerialization, NoSuchLedger
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import Appender
 from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines
-from quire.tools.terminal.options import Json, Metadata, PasswordFile, Protocol, Usage, client_options, group, metadata_uri, password_of
+from quire.tools.terminal.options import (
+    Json,
+    Metadata,
+    PasswordFile,
+    Protocol,
+    Usage,
+    client_options,
+    group,
+    metadata_uri,
+    password_of,
+)
 from quire.tools.terminal.running import with_client, with_store
 
 if TYPE_CHECKING:
@@ -37,7 +47,9 @@ if TYPE_CHECKING:
 
 FOREVER_S = 1e9
 
-app = group("Write, read, follow, show, list, delete, recover and check ledgers.", "quire ledger write --lines -f access.log")
+app = group(
+    "Write, read, follow, show, list, delete, recover and check ledgers.", "quire ledger write --lines -f access.log"
+)
 
 LedgerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="the ledger's id")]
 Hex = Annotated[bool, typer.Option("--hex", help="payloads as hexadecimal digits, one a line")]
@@ -46,12 +58,21 @@ Raw = Annotated[bool, typer.Option("--raw", help="payloads joined, with nothing 
 
 @app.command()
 def write(
-    file: Annotated[Path | None, typer.Option("-f", "--file", metavar="FILE", help="what to write; standard input if not given")] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", metavar="FILE", help="what to write; standard input if not given")
+    ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="one entry a line, its line end included")] = False,
-    size: Annotated[int | None, typer.Option("--size", min=1, max=PAYLOAD_BYTES_MAX, metavar="N", help="one entry per N bytes; 65536 if not given")] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            "--size", min=1, max=PAYLOAD_BYTES_MAX, metavar="N", help="one entry per N bytes; 65536 if not given"
+        ),
+    ] = None,
     ensemble: Annotated[int, typer.Option("--ensemble", min=1, help="bookies of the ledger")] = 3,
     write_quorum: Annotated[int, typer.Option("--write", min=1, help="copies of each entry")] = 3,
-    ack_quorum: Annotated[int, typer.Option("--ack", min=1, help="copies on disk before an entry counts as written")] = 2,
+    ack_quorum: Annotated[
+        int, typer.Option("--ack", min=1, help="copies on disk before an entry counts as written")
+    ] = 2,
     digest: Annotated[str, typer.Option("--digest", metavar="NAME", help="CRC32C, CRC32, MAC or DUMMY")] = "CRC32C",
     password_file: PasswordFile = None,
     keep_open: Annotated[bool, typer.Option("--keep-open", help="do not close the ledger at the end")] = False,
@@ -97,12 +118,17 @@ def write(
 
     async def story(reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
         source = Input(reactor, descriptor)
-        writer = await client.create_ledger(ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest)
+        writer = await client.create_ledger(
+            ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest
+        )
         output.note(f"writing ledger {writer.id}")
         try:
             entries, seconds = await fill(reactor, source, writer)
         except CancelledError:
-            output.note(f"ledger {writer.id} stays open: `quire ledger recover {writer.id}` closes it behind what was acknowledged")
+            output.note(
+                f"ledger {writer.id} stays open: `quire ledger recover {writer.id}` closes it behind what was "
+                "acknowledged"
+            )
             raise
         if keep_open:
             await writer.write_lac()  # or nobody but a recovery could read the last batch
@@ -125,7 +151,10 @@ def write(
 def read(
     ledger: LedgerId,
     first: Annotated[int, typer.Option("--from", min=0, metavar="N", help="the first entry")] = 0,
-    last: Annotated[int | None, typer.Option("--to", min=0, metavar="N", help="the last entry; the ledger's last confirmed one if not given")] = None,
+    last: Annotated[
+        int | None,
+        typer.Option("--to", min=0, metavar="N", help="the last entry; the ledger's last confirmed one if not given"),
+    ] = None,
     raw: Raw = False,
     hexadecimal: Hex = False,
     password_file: PasswordFile = None,
@@ -134,7 +163,8 @@ def read(
     json_wanted: Json = False,
 ) -> None:
     """
-    Prints the payloads of a ledger, one a line. Never fences: a ledger that is still written is read up to what is confirmed.
+    Prints the payloads of a ledger, one a line. Never fences: a ledger that is still written is read up to what is
+    confirmed.
 
     \b
     Examples:
@@ -161,8 +191,15 @@ def read(
 @app.command()
 def tail(
     ledger: LedgerId,
-    first: Annotated[int | None, typer.Option("--from", min=0, metavar="N", help="the first entry; what comes next if not given")] = None,
-    timeout: Annotated[float, typer.Option("--timeout", min=0, metavar="S", help="end after this many seconds of silence; 0 waits until it is closed")] = 0,
+    first: Annotated[
+        int | None, typer.Option("--from", min=0, metavar="N", help="the first entry; what comes next if not given")
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", min=0, metavar="S", help="end after this many seconds of silence; 0 waits until it is closed"
+        ),
+    ] = 0,
     raw: Raw = False,
     hexadecimal: Hex = False,
     password_file: PasswordFile = None,
@@ -206,7 +243,13 @@ def show(ledger: LedgerId, metadata: Metadata = None, json_wanted: Json = False)
     found = with_store(metadata_uri(metadata), story)
     value = as_document(ledger, found)
     lines = [f"{key + ':':<15} {value_text(value[key])}" for key in value if key != "fragments"]
-    lines += ["fragments:", *(f"  {part['first']} to {value_text(part['last'])}: {', '.join(part['bookies'])}" for part in value["fragments"])]
+    lines += [
+        "fragments:",
+        *(
+            f"  {part['first']} to {value_text(part['last'])}: {', '.join(part['bookies'])}"
+            for part in value["fragments"]
+        ),
+    ]
     output.document(json_wanted, value, lines)
 
 
@@ -285,7 +328,9 @@ def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = No
 
     found = with_client(metadata_uri(metadata), story, client_options(protocol))
     value = {"ledger": ledger, "state": found.state.name, "last_entry": found.last_entry, "bytes": found.length}
-    output.document(json_wanted, value, f"ledger {ledger} is closed at entry {found.last_entry}, {output.size_text(found.length)}")
+    output.document(
+        json_wanted, value, f"ledger {ledger} is closed at entry {found.last_entry}, {output.size_text(found.length)}"
+    )
 
 
 @app.command()
@@ -296,7 +341,8 @@ def check(
     json_wanted: Json = False,
 ) -> None:
     """
-    Reads every copy of every entry, verifies the digests, and prints which copies are missing or damaged, by fragment and bookie, and why. Never fences.
+    Reads every copy of every entry, verifies the digests, and prints which copies are missing or damaged, by fragment
+    and bookie, and why. Never fences.
 
     Exit status 1 when any is. `quire recover BOOKIE` makes good what a lost bookie held.
 
@@ -315,7 +361,10 @@ def check(
 
     with_client(metadata_uri(metadata), story, client_options(protocol))
     if faulty:
-        output.note(f"quire: copies are missing in ledger {', '.join(map(str, faulty))}; `quire recover BOOKIE` makes good what a lost bookie held")
+        output.note(
+            f"quire: copies are missing in ledger {', '.join(map(str, faulty))}; `quire recover BOOKIE` makes good "
+            "what a lost bookie held"
+        )
         raise typer.Exit(1)
 
 
@@ -337,7 +386,14 @@ async def checked(client: "Client", ledger: int) -> dict[str, Any]:
         "copies": found.copies_expected,
         "good": found.copies_expected - found.copies_missing,
         "missing": [
-            {"fragment": fragment, "bookie": part.bookie, "first": part.first, "last": part.first + part.entries - 1, "why": why(part.code), "code": part.code}
+            {
+                "fragment": fragment,
+                "bookie": part.bookie,
+                "first": part.first,
+                "last": part.first + part.entries - 1,
+                "why": why(part.code),
+                "code": part.code,
+            }
             for fragment, parts in found.by_fragment().items()
             for part in parts
         ],
@@ -345,7 +401,12 @@ async def checked(client: "Client", ledger: int) -> dict[str, Any]:
 
 
 def check_lines(found: dict[str, Any]) -> list[str]:
-    lines = [f"ledger {found['ledger']} ({found['state']}): {found['entries']:,} entries, {found['good']:,} of {found['copies']:,} copies are good"]
+    lines = [
+        (
+            f"ledger {found['ledger']} ({found['state']}): {found['entries']:,} entries, {found['good']:,} of "
+            f"{found['copies']:,} copies are good"
+        )
+    ]
     fragment = None
     for part in found["missing"]:
         if part["fragment"] != fragment:
@@ -400,7 +461,10 @@ def as_document(ledger: int, metadata: LedgerMetadata) -> dict[str, Any]:
         "created": created(metadata),
         "format": metadata.format_version,
         "custom": custom_text(metadata.custom),
-        "fragments": [{"first": first, "last": last, "bookies": list(bookies)} for first, last, bookies in metadata.fragment_ranges()],
+        "fragments": [
+            {"first": first, "last": last, "bookies": list(bookies)}
+            for first, last, bookies in metadata.fragment_ranges()
+        ],
     }
 
 

@@ -27,16 +27,23 @@ app = single()
 
 @app.command()
 def local(
-    bookies: Annotated[int | None, typer.Option("--bookies", min=1, help="how many bookies; 4, or as many as DIR holds")] = None,
-    directory: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="where everything lies; without it a temporary place")] = None,
-    metadata: Annotated[str | None, typer.Option("--metadata", metavar="sqlite|zookeeper", help="the kind of store; sqlite, or what DIR holds")] = None,
+    bookies: Annotated[
+        int | None, typer.Option("--bookies", min=1, help="how many bookies; 4, or as many as DIR holds")
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="where everything lies; without it a temporary place")
+    ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option("--metadata", metavar="sqlite|zookeeper", help="the kind of store; sqlite, or what DIR holds"),
+    ] = None,
     json_wanted: Json = False,
 ) -> None:
     """
     Starts a cluster on this machine and keeps it until Ctrl-C or SIGTERM.
 
-    Prints the metadata URI and the bookies first. DIR keeps ports and configurations: a restart reuses them and the data.
-    The bookies are children of this process and stop when it ends, however it ends.
+    Prints the metadata URI and the bookies first. DIR keeps ports and configurations: a restart reuses them and the
+    data. The bookies are children of this process and stop when it ends, however it ends.
 
     \b
     Example:
@@ -51,8 +58,16 @@ def local(
         try:
             cluster.start()
             pids = [bookie.pid for bookie in cluster.bookies]
-            document = {"metadata": cluster.uri, "bookies": cluster.ids, "directory": str(cluster.directory), "pids": pids}
-            lines = [f"metadata  {cluster.uri}", *(f"bookie    {bookie.id}  (pid {bookie.pid}, {bookie.log})" for bookie in cluster.bookies)]
+            document = {
+                "metadata": cluster.uri,
+                "bookies": cluster.ids,
+                "directory": str(cluster.directory),
+                "pids": pids,
+            }
+            lines = [
+                f"metadata  {cluster.uri}",
+                *(f"bookie    {bookie.id}  (pid {bookie.pid}, {bookie.log})" for bookie in cluster.bookies),
+            ]
             output.document(json_wanted, document, lines)
             output.note(f"try: QUIRE_METADATA={cluster.uri} quire bookie list; Ctrl-C stops the cluster")
             survived = watch(cluster, stop)

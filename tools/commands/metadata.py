@@ -16,13 +16,18 @@ from quire.tools.terminal.running import with_store
 
 # SPDX-License-Identifier: Apache-2.0
 
-app = group("Create, show, destroy the cluster's metadata; go on with an old backup of it.", "quire metadata init --metadata zk://127.0.0.1:2181/ledgers")
+app = group(
+    "Create, show, destroy the cluster's metadata; go on with an old backup of it.",
+    "quire metadata init --metadata zk://127.0.0.1:2181/ledgers",
+)
 
 
 @app.command()
 def init(
     metadata: Metadata = None,
-    if_missing: Annotated[bool, typer.Option("--if-missing", help="do nothing when there is a cluster already")] = False,
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="do nothing when there is a cluster already")
+    ] = False,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -40,7 +45,9 @@ def init(
         except ClusterExists as error:
             there = (await store.cluster()).instance_id
             if not if_missing:
-                raise ClusterExists(f"{store.uri} holds cluster {there} already; `quire metadata show` shows it") from error
+                raise ClusterExists(
+                    f"{store.uri} holds cluster {there} already; `quire metadata show` shows it"
+                ) from error
             return {"metadata": store.uri, "cluster": there, "created": False}
 
     output.document(json_wanted, with_store(uri, story))
@@ -75,23 +82,36 @@ def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
 @app.command()
 def destroy(
     metadata: Metadata = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="ID", help="its id, as `quire metadata show` prints it; asked for if not given")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="ID", help="its id, as `quire metadata show` prints it; asked for if not given"
+        ),
+    ] = None,
     json_wanted: Json = False,
 ) -> None:
     """
-    Removes all metadata: every ledger is gone for good. Asks for the cluster's id; refuses while a bookie is registered.
+    Removes all metadata: every ledger is gone for good. Asks for the cluster's id; refuses while a bookie is
+    registered.
 
     \b
     Example:
       quire metadata destroy --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10
     """
     uri = metadata_uri(metadata)
-    named = cluster if cluster is not None else typer.prompt(f"This removes every ledger of {uri}. The cluster's id", err=True)
+    named = (
+        cluster
+        if cluster is not None
+        else typer.prompt(f"This removes every ledger of {uri}. The cluster's id", err=True)
+    )
 
     async def story(store: MetadataStore) -> dict[str, Any]:
         there = (await store.cluster()).instance_id
         if named.strip().lower() != there:
-            raise WrongCluster(f"{store.uri} holds another cluster than {named.strip()!r}; nothing was removed. `quire metadata show` prints its id")
+            raise WrongCluster(
+                f"{store.uri} holds another cluster than {named.strip()!r}; nothing was removed. `quire metadata "
+                "show` prints its id"
+            )
         ledgers = await count_ledgers(store)
         await store.destroy_cluster(there)
         return {"metadata": store.uri, "cluster": there, "ledgers": ledgers, "destroyed": True}
@@ -101,18 +121,30 @@ def destroy(
 
 @app.command("set-back")
 def set_back(
-    accept: Annotated[bool, typer.Option("--accept", help="the store's state is the truth now: bookies delete what it does not know")] = False,
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="ID", help="its id, as `quire metadata show` prints it; asked for if not given")] = None,
-    unheard: Annotated[bool, typer.Option("--unheard", help="accept although some bookies did not say what they saw and hold")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="the store's state is the truth now: bookies delete what it does not know")
+    ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="ID", help="its id, as `quire metadata show` prints it; asked for if not given"
+        ),
+    ] = None,
+    unheard: Annotated[
+        bool, typer.Option("--unheard", help="accept although some bookies did not say what they saw and hold")
+    ] = False,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """
-    Shows whether bookies have seen more of the metadata store than it has now, as after an old backup was put back, and accepts that.
+    Shows whether bookies have seen more of the metadata store than it has now, as after an old backup was put back, and
+    accepts that.
 
-    While they have, they delete nothing. Without --accept nothing is changed: shown are what each bookie has seen, how many ledgers it holds that the store
-    does not know (`?`: it still counts), and the bookies that were not heard, for they are down or not quire's. With --accept the store first goes on above
-    every ledger id that was seen; then, within 10 s, the bookies take its state for the truth, and their next garbage collection deletes what it does not know.
+    While they have, they delete nothing. Without --accept nothing is changed: shown are what each bookie has seen, how
+    many ledgers it holds that the store does not know (`?`: it still counts), and the bookies that were not heard, for
+    they are down or not quire's. With --accept the store first goes on above every ledger id that was seen; then,
+    within 10 s, the bookies take its state for the truth, and their next garbage collection deletes what it does not
+    know.
 
     \b
     Example:
@@ -124,7 +156,13 @@ def set_back(
     uri = metadata_uri(metadata)
     named = cluster
     if accept and named is None:
-        named = typer.prompt(f"Bookies will delete the ledgers that {uri} does not know; without --accept they are counted. The cluster's id", err=True)
+        named = typer.prompt(
+            (
+                f"Bookies will delete the ledgers that {uri} does not know; without --accept they are counted. The "
+                "cluster's id"
+            ),
+            err=True,
+        )
 
     async def story(store: MetadataStore) -> dict[str, Any]:
         there = (await store.cluster()).instance_id
@@ -132,14 +170,21 @@ def set_back(
         note = note_of(old)
         listed = await store.bookies()
         bookies = note["bookies"]
-        missing = [] if note["accepted"] else sorted({*await store.cookies(), *listed.writable, *listed.read_only} - set(bookies))
+        missing = (
+            []
+            if note["accepted"]
+            else sorted({*await store.cookies(), *listed.writable, *listed.read_only} - set(bookies))
+        )
         shown = {
             "metadata": store.uri,
             "cluster": there,
             "set_back": not note["accepted"],
             "next_ledger": (await store.progress()).next_ledger,
             "ledgers_seen": note["ledgers"],
-            "bookies": {bookie: {"ledgers_seen": seen["ledgers"], "unknown_ledgers": seen["unknown"]} for bookie, seen in sorted(bookies.items())},
+            "bookies": {
+                bookie: {"ledgers_seen": seen["ledgers"], "unknown_ledgers": seen["unknown"]}
+                for bookie, seen in sorted(bookies.items())
+            },
             "unheard": missing,
             "accepted": False,
         }
@@ -147,30 +192,43 @@ def set_back(
             return shown
         assert named is not None
         if named.strip().lower() != there:
-            raise WrongCluster(f"{store.uri} holds another cluster than {named.strip()!r}; nothing was accepted. `quire metadata show` prints its id")
+            raise WrongCluster(
+                f"{store.uri} holds another cluster than {named.strip()!r}; nothing was accepted. `quire metadata "
+                "show` prints its id"
+            )
         if note["accepted"]:
             raise MetaStore(f"no bookie has found {store.uri} to be behind what it saw: there is nothing to accept")
         if not unheard:
             counting = sorted(bookie for bookie, seen in bookies.items() if seen["unknown"] is None)
             if missing or counting:
                 raise MetaStore(
-                    f"{', '.join(missing + counting)} did not say yet what {store.uri} lacks; nothing was accepted. Start those that are down and try again "
+                    f"{', '.join(missing + counting)} did not say yet what {store.uri} lacks; nothing was accepted. "
+                    "Start those that are down and try again "
                     "in 10 s; with --unheard they are left out"
                 )
         await store.raise_ledger_ids(note["ledgers"])
         note["accepted"] = True
         if not await store.swap_set_back(old, bytes_of(note)):
-            raise MetaStore(f"a bookie told {store.uri} something new just now; nothing was accepted. See `quire metadata set-back`, then try again")
+            raise MetaStore(
+                f"a bookie told {store.uri} something new just now; nothing was accepted. See `quire metadata "
+                "set-back`, then try again"
+            )
         return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}
 
     found = with_store(uri, story)
-    lines = {**found, "bookies": "; ".join(f"{bookie} has {of_bookie(seen)}" for bookie, seen in found["bookies"].items()) or "-"}
+    lines = {
+        **found,
+        "bookies": "; ".join(f"{bookie} has {of_bookie(seen)}" for bookie, seen in found["bookies"].items()) or "-",
+    }
     output.document(json_wanted, found if json_wanted else {**lines, "unheard": ", ".join(found["unheard"]) or "-"})
 
 
 def of_bookie(seen: dict[str, Any]) -> str:
     unknown = seen["unknown_ledgers"]
-    return f"{'?' if unknown is None else unknown} ledgers that the store does not know, and has seen ids below {seen['ledgers_seen']}"
+    return (
+        f"{'?' if unknown is None else unknown} ledgers that the store does not know, and has seen ids below "
+        f"{seen['ledgers_seen']}"
+    )
 
 
 async def count_ledgers(store: MetadataStore) -> int:

@@ -1,10 +1,11 @@
 """
 `quire recover` and `quire decommission`: making good what a lost bookie held.
 
-Knows: what an operator sees and when the exit status is 1.  Does not know: how copies are made; that is `quire.replication`.
+Knows: what an operator sees and when the exit status is 1.  Does not know: how copies are made; that is
+`quire.replication`.
 
-Safety: a bookie that is registered is refused, for what is still written to it would be fenced under its writer.  An open ledger is
-fenced only if its last ensemble names the lost bookie.
+Safety: a bookie that is registered is refused, for what is still written to it would be fenced under its writer.  An
+open ledger is fenced only if its last ensemble names the lost bookie.
 """
 
 from contextlib import suppress
@@ -33,8 +34,12 @@ decommission_app = single()
 
 @recover_app.command()
 def recover(
-    bookies: Annotated[list[str], typer.Argument(metavar="BOOKIE…", help="the lost bookies' ids, as `quire bookie list` prints them")],
-    ledger: Annotated[int | None, typer.Option("--ledger", min=0, metavar="ID", help="only this ledger; every one if not given")] = None,
+    bookies: Annotated[
+        list[str], typer.Argument(metavar="BOOKIE…", help="the lost bookies' ids, as `quire bookie list` prints them")
+    ],
+    ledger: Annotated[
+        int | None, typer.Option("--ledger", min=0, metavar="ID", help="only this ledger; every one if not given")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only count what would be copied")] = False,
     metadata: Metadata = None,
     json_wanted: Json = False,
@@ -42,8 +47,9 @@ def recover(
     """
     Copies what lost bookies held to others, and names those in the metadata instead.
 
-    Refuses bookies that are up. An open ledger is fenced and closed only if its last ensemble names a lost bookie. May be
-    interrupted and run again: what is done stays done. Exit status 1 when a ledger could not be freed from the lost bookies.
+    Refuses bookies that are up. An open ledger is fenced and closed only if its last ensemble names a lost bookie. May
+    be interrupted and run again: what is done stays done. Exit status 1 when a ledger could not be freed from the lost
+    bookies.
 
     \b
     Examples:
@@ -65,15 +71,17 @@ def recover(
 
 @decommission_app.command()
 def decommission(
-    bookie: Annotated[str, typer.Argument(metavar="BOOKIE", help="the id of a bookie that is down and will not come back")],
+    bookie: Annotated[
+        str, typer.Argument(metavar="BOOKIE", help="the id of a bookie that is down and will not come back")
+    ],
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """
     Takes a bookie that is down out of the cluster for good.
 
-    Copies everything it held to others, reads the copies back, makes sure that no ledger names it any more, and removes its
-    cookie. Refuses while it is up. May be interrupted and run again.
+    Copies everything it held to others, reads the copies back, makes sure that no ledger names it any more, and removes
+    its cookie. Refuses while it is up. May be interrupted and run again.
 
     \b
     Example:
@@ -99,7 +107,10 @@ async def known(client: "Client", bookies: list[str]) -> None:
         if bookie in cookies or listed.find(bookie) is not None:
             continue
         if not await named_by_a_ledger(client, bookie):
-            raise BookieHandleNotAvailable(f"nobody knows a bookie {bookie}: no cookie, no ledger names it; `quire bookie list` shows those there are")
+            raise BookieHandleNotAvailable(
+                f"nobody knows a bookie {bookie}: no cookie, no ledger names it; `quire bookie list` shows those "
+                "there are"
+            )
 
 
 async def named_by_a_ledger(client: "Client", bookie: str) -> bool:
@@ -139,8 +150,15 @@ def tell(found: "Recovered", json_wanted: bool, closing: str = "") -> None:
     }
     lost = ", ".join(found.lost)
     would = "would be " if found.dry_run else ""
-    copied = f"{done.entries:,} entries in {done.fragments:,} fragments {would}copied" + ("" if found.dry_run else f", {output.size_text(done.bytes)}")
-    lines = [f"{lost}: named by {len(found.ledgers):,} of {done.ledgers_seen:,} ledgers; {copied}; {done.ledgers_recovered:,} ledgers {would}closed"]
+    copied = f"{done.entries:,} entries in {done.fragments:,} fragments {would}copied" + (
+        "" if found.dry_run else f", {output.size_text(done.bytes)}"
+    )
+    lines = [
+        (
+            f"{lost}: named by {len(found.ledgers):,} of {done.ledgers_seen:,} ledgers; {copied}; "
+            f"{done.ledgers_recovered:,} ledgers {would}closed"
+        )
+    ]
     if closing and not found.failed:
         lines.append(f"{lost} is out of the cluster; {closing}")
     output.document(json_wanted, value, lines)

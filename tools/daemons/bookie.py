@@ -1,8 +1,9 @@
 """
 The process of one bookie: `python -m quire.tools.daemons.bookie --conf FILE`.
 
-Knows: configuration files, signals, the pid file, where logs go, how to detach, and that the exit status tells the truth:
-0 after a stop that was asked for, 1 when the bookie could not serve or had to give up, 2 for a bad command line or configuration.
+Knows: configuration files, signals, the pid file, where logs go, how to detach, and that the exit status tells the
+truth: 0 after a stop that was asked for, 1 when the bookie could not serve or had to give up, 2 for a bad command line
+or configuration.
 Does not know: what a bookie does.
 
 It imports neither typer nor rich, so that the process stays small; `quire bookie start` replaces itself by this one.
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 FAILED, WRONG_USAGE = 1, 2
-SWITCH_INTERVAL_S = 0.00001  # who needs the interpreter waits so long for it: appends beside catch-up reads are slower with more, nothing is with less
+# who needs the interpreter waits so long for it: appends beside catch-up reads are slower with more, nothing is with
+# less
+SWITCH_INTERVAL_S = 0.00001
 GC_THRESHOLDS = (200_000, 20, 50)  # batches make few cycles; the start's objects are frozen besides
 M_ARENA_MAX = -8  # of glibc's mallopt
 LOG_NAME = "bookie.log"
@@ -45,22 +48,36 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="quire bookie start", description="Runs a bookie in the foreground until SIGTERM.")
+    made = argparse.ArgumentParser(
+        prog="quire bookie start", description="Runs a bookie in the foreground until SIGTERM."
+    )
     made.add_argument("--conf", metavar="FILE", help="its configuration: Java properties with BookKeeper's keys")
     made.add_argument("--metadata", metavar="URI", help="overrides metadataServiceUri")
     made.add_argument("--daemon", action="store_true", help="detach; returns when the bookie serves")
     made.add_argument("--pidfile", metavar="F", help="the process id is kept there while it runs")
-    made.add_argument("--log", metavar="F", help=f"with --daemon, where the log goes; {LOG_NAME} in the first journal directory unless told")
-    made.add_argument("--restore", action="store_true", help="directories that are empty now were lost: copy what they held from other bookies first")
+    made.add_argument(
+        "--log",
+        metavar="F",
+        help=f"with --daemon, where the log goes; {LOG_NAME} in the first journal directory unless told",
+    )
+    made.add_argument(
+        "--restore",
+        action="store_true",
+        help="directories that are empty now were lost: copy what they held from other bookies first",
+    )
     made.add_argument("--json", action="store_true", help="the ready line is a JSON document")
-    made.add_argument("--stop-with-stdin", action="store_true", help="stop when standard input closes: when the parent has gone")
+    made.add_argument(
+        "--stop-with-stdin", action="store_true", help="stop when standard input closes: when the parent has gone"
+    )
     return made
 
 
 def status(argv: Sequence[str] | None) -> int:
     """The exit status of one run."""
     if sys.flags.optimize:
-        return complain(WRONG_USAGE, "python -O removes the assertions that keep data safe; start the bookie without it")
+        return complain(
+            WRONG_USAGE, "python -O removes the assertions that keep data safe; start the bookie without it"
+        )
     arguments = parser().parse_args(argv)
     from quire.conf.bookie import BookieOptions
     from quire.conf.properties import ConfigurationError, Property, load
@@ -99,7 +116,9 @@ def check_pidfile(path: str | None) -> None:
         return
     text = Path(path).read_text(encoding="ascii", errors="replace").strip()
     if text.isdecimal() and int(text) != os.getpid() and is_bookie(int(text)):
-        raise OSError(f"{path} names process {text}, which is a running bookie; `quire bookie stop --pidfile {path}` stops it")
+        raise OSError(
+            f"{path} names process {text}, which is a running bookie; `quire bookie stop --pidfile {path}` stops it"
+        )
 
 
 def is_bookie(pid: int) -> bool:
@@ -112,8 +131,8 @@ def is_bookie(pid: int) -> bool:
 
 def detach(log: str) -> int | None:
     """
-    Goes on in a process of its own session whose output goes to `log`: None there.  In the first process it waits for the
-    ready line, prints it and gives the exit status.
+    Goes on in a process of its own session whose output goes to `log`: None there.  In the first process it waits for
+    the ready line, prints it and gives the exit status.
     """
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     log_handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -140,8 +159,8 @@ def detach(log: str) -> int | None:
 
 def log_file(path: str, bytes_max: int = LOG_BYTES_MAX, old_max: int = OLD_LOGS_MAX) -> Any:
     """
-    A file that is put aside when it is full; the oldest goes.  Standard error follows it, for what the interpreter itself says.  What is no file (a device, a
-    pipe) is written to as it is.
+    A file that is put aside when it is full; the oldest goes.  Standard error follows it, for what the interpreter
+    itself says.  What is no file (a device, a pipe) is written to as it is.
     """
     if not Path(path).is_file():
         return sys.stderr
@@ -152,12 +171,20 @@ def log_file(path: str, bytes_max: int = LOG_BYTES_MAX, old_max: int = OLD_LOGS_
             super()._openFile()  # type: ignore[no-untyped-call]  # Twisted's has no annotations
             os.dup2(self._file.fileno(), sys.stderr.fileno())
 
-    return Followed(os.path.basename(path), os.path.dirname(path) or ".", rotateLength=bytes_max, maxRotatedFiles=old_max)  # type: ignore[no-untyped-call]
+    return Followed(
+        os.path.basename(path), os.path.dirname(path) or ".", rotateLength=bytes_max, maxRotatedFiles=old_max
+    )  # type: ignore[no-untyped-call]
 
 
 def begin_logging(out: Any) -> None:
     """Log events of level info and above to `out`, a line each."""
-    from twisted.logger import FilteringLogObserver, LogLevel, LogLevelFilterPredicate, globalLogBeginner, textFileLogObserver
+    from twisted.logger import (
+        FilteringLogObserver,
+        LogLevel,
+        LogLevelFilterPredicate,
+        globalLogBeginner,
+        textFileLogObserver,
+    )
 
     # zope.interface declares what these implement; a type checker can't see it.
     wanted: Any = LogLevelFilterPredicate(defaultLogLevel=LogLevel.info)
@@ -207,7 +234,8 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
         try:
             parts = divided(raised(), options)
             log.info(
-                "{limit} files may be open: {store} in each index and table, {logs} entry logs in each ledger directory, "
+                "{limit} files may be open: {store} in each index and table, {logs} entry logs in each ledger "
+                "directory, "
                 "{connections} connections (connectionsMax={wanted})",
                 wanted=options.connections_max,
                 **parts._asdict(),
@@ -215,7 +243,9 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
             served = options.model_copy(update={"connections_max": parts.connections})
             store = await open_store(reactor, options.metadata_uri, session_timeout_ms=options.session_timeout_ms)
             cleanup.append(store.close)
-            bookie = Bookie(reactor, served, store, storage=partial(open_storage, descriptors=parts), restore=arguments.restore)
+            bookie = Bookie(
+                reactor, served, store, storage=partial(open_storage, descriptors=parts), restore=arguments.restore
+            )
             await bookie.start()
             cleanup.append(bookie.stop)
             refill = Refill(reactor, bookie)
@@ -275,8 +305,9 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
 
 def share_memory() -> None:
     """
-    Threads that start from now on allocate from one heap.  glibc would give each of them its own, where what the others have freed lies idle: 20 MB
-    under load.  They do not wait for each other longer than they do for the interpreter: measured with 150,000 ledgers.
+    Threads that start from now on allocate from one heap.  glibc would give each of them its own, where what the others
+    have freed lies idle: 20 MB under load.  They do not wait for each other longer than they do for the interpreter:
+    measured with 150,000 ledgers.
     """
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
@@ -293,7 +324,13 @@ def announce(bookie: Any, as_json: bool) -> None:
     """The ready line."""
     url = f"http://{bookie.options.metrics_host}:{bookie.http_port}/metrics"
     if as_json:
-        ready = {"ready": bookie.id, "address": f"{bookie.host}:{bookie.port}", "metrics": url, "pid": os.getpid(), "read_only": bookie.read_only}
+        ready = {
+            "ready": bookie.id,
+            "address": f"{bookie.host}:{bookie.port}",
+            "metrics": url,
+            "pid": os.getpid(),
+            "read_only": bookie.read_only,
+        }
         print(json.dumps(ready), flush=True)
     else:
         print(f"ready {bookie.id} {bookie.host}:{bookie.port} {url}", flush=True)

@@ -1,5 +1,6 @@
 """
-Beside a bookie that has ledgers in limbo: copies what they lack from other bookies, once at the start and again until none is left.
+Beside a bookie that has ledgers in limbo: copies what they lack from other bookies, once at the start and again until
+none is left.
 
 Knows: how a bookie's `copies` and `replication.restore` come together, and when to try again.
 Does not know: what is copied.  The client, and all that it needs, is loaded only when there is something to do.
@@ -101,12 +102,19 @@ class Refill:
             self._told_at = self._reactor.seconds()
             done = run.settled + run.dropped + run.left
             self.log.info(
-                "copying to {bookie}: {done} of {ledgers} ledgers, {entries} entries", bookie=run.bookie, done=done, ledgers=run.ledgers, entries=run.entries
+                "copying to {bookie}: {done} of {ledgers} ledgers, {entries} entries",
+                bookie=run.bookie,
+                done=done,
+                ledgers=run.ledgers,
+                entries=run.entries,
             )
 
     def _tell(self, run: "Restored") -> None:
         self.log.info(
-            "{bookie}: {settled} of {ledgers} ledgers are whole again, {entries} entries ({bytes} bytes) were copied, {dropped} ledgers are gone",
+            (
+                "{bookie}: {settled} of {ledgers} ledgers are whole again, {entries} entries ({bytes} bytes) were "
+                "copied, {dropped} ledgers are gone"
+            ),
             bookie=run.bookie,
             settled=run.settled,
             ledgers=run.ledgers,
@@ -116,13 +124,19 @@ class Refill:
         )
         if run.waiting:
             self.log.info(
-                "{bookie}: {count} open ledgers ({named} …) stay in limbo until their writers close them or replace this bookie; "
+                "{bookie}: {count} open ledgers ({named} …) stay in limbo until their writers close them or replace "
+                "this bookie; "
                 "`quire ledger recover ID` closes one whose writer is gone",
                 bookie=run.bookie,
                 count=len(run.waiting),
                 named=", ".join(map(str, run.waiting[:NAMED_MAX])),
             )
         for each in run.failed[:NAMED_MAX]:
-            self.log.warn("{bookie}: ledger {ledger} stays in limbo: {reason}", bookie=run.bookie, ledger=each.ledger, reason=each.reason)
+            self.log.warn(
+                "{bookie}: ledger {ledger} stays in limbo: {reason}",
+                bookie=run.bookie,
+                ledger=each.ledger,
+                reason=each.reason,
+            )
         if len(run.failed) > NAMED_MAX:
             self.log.warn("{bookie}: and {count} more ledgers", bookie=run.bookie, count=len(run.failed) - NAMED_MAX)

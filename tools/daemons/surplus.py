@@ -1,7 +1,9 @@
 """
-Beside a bookie: once in `gcOverreplicatedLedgerWaitTime` the copies go that it holds beyond what the metadata wants (`replication.surplus`).
+Beside a bookie: once in `gcOverreplicatedLedgerWaitTime` the copies go that it holds beyond what the metadata wants
+(`replication.surplus`).
 
-Knows: when.  Does not know: which copies may go.  The client, and all that it needs, is loaded only for a run, and put away after it.
+Knows: when.  Does not know: which copies may go.  The client, and all that it needs, is loaded only for a run, and put
+away after it.
 """
 
 from typing import TYPE_CHECKING, Any, cast
@@ -48,14 +50,19 @@ class SurplusRuns:
 
     async def _work(self) -> None:
         while True:
-            await deferLater(cast(IReactorTime, self._reactor), self._bookie.options.over_replicated_interval_ms / 1000, lambda: None)
+            await deferLater(
+                cast(IReactorTime, self._reactor), self._bookie.options.over_replicated_interval_ms / 1000, lambda: None
+            )
             try:
                 done = await self.run()
             except (LedgerError, StorageError, OSError) as error:
                 self.log.error("superfluous copies have to wait: {reason}", reason=str(error))
             else:
                 self.log.info(
-                    "{bookie}: {count} superfluous copies went, {kept} were kept, of {looked_at} ledgers without adds for a day",
+                    (
+                        "{bookie}: {count} superfluous copies went, {kept} were kept, of {looked_at} ledgers without "
+                        "adds for a day"
+                    ),
                     bookie=self._bookie.id,
                     count=len(done.dropped),
                     kept=len(done.kept),

@@ -1,13 +1,13 @@
 """
 The loads of `quire bench`: appends and reads, closed loop and open loop.
 
-Knows: when to send what, and when each answer came.  Per batch one Deferred and one latency; per entry nothing, so that the load
-costs less than what it measures.
+Knows: when to send what, and when each answer came.  Per batch one Deferred and one latency; per entry nothing, so that
+the load costs less than what it measures.
 Does not know: clusters, reports.
 
-Closed loop: at most `window` entries wait for their acknowledgement; the next batch leaves when one came.  It measures the peak.
-Open loop: entries arrive at a fixed rate in ticks of a millisecond whatever the cluster does, and latency counts from the
-tick in which an entry was due, so that a stall shows in full (no coordinated omission).
+Closed loop: at most `window` entries wait for their acknowledgement; the next batch leaves when one came.  It measures
+the peak.  Open loop: entries arrive at a fixed rate in ticks of a millisecond whatever the cluster does, and latency
+counts from the tick in which an entry was due, so that a stall shows in full (no coordinated omission).
 """
 
 import random

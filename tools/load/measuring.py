@@ -41,7 +41,10 @@ class Latencies:
         return sorted(zip(self._seconds, self._entries, strict=True))
 
     def percentiles(self, shares: Sequence[float]) -> list[float]:
-        """The latency, in seconds, below or at which each share (0 to 1, ascending) of the entries lies; 0 when there are none."""
+        """
+        The latency, in seconds, below or at which each share (0 to 1, ascending) of the entries lies; 0 when there are
+        none.
+        """
         ordered = self.sorted()
         total = sum(self._entries)
         out: list[float] = []
@@ -71,13 +74,16 @@ class Latencies:
                 bound, count = bound * factor, 0
         rows.append((bound, count))
         most = max(count for _, count in rows)
-        return [f"  <= {bound * 1e3:9.3f} ms {count:10,} {'#' * -(-count * HISTOGRAM_WIDTH // most)}" for bound, count in rows]
+        return [
+            f"  <= {bound * 1e3:9.3f} ms {count:10,} {'#' * -(-count * HISTOGRAM_WIDTH // most)}"
+            for bound, count in rows
+        ]
 
 
 class Counters(NamedTuple):
     """
-    One look at everything that a run moves: CPU seconds of this process and of the bookies (None: unknown), and the sums of the
-    bookies' metrics by name.
+    One look at everything that a run moves: CPU seconds of this process and of the bookies (None: unknown), and the
+    sums of the bookies' metrics by name.
     """
 
     client_cpu_s: float
@@ -95,7 +101,9 @@ def endpoints(bookies: BookieList) -> list[str]:
 
 
 def look(urls: Sequence[str], pids: Sequence[int]) -> Counters:
-    """Reads all counters once.  Blocks for up to three seconds a bookie: call it on a thread, before and after a run."""
+    """
+    Reads all counters once.  Blocks for up to three seconds a bookie: call it on a thread, before and after a run.
+    """
     sums: dict[str, float] = {}
     for url in urls:
         for name, value in scrape(url).items():

@@ -7,10 +7,11 @@ A cluster on this machine: a metadata store and bookies as processes of their ow
     DIR/bookie-N/           bookie.conf, bookie.log, journal/, ledgers/
 
 Knows: how to start, kill, restart and stop the processes, and that a second start finds the same ports and data.
-Does not know: ledgers.  Used by `quire local`, `quire demo`, the benchmarks and the tests; it blocks, and needs no reactor.
+Does not know: ledgers.  Used by `quire local`, `quire demo`, the benchmarks and the tests; it blocks, and needs no
+reactor.
 
-Safety: only processes that this object started are ever signalled, by their own handle.  A bookie stays in our process group and
-stops when the pipe to its standard input closes, so none outlives us, however we end.
+Safety: only processes that this object started are ever signalled, by their own handle.  A bookie stays in our process
+group and stops when the pipe to its standard input closes, so none outlives us, however we end.
 """
 
 import json
@@ -95,7 +96,15 @@ class LocalBookie:
     def begin(self, *arguments: str) -> None:
         """Starts the process, with more arguments if given; `ready` waits for it."""
         assert self.pid is None, f"{self.id} runs already"
-        command = [sys.executable, "-m", "quire.tools.daemons.bookie", "--conf", str(self.conf), "--stop-with-stdin", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "quire.tools.daemons.bookie",
+            "--conf",
+            str(self.conf),
+            "--stop-with-stdin",
+            *arguments,
+        ]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
 
@@ -158,10 +167,17 @@ class LocalCluster:
     """
     Bookies and their metadata store in `directory`.  A directory that holds a cluster already is started as it was.
 
-    `options` are keys for every new bookie's configuration.  Raises `Usage` when what is asked does not fit what is there.
+    `options` are keys for every new bookie's configuration.  Raises `Usage` when what is asked does not fit what is
+    there.
     """
 
-    def __init__(self, directory: Path, bookies: int | None = None, metadata: Store | None = None, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        bookies: int | None = None,
+        metadata: Store | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = directory.resolve()
         self.options = dict(options or {})
         self.zookeeper: ZooKeeper | None = None
@@ -169,10 +185,16 @@ class LocalCluster:
         held = saved["ports"] if saved else []
         kind = saved["metadata"] if saved else metadata or "sqlite"
         if metadata is not None and kind != metadata:
-            raise Usage(f"{self.directory} holds a cluster with {kind} metadata; leave --metadata out, or give another --dir")
+            raise Usage(
+                f"{self.directory} holds a cluster with {kind} metadata; leave --metadata out, or give another --dir"
+            )
         count = bookies if bookies is not None else len(held) or 4
         if count < max(1, len(held)):
-            raise Usage(f"{self.directory} holds {len(held)} bookies and {count} are asked for; leave --bookies out, or give another --dir")
+            raise Usage(
+                f"{self.directory} holds {len(held)} bookies and {count} are asked for; leave --bookies out, or "
+                "give "
+                "another --dir"
+            )
         self.metadata: Store = kind
         self.zookeeper_port = saved["zookeeper_port"] if saved else 0
         ports = held + free_ports(count - len(held))
@@ -191,7 +213,9 @@ class LocalCluster:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start(self) -> None:
@@ -276,7 +300,11 @@ class LocalCluster:
         return found
 
     def _save(self) -> None:
-        state: Saved = {"metadata": self.metadata, "ports": [bookie.port for bookie in self.bookies], "zookeeper_port": self.zookeeper_port}
+        state: Saved = {
+            "metadata": self.metadata,
+            "ports": [bookie.port for bookie in self.bookies],
+            "zookeeper_port": self.zookeeper_port,
+        }
         fresh = self.directory / "cluster.json.new"
         fresh.write_text(json.dumps(state) + "\n", encoding="utf-8")
         os.replace(fresh, self.directory / "cluster.json")
@@ -284,7 +312,13 @@ class LocalCluster:
 
 def quire(arguments: list[str], time_limit: float = READY_S) -> str:
     """Runs one `quire` command in a process of its own; its standard output, or `NotStarted` with its error."""
-    done = subprocess.run([sys.executable, "-m", "quire.tools", *arguments], capture_output=True, text=True, timeout=time_limit, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "quire.tools", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=time_limit,
+        check=False,
+    )
     if done.returncode:
         raise NotStarted(f"`quire {' '.join(arguments)}` failed: {done.stderr.strip()}")
     return done.stdout
@@ -292,8 +326,8 @@ def quire(arguments: list[str], time_limit: float = READY_S) -> str:
 
 def free_ports(count: int) -> list[int]:
     """
-    Ports that nobody listens on, all different, below the range that outgoing connections take theirs from: a bookie that was
-    killed must find its port free when it comes back.
+    Ports that nobody listens on, all different, below the range that outgoing connections take theirs from: a bookie
+    that was killed must find its port free when it comes back.
     """
     dice = random.SystemRandom()
     probes: list[socket.socket] = []

@@ -4,7 +4,8 @@ A real ZooKeeper server as a child process, from the jars that come with the pip
 Knows: where the jars and a Java are, how to start the server on the loopback address, when it answers, how to end it.
 Does not know: what is kept in it.
 
-The server ends with this process, however that ends: a small shell holds a pipe from here and stops the server when it closes.
+The server ends with this process, however that ends: a small shell holds a pipe from here and stops the server when it
+closes.
 """
 
 import importlib.util
@@ -19,7 +20,16 @@ from pathlib import Path
 # SPDX-License-Identifier: Apache-2.0
 
 INSTALL = "pip install 'quire[zookeeper]'"
-JARS = ("zookeeper-*.jar", "slf4j-api-*.jar", "log4j-*.jar", "netty-*.jar", "metrics-core-*.jar", "snappy-java-*.jar", "commons-io-*.jar", "commons-cli-*.jar")
+JARS = (
+    "zookeeper-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-*.jar",
+    "netty-*.jar",
+    "metrics-core-*.jar",
+    "snappy-java-*.jar",
+    "commons-io-*.jar",
+    "commons-cli-*.jar",
+)
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 START_S = 30.0
 STOP_S = 10.0
@@ -51,7 +61,9 @@ class ZooKeeperFailed(Exception):
 
 
 def jars() -> list[Path]:
-    """The jars that the server needs; `ZooKeeperMissing`.  pyspark itself is not imported: only its directory is wanted."""
+    """
+    The jars that the server needs; `ZooKeeperMissing`.  pyspark itself is not imported: only its directory is wanted.
+    """
     spec = importlib.util.find_spec("pyspark")
     places = list(spec.submodule_search_locations or []) if spec is not None else []
     found = [jar for place in places for pattern in JARS for jar in sorted(Path(place, "jars").glob(pattern))]
@@ -86,8 +98,8 @@ def free_port() -> int:
 
 class ZooKeeper:
     """
-    A server on 127.0.0.1 that keeps its data in `directory`, up when the constructor returns.  `port` 0 takes a free one.
-    `tick_ms` is ZooKeeper's unit of time: sessions live 2 to 20 ticks.
+    A server on 127.0.0.1 that keeps its data in `directory`, up when the constructor returns.  `port` 0 takes a free
+    one.  `tick_ms` is ZooKeeper's unit of time: sessions live 2 to 20 ticks.
     """
 
     def __init__(self, directory: str | os.PathLike[str], port: int = 0, *, tick_ms: int = 2000) -> None:
@@ -100,14 +112,26 @@ class ZooKeeper:
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "zookeeper.cfg"
         configuration.write_text(
-            f"clientPortAddress=127.0.0.1\nclientPort={self.port}\ndataDir={self.directory / 'data'}\ntickTime={tick_ms}\n"
+            f"clientPortAddress=127.0.0.1\nclientPort={self.port}\ndataDir={self.directory / 'data'}\n"
+            f"tickTime={tick_ms}\n"
             "admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=ruok\n"
         )
         # -XX:-UsePerfData: no file in /tmp; the serial collector is the smallest.
-        options = [HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Dzookeeper.admin.enableServer=false"]
+        options = [
+            HEAP,
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+            "-Dzookeeper.admin.enableServer=false",
+        ]
         command = [java(), *options, "-cp", classpath, MAIN, str(configuration)]
         with self.log.open("ab") as output:
-            self._shell = subprocess.Popen(["/bin/sh", "-c", SHELL, "zookeeper", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output)
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", SHELL, "zookeeper", *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+            )
         try:
             assert self._shell.stdout is not None
             self.pid = int(self._shell.stdout.readline())
@@ -133,7 +157,9 @@ class ZooKeeper:
         deadline = time.monotonic() + START_S
         while not self._answers():
             if not self.running or time.monotonic() > deadline:
-                raise ZooKeeperFailed(f"ZooKeeper on port {self.port} did not come up; the end of {self.log}:\n{self._tail()}")
+                raise ZooKeeperFailed(
+                    f"ZooKeeper on port {self.port} did not come up; the end of {self.log}:\n{self._tail()}"
+                )
             time.sleep(POLL_S)
 
     def _answers(self) -> bool:

@@ -1,7 +1,8 @@
 """
 Appending a long input to one ledger.
 
-Knows: the pace (the writer's window decides) and that the first failure ends it.  Does not know: where payloads come from.
+Knows: the pace (the writer's window decides) and that the first failure ends it.  Does not know: where payloads come
+from.
 """
 
 from typing import TYPE_CHECKING, Any, cast
@@ -23,10 +24,16 @@ PAUSE_S = 0.1
 
 
 class Appender:
-    """Keeps a writer's window full: `send` returns as soon as the next batch may follow, `flush` when all are acknowledged."""
+    """
+    Keeps a writer's window full: `send` returns as soon as the next batch may follow, `flush` when all are
+    acknowledged.
+    """
 
     def __init__(self, writer: "Writer", clock: Clock | None = None) -> None:
-        """With a clock, the last add confirmed is told to the bookies after a pause, so that those who follow see the last entry."""
+        """
+        With a clock, the last add confirmed is told to the bookies after a pause, so that those who follow see the last
+        entry.
+        """
         self._writer = writer
         self._clock = clock
         self._pause: Any = None  # the timer of the pause

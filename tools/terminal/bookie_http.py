@@ -1,7 +1,8 @@
 """
 What a running bookie says, and takes, at its admin address.
 
-Knows: how the address is found and asked, and that each request says which bookie is meant.  Does not know: what the paths mean.
+Knows: how the address is found and asked, and that each request says which bookie is meant.  Does not know: what the
+paths mean.
 """
 
 import json
@@ -29,14 +30,21 @@ def service_of(bookie: str, metadata: str | None) -> ServiceInfo | None:
 
 
 def told(bookie: str, found: ServiceInfo | None, path: str, wish: dict[str, Any] | None = None) -> bytes:
-    """What a bookie's admin address answers to a GET, or to a PUT of `wish`.  Raises `BookieHandleNotAvailable`, `typer.Exit`."""
+    """
+    What a bookie's admin address answers to a GET, or to a PUT of `wish`.  Raises `BookieHandleNotAvailable`,
+    `typer.Exit`.
+    """
     if found is None:
         raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
     if found.http is None:
-        raise BookieHandleNotAvailable(f"{bookie} announced no HTTP address, so nothing can be asked of it from outside")
+        raise BookieHandleNotAvailable(
+            f"{bookie} announced no HTTP address, so nothing can be asked of it from outside"
+        )
     url = f"http://{found.http.host}:{found.http.port}{path}"
     body = None if wish is None else json.dumps(wish).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json", "Bookie": bookie}, method="GET" if wish is None else "PUT")
+    request = urllib.request.Request(
+        url, body, {"Content-Type": "application/json", "Bookie": bookie}, method="GET" if wish is None else "PUT"
+    )
     try:
         with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
             return bytes(answer.read())
@@ -51,7 +59,9 @@ def said_by(bookie: str, found: ServiceInfo | None, path: str) -> dict[str, Any]
     if found is None or found.http is None:
         return None
     try:
-        request = urllib.request.Request(f"http://{found.http.host}:{found.http.port}{path}", headers={"Bookie": bookie})
+        request = urllib.request.Request(
+            f"http://{found.http.host}:{found.http.port}{path}", headers={"Bookie": bookie}
+        )
         with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
             status: dict[str, Any] = json.load(answer)
     except (OSError, ValueError):

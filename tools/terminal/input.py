@@ -1,7 +1,8 @@
 """
 Payloads from a file or standard input, in batches.
 
-Knows: how to read without stopping the reactor when the other end of a pipe is slow, and how to cut bytes into lines or blocks.
+Knows: how to read without stopping the reactor when the other end of a pipe is slow, and how to cut bytes into lines or
+blocks.
 Does not know: ledgers.
 
 A line keeps its line end, so that the payloads of a ledger joined together are the input, byte for byte.
@@ -65,8 +66,8 @@ class Blocks:
 
 class Input:
     """
-    The bytes of a file descriptor, chunk by chunk.  A regular file is read at once; of anything else (pipe, terminal) the reactor
-    says when there is something, so that a writer stays alive while its input is silent.
+    The bytes of a file descriptor, chunk by chunk.  A regular file is read at once; of anything else (pipe, terminal)
+    the reactor says when there is something, so that a writer stays alive while its input is silent.
     """
 
     def __init__(self, reactor: "ProcessReactor", descriptor: int) -> None:

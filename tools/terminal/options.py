@@ -26,12 +26,26 @@ CONF_FILES = ("~/.config/quire/client.conf", "/etc/quire/client.conf")
 
 Metadata = Annotated[
     str | None,
-    typer.Option("--metadata", metavar="URI", envvar="QUIRE_METADATA", help="the metadata store, zk://host:port/ledgers or sqlite:///path/metadata.db"),
+    typer.Option(
+        "--metadata",
+        metavar="URI",
+        envvar="QUIRE_METADATA",
+        help="the metadata store, zk://host:port/ledgers or sqlite:///path/metadata.db",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document, or one a line for lists, on standard output")]
-PasswordFile = Annotated[Path | None, typer.Option("--password-file", metavar="F", help="a file with the ledger's password (a final line end is dropped)")]
-Conf = Annotated[Path, typer.Option("--conf", metavar="FILE", help="the bookie's configuration", exists=True, dir_okay=False)]
-Protocol = Annotated[str | None, typer.Option("--protocol", metavar="v2|v3", help="the wire protocol of the data path; v2 if not given")]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file", metavar="F", help="a file with the ledger's password (a final line end is dropped)"
+    ),
+]
+Conf = Annotated[
+    Path, typer.Option("--conf", metavar="FILE", help="the bookie's configuration", exists=True, dir_okay=False)
+]
+Protocol = Annotated[
+    str | None, typer.Option("--protocol", metavar="v2|v3", help="the wire protocol of the data path; v2 if not given")
+]
 
 
 class Usage(ValueError):
@@ -63,7 +77,10 @@ def conf_file() -> Path | None:
 
 
 def metadata_uri(option: str | None) -> str:
-    """The URI from --metadata or QUIRE_METADATA, else `metadataServiceUri` of the configuration file; `Usage` when there is none."""
+    """
+    The URI from --metadata or QUIRE_METADATA, else `metadataServiceUri` of the configuration file; `Usage` when there
+    is none.
+    """
     if option:
         return option
     path = conf_file()
@@ -71,7 +88,9 @@ def metadata_uri(option: str | None) -> str:
         uri = _uri_in(path)
         if uri:
             return uri
-    where = f"metadataServiceUri is not set in {path}" if path is not None else f"none of {', '.join(CONF_FILES)} exists"
+    where = (
+        f"metadataServiceUri is not set in {path}" if path is not None else f"none of {', '.join(CONF_FILES)} exists"
+    )
     raise Usage(f"no metadata store is named ({where}): give --metadata URI or set QUIRE_METADATA")
 
 
@@ -84,7 +103,10 @@ def password_of(file: Path | None) -> bytes:
 
 
 def client_options(protocol: str | None = None) -> "ClientOptions":
-    """The client's options: those of the configuration file, and --protocol over them; what the file has and nobody needs is noted."""
+    """
+    The client's options: those of the configuration file, and --protocol over them; what the file has and nobody needs
+    is noted.
+    """
     from quire.conf.client import ClientOptions
     from quire.conf.properties import Property, options, read
 

@@ -1,5 +1,6 @@
 """
-What the commands print: results on standard output (lines for people, JSON with --json), everything else on standard error.
+What the commands print: results on standard output (lines for people, JSON with --json), everything else on standard
+error.
 
 Knows: the --json rule (one document, or one a line for lists) and how progress looks on a terminal and elsewhere.
 Does not know: what is printed.  rich is imported only when a bar is drawn.
@@ -60,7 +61,10 @@ class Table:
         self._line(value)
 
     def _line(self, value: Mapping[str, Any]) -> None:
-        print("  ".join(f"{_text(value.get(name)):<{width}}" for name, width in self._columns.items()).rstrip(), flush=True)
+        print(
+            "  ".join(f"{_text(value.get(name)):<{width}}" for name, width in self._columns.items()).rstrip(),
+            flush=True,
+        )
 
 
 def size_text(count: float) -> str:
@@ -80,7 +84,12 @@ class Progress:
     """
 
     def __init__(
-        self, title: str, total: int | None, unit: str = "entries", stream: TextIO | None = None, seconds: Callable[[], float] = time.monotonic
+        self,
+        title: str,
+        total: int | None,
+        unit: str = "entries",
+        stream: TextIO | None = None,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self.title, self.total, self.unit = title, total, unit
         self.done = 0
@@ -96,7 +105,9 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._draw()
             self._bar.stop()

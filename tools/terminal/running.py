@@ -1,8 +1,8 @@
 """
 Runs one asynchronous command on the reactor, then stops it.
 
-Knows: how to start the reactor, to end a command at Ctrl-C or SIGTERM with its `finally` blocks carried out, how to open
-a client or a store for one command in bounded time and to close it after.  Does not know: what the command does.
+Knows: how to start the reactor, to end a command at Ctrl-C or SIGTERM with its `finally` blocks carried out, how to
+open a client or a store for one command in bounded time and to close it after.  Does not know: what the command does.
 
 This and the bookie's daemon are the places where the global reactor is named.
 """
@@ -35,12 +35,14 @@ CONNECT_S = 20.0  # how long a metadata store may take to answer at all; its own
 
 def run(story: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     """
-    Runs `story(reactor)` to its end and returns its result or raises its error.  Once per process: a reactor does not start twice.
+    Runs `story(reactor)` to its end and returns its result or raises its error.  Once per process: a reactor does not
+    start twice.
 
     Ctrl-C and SIGTERM cancel the story, wait for its `finally` blocks (10 s at most) and raise KeyboardInterrupt.
     """
     quiet_logs()
-    # Twisted loads OpenSSL wherever it is installed; a command that speaks no TLS starts a tenth of a second sooner without it.
+    # Twisted loads OpenSSL wherever it is installed; a command that speaks no TLS starts a tenth of a second sooner
+    # without it.
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)
     from twisted.internet import reactor as global_reactor
 
@@ -90,7 +92,9 @@ def run(story: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     return result
 
 
-def with_client(uri: str, story: "Callable[[ProcessReactor, Client], Awaitable[T]]", options: "ClientOptions | None" = None) -> T:
+def with_client(
+    uri: str, story: "Callable[[ProcessReactor, Client], Awaitable[T]]", options: "ClientOptions | None" = None
+) -> T:
     """Runs `story(reactor, client)` with a client of the cluster at `uri`, closed afterwards."""
 
     async def whole(reactor: "ProcessReactor") -> T:
@@ -130,7 +134,15 @@ async def bounded(clock: Clock, deferred: Deferred[T], uri: str) -> T:
 
 def quiet_logs() -> None:
     """Drops Twisted's log events below error: a command says what matters itself."""
-    from twisted.logger import FileLogObserver, FilteringLogObserver, LogEvent, LogLevel, LogLevelFilterPredicate, eventAsText, globalLogBeginner
+    from twisted.logger import (
+        FileLogObserver,
+        FilteringLogObserver,
+        LogEvent,
+        LogLevel,
+        LogLevelFilterPredicate,
+        eventAsText,
+        globalLogBeginner,
+    )
 
     def line(event: LogEvent) -> str:
         text = eventAsText(event, includeTraceback=False, includeTimestamp=False, includeSystem=False).strip()

@@ -20,7 +20,13 @@ def ask(scene: Scene, method: str, path: str, body: bytes = b"", local: bool = T
 
 @pytest.mark.parametrize(
     ("body", "wanted"),
-    [(b"", 0.8), (b"{}", 0.8), (b'{"forceMajor": true, "forceMinor": false}', 0.8), (b'{"forceMinor": true}', 0.2), (b'{"forceMajor": false}', 0.0)],
+    [
+        (b"", 0.8),
+        (b"{}", 0.8),
+        (b'{"forceMajor": true, "forceMinor": false}', 0.8),
+        (b'{"forceMinor": true}', 0.2),
+        (b'{"forceMajor": false}', 0.0),
+    ],
 )
 def test_a_round_is_forced(body: bytes, wanted: float) -> None:
     """Both kinds unless told; the answer is BookKeeper's, and it can be seen when the round is over."""
@@ -51,7 +57,10 @@ def test_what_is_refused() -> None:
 def test_compaction_is_suspended_and_resumed() -> None:
     """Major and minor compaction have a switch each; GET returns the state of both."""
     scene = Scene([1], 1)
-    assert json.loads(ask(scene, "PUT", SUSPEND, b'{"suspendMajor": true}').body) == {"isMajorGcSuspended": "true", "isMinorGcSuspended": "false"}
+    assert json.loads(ask(scene, "PUT", SUSPEND, b'{"suspendMajor": true}').body) == {
+        "isMajorGcSuspended": "true",
+        "isMinorGcSuspended": "false",
+    }
     ask(scene, "PUT", SUSPEND, b'{"suspendMinor": true}')
     ask(scene, "PUT", RESUME, b'{"resumeMajor": true}')
     assert json.loads(ask(scene, "GET", SUSPEND).body) == {"isMajorGcSuspended": "false", "isMinorGcSuspended": "true"}

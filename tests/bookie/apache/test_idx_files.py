@@ -21,7 +21,12 @@ def test_headers_of_idx_files(tmp_path: pathlib.Path) -> None:
     assert decode_idx_header("x", encode_idx_header(LedgerRow(b""))) == LedgerRow(b"")
     old = struct.pack(">4sii", b"BKLE", 0, 20) + b"k" * 20 + struct.pack(">i", 1)
     assert decode_idx_header("x", old.ljust(1024, b"\0")) == LedgerRow(b"k" * 20, fenced=True)
-    for bad in (b"", b"BKLX" + bytes(1020), struct.pack(">4sii", b"BKLE", 1, -1).ljust(1024, b"\0"), struct.pack(">4sii", b"BKLE", 9, 20).ljust(1024, b"\0")):
+    for bad in (
+        b"",
+        b"BKLX" + bytes(1020),
+        struct.pack(">4sii", b"BKLE", 1, -1).ljust(1024, b"\0"),
+        struct.pack(">4sii", b"BKLE", 9, 20).ljust(1024, b"\0"),
+    ):
         with pytest.raises(StorageError, match="some/path"):
             decode_idx_header("some/path", bad)
     index = Pages(Files(), str(tmp_path), lambda log, offset, count: b"", lambda ledger: ROW)

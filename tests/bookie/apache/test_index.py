@@ -1,4 +1,7 @@
-"""Apache's two indexes against a dict: what is found, the next that is there, ranges, runs cut where records do not lie together, writing and deleting."""
+"""
+Apache's two indexes against a dict: what is found, the next that is there, ranges, runs cut where records do not lie
+together, writing and deleting.
+"""
 
 import pathlib
 import random
@@ -70,7 +73,11 @@ def test_an_index_is_a_dict(kind: str, mixed: bool, tmp_path: pathlib.Path) -> N
         part = [entry for run in index.runs(ledger, 500, 700) for entry in range(run.first, run.last + 1)]
         assert part == [entry for entry in have if 500 <= entry <= 700]
     index.delete(7)
-    assert (index.last(7), index.find(7, min(entry for of, entry in places if of == 7)), list(index.ranges(7))) == (-1, None, [])
+    assert (index.last(7), index.find(7, min(entry for of, entry in places if of == 7)), list(index.ranges(7))) == (
+        -1,
+        None,
+        [],
+    )
     assert index.last(0x12345) >= 0
     index.close()
 

@@ -1,4 +1,6 @@
-"""Our index over Apache's: ours hides theirs, gaps are filled from below, and a log that only theirs names is in use."""
+"""
+Our index over Apache's: ours hides theirs, gaps are filled from below, and a log that only theirs names is in use.
+"""
 
 import pathlib
 
@@ -41,12 +43,18 @@ def test_ours_hides_theirs_and_theirs_fills_the_gaps(name: str, tmp_path: pathli
     own(index, 4, 190, 30, 9)
     assert index.last(4) == 219
     for order in (range(220), range(219, -1, -1)):
-        logs = {entry: run.log for entry in order if (run := index.find(4, entry)) is not None and run.first <= entry <= run.last}
+        logs = {
+            entry: run.log
+            for entry in order
+            if (run := index.find(4, entry)) is not None and run.first <= entry <= run.last
+        }
         assert logs == {entry: 9 if 50 <= entry < 70 or entry >= 190 else 0 for entry in range(220)}
     runs = list(index.runs(4))
     assert [entry for run in runs for entry in range(run.first, run.last + 1)] == list(range(220))
     assert {run.log for run in runs if 50 <= run.first < 70 or run.first >= 190} == {9}
-    assert sorted({entry for first, count in index.ranges(4) for entry in range(first, first + count)}) == list(range(220))
+    assert sorted({entry for first, count in index.ranges(4) for entry in range(first, first + count)}) == list(
+        range(220)
+    )
     index.close()
 
 

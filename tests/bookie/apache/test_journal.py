@@ -1,11 +1,24 @@
-"""Apache's journals: every version, padding, torn ends, damage; made here, beside those that live bookies left (test_moving.py)."""
+"""
+Apache's journals: every version, padding, torn ends, damage; made here, beside those that live bookies left
+(test_moving.py).
+"""
 
 import pathlib
 import struct
 
 import pytest
 
-from quire.bookie.apache.journal import EXPLICIT_LAC, FENCE, KEY, ApacheJournal, ApacheMark, Block, JournalFile, journal_ids, mark_name
+from quire.bookie.apache.journal import (
+    EXPLICIT_LAC,
+    FENCE,
+    KEY,
+    ApacheJournal,
+    ApacheMark,
+    Block,
+    JournalFile,
+    journal_ids,
+    mark_name,
+)
 from quire.bookie.files import Files, StorageError
 
 FILES = Files()
@@ -60,10 +73,20 @@ def entries(found: list[Block]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_every_version_is_read(version: int, tmp_path: pathlib.Path) -> None:
-    """Consecutive entries of a ledger come together; keys, fences and LACs in between, in order; unknown kinds are passed over."""
+    """
+    Consecutive entries of a ledger come together; keys, fences and LACs in between, in order; unknown kinds are passed
+    over.
+    """
     groups = [
         [special(7, KEY, SEVEN), entry(7, 0), entry(7, 1), entry(8, 5)],
-        [entry(7, 2), entry(7, 4), special(7, -0x4000), special(7, FENCE), special(7, EXPLICIT_LAC, entry(7, 3, 8)), entry(7, 5)],
+        [
+            entry(7, 2),
+            entry(7, 4),
+            special(7, -0x4000),
+            special(7, FENCE),
+            special(7, EXPLICIT_LAC, entry(7, 3, 8)),
+            entry(7, 5),
+        ],
     ]
     found, journal = read(tmp_path, _a1=written(version, groups))
     kinds = [(7, KEY, 1), (7, 0, 2), (8, 5, 1), (7, 2, 1), (7, 4, 1), (7, FENCE, 0), (7, EXPLICIT_LAC, 1), (7, 5, 1)]
@@ -144,7 +167,10 @@ def test_a_version_that_nobody_knows_is_refused(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("bit", [0, 3, 6, 9, 15, 18, 21, 24])
 def test_a_damaged_length_never_swallows_groups_in_silence(bit: int, tmp_path: pathlib.Path) -> None:
-    """Larger, smaller or zero: with groups behind it the start stops (but for a length that happens to end just where another record begins)."""
+    """
+    Larger, smaller or zero: with groups behind it the start stops (but for a length that happens to end just where
+    another record begins).
+    """
     data = bytearray(written(6, [[entry(1, 10 * group + number) for number in range(10)] for group in range(40)]))
     at = data.index(record(entry(1, 100)))
     data[at : at + 4] = struct.pack(">I", struct.unpack_from(">I", data, at)[0] ^ 1 << bit)

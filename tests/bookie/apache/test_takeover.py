@@ -1,4 +1,7 @@
-"""Moving in: directories that live Apache bookies left, cleanly and killed, served as they are; and the guard that keeps Apache out."""
+"""
+Moving in: directories that live Apache bookies left, cleanly and killed, served as they are; and the guard that keeps
+Apache out.
+"""
 
 import gc
 import os
@@ -42,7 +45,10 @@ def check_all(here: Here, name: str, moment: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("moment", ["stopped", "killed"])
 def test_every_entry_of_an_apache_bookie_is_served(name: str, moment: str, tmp_path: pathlib.Path) -> None:
-    """Also what a killed one had only in its journal; again after a restart of ours; no entry log is written for what was in one."""
+    """
+    Also what a killed one had only in its journal; again after a restart of ours; no entry log is written for what was
+    in one.
+    """
     root = unpack(f"{name}_bookie0_{moment}", tmp_path)
     log = (root / "ledgers/current/0.log").read_bytes()
     for _start in range(2):
@@ -54,7 +60,10 @@ def test_every_entry_of_an_apache_bookie_is_served(name: str, moment: str, tmp_p
 
 
 def test_limbo_that_apache_left_is_looked_after(tmp_path: pathlib.Path) -> None:
-    """Its integrity check had marked a ledger: ours says so where it looks for what has to be copied, before Apache is kept out."""
+    """
+    Its integrity check had marked a ledger: ours says so where it looks for what has to be copied, before Apache is
+    kept out.
+    """
     root = unpack("rocksdb_bookie0_stopped", tmp_path)
     table = LedgerTable(RocksRows(str(root / "index/current/ledgers")))
     row = table.get(4)
@@ -69,13 +78,18 @@ def test_limbo_that_apache_left_is_looked_after(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_keys_hold_and_new_entries_join_old_ones(name: str, tmp_path: pathlib.Path) -> None:
-    """The writer of an open ledger goes on where it was, with its key only; a read goes across the border; a fence stops it."""
+    """
+    The writer of an open ledger goes on where it was, with its key only; a read goes across the border; a fence stops
+    it.
+    """
     root = unpack(f"{name}_bookie0_stopped", tmp_path)
     here = Here(root)
     digest, payloads = ledgers_of(name, "stopped")[4]
     bodies = [digest.entry(4, entry, entry - 1, 100 * (entry + 1), b"new") for entry in range(200, 210)]
     assert here.storage.add(AddRun(4, 200, bodies, bytes(20), txns=list(range(10)), version=3), "a") is Status.EUA
-    assert here.storage.add(AddRun(4, 200, bodies, digest.master_key, txns=list(range(10)), version=3), "b") is Status.EOK
+    assert (
+        here.storage.add(AddRun(4, 200, bodies, digest.master_key, txns=list(range(10)), version=3), "b") is Status.EOK
+    )
     here.commit()
     assert here.tokens == ["b"]
     for _start in range(2):
@@ -122,7 +136,9 @@ def test_apache_is_kept_out_while_we_hold_the_directories(tmp_path: pathlib.Path
     assert {path.name: path.read_bytes() for path in (root / "journal/current").glob("*.txn")} == journals
 
 
-def test_a_journal_larger_than_the_cache_is_flushed_on_the_way(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_larger_than_the_cache_is_flushed_on_the_way(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What Apache's journal holds need not fit into memory."""
 
     class Counting(Files):
@@ -139,7 +155,9 @@ def test_a_journal_larger_than_the_cache_is_flushed_on_the_way(tmp_path: pathlib
         monkeypatch.setattr(storage, "WriteCache", lambda bytes_max, size=size: WriteCache(size))
         here = Here(root, files)
         for ledger, (digest, payloads) in ledgers_of("rocksdb", "killed").items():
-            assert [isinstance(here.read(ledger, entry), bytes) for entry in range(len(payloads))] == [True] * len(payloads), digest
+            assert [isinstance(here.read(ledger, entry), bytes) for entry in range(len(payloads))] == [True] * len(
+                payloads
+            ), digest
         syncs.append(files.syncs)
         here.close()
     assert syncs[0] > syncs[1], "there is one flush more for each block that does not fit"
@@ -179,7 +197,8 @@ def test_a_missing_journal_file_stops_the_start(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gone", "said"), [("rocksdb", "locations", "no index"), ("rocksdb", "ledgers", "keys and fences"), ("sorted", "0", "no index")]
+    ("name", "gone", "said"),
+    [("rocksdb", "locations", "no index"), ("rocksdb", "ledgers", "keys and fences"), ("sorted", "0", "no index")],
 )
 def test_a_missing_index_stops_the_start(name: str, gone: str, said: str, tmp_path: pathlib.Path) -> None:
     """At the first start and later: entries would seem never to have been here."""

@@ -1,4 +1,7 @@
-"""A ledger disk that is dead when the bookie starts: given up as if it had failed later, its ledgers unknown, the others served."""
+"""
+A ledger disk that is dead when the bookie starts: given up as if it had failed later, its ledgers unknown, the others
+served.
+"""
 
 import errno
 import os
@@ -75,7 +78,10 @@ def dying(disk: Disk, dead: str, asked_max: int = 0) -> DyingDisk:
 
 
 def filled(ledgers: int = 3) -> Disk:
-    """Of a bookie with so many ledger directories: entries 0 to 4 of ledgers 0 to 5 flushed, 5 to 7 in the journal only, a fence of ledger 4 too."""
+    """
+    Of a bookie with so many ledger directories: entries 0 to 4 of ledgers 0 to 5 flushed, 5 to 7 in the journal only, a
+    fence of ledger 4 too.
+    """
     bookie = Bookie(ledgers=ledgers)
     for ledger in range(6):
         bookie.storage.add(run_of(ledger, 0, 5), ledger)
@@ -89,7 +95,10 @@ def filled(ledgers: int = 3) -> Disk:
 
 
 def test_the_others_are_served_wherever_the_start_finds_it_dead() -> None:
-    """At the first call in the directory, at the second, …: nothing is denied or lost; that it misses something is written down before the journal forgets."""
+    """
+    At the first call in the directory, at the second, …: nothing is denied or lost; that it misses something is written
+    down before the journal forgets.
+    """
     calls = 0
     while True:
         disk = dying(filled(), "/disk/ledgers1", calls)
@@ -110,12 +119,20 @@ def test_the_others_are_served_wherever_the_start_finds_it_dead() -> None:
             assert bookie.now(bookie.storage.read_run(ledger, 9, 5, 1000)) is Status.EUNKNOWNLEDGERSTATE
         assert bookie.read(7, 0) is Status.EUNKNOWNLEDGERSTATE, "who knows whether it was here"
         for ledger in (0, 2, 3, 5):
-            assert [bookie.read(ledger, entry) for entry in (0, 7, 8)] == [body_of(ledger, 0), body_of(ledger, 7), Status.ENOENTRY]
+            assert [bookie.read(ledger, entry) for entry in (0, 7, 8)] == [
+                body_of(ledger, 0),
+                body_of(ledger, 7),
+                Status.ENOENTRY,
+            ]
             assert bookie.storage.add(run_of(ledger, 8), ledger) is Status.EOK
         bookie.commit()
         bookie.now(bookie.storage.flush())
         assert set(bookie.storage.ledger_ids()) == {0, 2, 3, 5}
-        assert notes.named_failed(disk, "/disk/ledgers0") == notes.named_failed(disk, "/disk/ledgers2") == {"/disk/ledgers1"}
+        assert (
+            notes.named_failed(disk, "/disk/ledgers0")
+            == notes.named_failed(disk, "/disk/ledgers2")
+            == {"/disk/ledgers1"}
+        )
         bookie.close()
         calls += 1
     assert calls >= 4
@@ -134,12 +151,20 @@ def test_a_directory_that_comes_back_is_behind_until_its_ledgers_are_marked() ->
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({1: LedgerRow(KEY, limbo=True)})))
     directories = again.options.ledger_directories
     for directory in directories[:2]:
-        assert notes.named_failed(again.disk.crashed(None), directory) == {"/disk/ledgers1", "/disk/ledgers2"}, "ledger 4 is not marked yet"
+        assert notes.named_failed(again.disk.crashed(None), directory) == {"/disk/ledgers1", "/disk/ledgers2"}, (
+            "ledger 4 is not marked yet"
+        )
     again.now(Deferred.fromCoroutine(again.storage.mark_limbo({4: LedgerRow(KEY, limbo=True)})))
     again.storage.caught_up()
-    assert notes.named_failed(again.disk.crashed(None), directories[0]) == notes.named_failed(again.disk.crashed(None), directories[1]) == {directories[2]}
+    assert (
+        notes.named_failed(again.disk.crashed(None), directories[0])
+        == notes.named_failed(again.disk.crashed(None), directories[1])
+        == {directories[2]}
+    )
     last = Bookie(again.disk.crashed(None), ledgers=3)
-    assert last.storage.stale == ["/disk/ledgers1", "/disk/ledgers2"], "the second one's own note is old, and names more than it need"
+    assert last.storage.stale == ["/disk/ledgers1", "/disk/ledgers2"], (
+        "the second one's own note is old, and names more than it need"
+    )
     assert [last.read(ledger, 9) for ledger in (1, 4)] == [Status.EUNKNOWNLEDGERSTATE] * 2
     assert last.read(0, 8) == body_of(0, 8)
     last.now(Deferred.fromCoroutine(last.storage.mark_limbo({})))
@@ -169,7 +194,10 @@ def test_what_apache_left_is_not_taken_over_without_a_directory() -> None:
 
 
 def test_a_dead_disk_while_the_journal_is_replayed() -> None:
-    """What was read so far does not fit into memory, and the disk takes and gives nothing more: the directory is given up, the start goes on."""
+    """
+    What was read so far does not fit into memory, and the disk takes and gives nothing more: the directory is given up,
+    the start goes on.
+    """
     first = Bookie(ledgers=2, write_cache_bytes_max=64 << 20)
     for ledger in range(40):
         first.storage.add(run_of(ledger, 0, size=100_000), ledger)
@@ -188,7 +216,9 @@ def test_a_dead_disk_while_the_journal_is_replayed() -> None:
     assert again.read(1, 7) is Status.EUNKNOWNLEDGERSTATE
 
 
-@pytest.mark.parametrize(("dead", "options"), [("/disk/ledgers0", {}), ("/disk/journal0", {"ledgers": 2}), ("/disk/ledgers", {"ledgers": 2})])
+@pytest.mark.parametrize(
+    ("dead", "options"), [("/disk/ledgers0", {}), ("/disk/journal0", {"ledgers": 2}), ("/disk/ledgers", {"ledgers": 2})]
+)
 def test_without_what_it_needs_a_bookie_does_not_start(dead: str, options: dict[str, int]) -> None:
     """Its only ledger directory, a journal, all ledger directories."""
     with pytest.raises(OSError, match="injected"):
@@ -205,13 +235,21 @@ def test_another_bookie_on_the_directory_is_no_dead_disk() -> None:
 
 def test_what_a_dead_disk_says() -> None:
     """RocksDB has no numbers."""
-    assert [is_dead(OSError(number, "x")) for number in (errno.EIO, errno.EROFS, errno.ENOENT, errno.ENOSPC)] == [True, True, False, False]
+    assert [is_dead(OSError(number, "x")) for number in (errno.EIO, errno.EROFS, errno.ENOENT, errno.ENOSPC)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert is_dead(OSError(f"RocksDB /x: IO error: While open a file: /x/CURRENT: {os.strerror(errno.EIO)}"))
     assert not is_dead(OSError("RocksDB /x: Corruption: bad block"))
 
 
 def test_a_dead_directory_is_not_asked_for_entries() -> None:
-    """All that it has is unknown, in whatever way it is read: no error of a disk that everybody knows to be dead, and nothing in the log."""
+    """
+    All that it has is unknown, in whatever way it is read: no error of a disk that everybody knows to be dead, and
+    nothing in the log.
+    """
     bookie = Bookie(dying(filled(), "/disk/ledgers1"), ledgers=3)
     assert [bookie.read(1, entry) for entry in range(4)] == [Status.EUNKNOWNLEDGERSTATE] * 4
     assert bookie.now(bookie.storage.read_run(1, 0, 5, 1000)) is Status.EUNKNOWNLEDGERSTATE
@@ -224,7 +262,13 @@ def test_a_dead_directory_is_not_asked_for_entries() -> None:
 def test_no_row_of_a_dead_directory_is_said_to_be_missing() -> None:
     """Every call on the rows of a failed directory raises `OSError`; none returns "not found"."""
     rows = DeadRows("injected")
-    for call in (lambda: rows.get(b"k"), lambda: rows.floor(b"k"), lambda: rows.scan(b"a", b"b"), lambda: rows.write([]), rows.sync):
+    for call in (
+        lambda: rows.get(b"k"),
+        lambda: rows.floor(b"k"),
+        lambda: rows.scan(b"a", b"b"),
+        lambda: rows.write([]),
+        rows.sync,
+    ):
         with pytest.raises(OSError, match="injected"):
             call()
 
@@ -292,7 +336,10 @@ def test_a_bookie_starts_without_a_dead_disk_and_takes_it_back(tmp_path: Path) -
 
 
 def test_a_disk_is_back_while_another_is_dead(tmp_path: Path) -> None:
-    """The cookies of what was behind are written again, those of the dead ones are left alone: ledgers and index, whichever disk it is."""
+    """
+    The cookies of what was behind are written again, those of the dead ones are left alone: ledgers and index,
+    whichever disk it is.
+    """
     names = [str(tmp_path / f"ledgers{number}") for number in range(3)]
     indexes = [str(tmp_path / f"index{number}") for number in range(3)]
 

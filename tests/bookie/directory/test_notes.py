@@ -12,7 +12,10 @@ ONE, TWO, THREE = (f"/disk/ledgers{number}" for number in range(3))
 
 
 def test_any_note_counts_and_only_configured_directories() -> None:
-    """Those that live have it; one of them may have gone since, and an older note may name what is not configured any more."""
+    """
+    Those that live have it; one of them may have gone since, and an older note may name what is not configured any
+    more.
+    """
     disk = Disk()
     notes.note_failed(disk, [ONE, TWO], [THREE, "/disk/\udcff"])
     assert notes.noted_failed(disk.crashed(None), [ONE, TWO, THREE]) == [THREE]
@@ -43,7 +46,9 @@ def test_limbo_is_noted_in_every_directory_until_it_ends() -> None:
     assert notes.noted_limbo(disk, options) is None
     notes.note_limbo(disk, options, notes.WAITING)
     assert notes.noted_limbo(disk, options) == notes.WAITING
-    notes.note_limbo(disk, options.model_copy(update={"ledger_directories": options.ledger_directories[:1]}), notes.COPYING)
+    notes.note_limbo(
+        disk, options.model_copy(update={"ledger_directories": options.ledger_directories[:1]}), notes.COPYING
+    )
     assert notes.noted_limbo(disk, options) == notes.COPYING
     notes.note_limbo(disk, options, None)
     assert notes.noted_limbo(disk, options) is None

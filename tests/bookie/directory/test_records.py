@@ -3,7 +3,15 @@
 import pytest
 from crc32c import crc32c
 
-from quire.bookie.directory.records import BATCH_ENTRY, EntryDamaged, damages, read_bodies, read_body, read_records, records_of
+from quire.bookie.directory.records import (
+    BATCH_ENTRY,
+    EntryDamaged,
+    damages,
+    read_bodies,
+    read_body,
+    read_records,
+    records_of,
+)
 from quire.bookie.index.run import Run, encode_run
 from tests.bookie.fakes.disk import body_of
 
@@ -52,7 +60,8 @@ def test_a_flipped_bit_is_found_by_all(sizes: list[int], within: int) -> None:
     for number in range(len(sizes)):
         log = Log(sizes)
         log.data[log.at(number) + within] ^= 0x10
-        named = rf"/d/3\.log at offset {log.at(number)}: entry {10 + number} of ledger 7 is cut off or differs from its checksum"
+        named = rf"/d/3\.log at offset {log.at(number)}: entry {10 + number} of ledger 7 is cut off or differs "
+        named += "from its checksum"
         with pytest.raises(EntryDamaged, match=named):
             read_body(log.read, "/d", log.run, 10 + number)
         with pytest.raises(EntryDamaged, match=named):

@@ -29,7 +29,9 @@ def unpack(name: str, target: pathlib.Path) -> pathlib.Path:
 
 
 def ledgers_of(name: str, moment: str) -> dict[int, tuple[Digest, list[bytes]]]:
-    """What these directories hold: ledger -> digest, payloads.  A killed bookie had what a stopped one had, and one more."""
+    """
+    What these directories hold: ledger -> digest, payloads.  A killed bookie had what a stopped one had, and one more.
+    """
     found = {}
     for line in (VECTORS / f"{name}_disks.jsonl").read_text().splitlines():
         row = json.loads(line)

@@ -24,7 +24,8 @@ from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import AddRun
 
 SECTOR = 512
-EFFECTS = ("write", "sync", "sync directory", "write rows", "delete rows", "sync rows")  # an error of these leaves something behind; all others began nothing
+# an error of these leaves something behind; all others began nothing
+EFFECTS = ("write", "sync", "sync directory", "write rows", "delete rows", "sync rows")
 DIGEST = Digest(DigestType.CRC32C, b"secret")
 KEY = DIGEST.master_key
 OTHER_KEY = Digest(DigestType.CRC32C, b"wrong").master_key
@@ -95,7 +96,10 @@ class WatchedRows(DictRows):
 
 
 class Disk(Files):
-    """`before(call, path)` is told of each changing call and may raise `OSError`, as may `each`, which is told of all.  `short`: writes take only a part."""
+    """
+    `before(call, path)` is told of each changing call and may raise `OSError`, as may `each`, which is told of all.
+    `short`: writes take only a part.
+    """
 
     def __init__(self) -> None:
         self.inodes: dict[str, Inode] = {}  # names as the process sees them
@@ -220,7 +224,10 @@ class Disk(Files):
             del self.inodes[path]
 
     def remove_tree(self, path: str) -> None:
-        """Rows are all that lies in directories of their own.  It is durable at once: who counts on more has done something wrong."""
+        """
+        Rows are all that lies in directories of their own.  It is durable at once: who counts on more has done
+        something wrong.
+        """
         if f"{path}/CURRENT" in self.inodes:
             self._call("remove rows", path)
             del self.inodes[f"{path}/CURRENT"]
@@ -248,7 +255,9 @@ class Disk(Files):
         rows = self.rows.get(path)
         if not isinstance(rows, WatchedRows):
             self.inodes[f"{path}/CURRENT"] = self.durable[f"{path}/CURRENT"] = Inode()
-            rows = self.rows[path] = WatchedRows(rows, lambda call: (self._ask if call == "read rows" else self._call)(call, path))
+            rows = self.rows[path] = WatchedRows(
+                rows, lambda call: (self._ask if call == "read rows" else self._call)(call, path)
+            )
         return rows
 
     def process_ended(self) -> None:
@@ -278,7 +287,9 @@ class Disk(Files):
         return after
 
     def crashed(self, rng: random.Random | None) -> "Disk":
-        """What a process finds after a power loss: all that was synced, and of the rest what chance kept (None: nothing)."""
+        """
+        What a process finds after a power loss: all that was synced, and of the rest what chance kept (None: nothing).
+        """
         after = Disk()
         after.salts = self.salts
         for name in {**self.durable, **self.inodes}:
@@ -288,7 +299,10 @@ class Disk(Files):
             if inode is not None:
                 after.inodes[name] = inode.after_crash(rng)
         after.durable = dict(after.inodes)
-        after.rows = {path: rows.crash(rng.randint(0, rows.unsynced) if rng is not None else 0) for path, rows in self.rows.items()}
+        after.rows = {
+            path: rows.crash(rng.randint(0, rows.unsynced) if rng is not None else 0)
+            for path, rows in self.rows.items()
+        }
         return after
 
 
@@ -301,12 +315,30 @@ def frame_of(body: bytes, key: bytes = KEY, flags: int = 0) -> bytes:
     return struct.pack(">ii20s", 24 + len(body), ADD_V2 | flags, key) + body
 
 
-def run_of(ledger: int, first: int, count: int = 1, *, size: int = 20, v3: bool = False, key: bytes = KEY, recovery: bool = False) -> AddRun:
-    """Adds of entries first … first + count - 1 as they come from a writer; entry e's body is `body_of(ledger, e, size)`."""
+def run_of(
+    ledger: int,
+    first: int,
+    count: int = 1,
+    *,
+    size: int = 20,
+    v3: bool = False,
+    key: bytes = KEY,
+    recovery: bool = False,
+) -> AddRun:
+    """
+    Adds of entries first … first + count - 1 as they come from a writer; entry e's body is `body_of(ledger, e, size)`.
+    """
     bodies = [body_of(ledger, entry, size) for entry in range(first, first + count)]
     if v3:
         return AddRun(ledger, first, bodies, key, recovery=recovery, txns=list(range(count)), version=3)
-    return AddRun(ledger, first, bodies, key, recovery=recovery, frames=b"".join(frame_of(body, key, 2 if recovery else 0) for body in bodies))
+    return AddRun(
+        ledger,
+        first,
+        bodies,
+        key,
+        recovery=recovery,
+        frames=b"".join(frame_of(body, key, 2 if recovery else 0) for body in bodies),
+    )
 
 
 def options_of(root: str = "/disk", journals: int = 1, ledgers: int = 1, **changes: Any) -> BookieOptions:
@@ -384,7 +416,9 @@ class Bookie:
         self.tokens: list[object] = []
         self.failures: list[str] = []
         self.relieved = 0
-        self.storage = Storage(self.options, self.clock, self.disk, open_rows=self.disk.open_rows, workers=workers or InlineWorkers())
+        self.storage = Storage(
+            self.options, self.clock, self.disk, open_rows=self.disk.open_rows, workers=workers or InlineWorkers()
+        )
         self.reasons: list[str | None] = []  # why it turned read-only, and None when it was writable again
         self.storage.listen(Events(self.tokens.extend, self._relieved, self.failures.append, self.reasons.append))
         self.storage.start()
@@ -423,7 +457,10 @@ class Bookie:
 
 
 def left_behind() -> Bookie:
-    """A stopped bookie that gave up its second ledger directory, and then wrote so much that the journal segment which the mark there names is gone."""
+    """
+    A stopped bookie that gave up its second ledger directory, and then wrote so much that the journal segment which the
+    mark there names is gone.
+    """
     bookie = Bookie(ledgers=2)
     bookie.storage.add(run_of(1, 0), "a")
     bookie.commit()
@@ -438,7 +475,10 @@ def left_behind() -> Bookie:
 
 def records(ledger: int, first: int, count: int, size: int = 20) -> bytes:
     """Consecutive records of an entry log."""
-    return b"".join(struct.pack(">i", len(body)) + body for body in (body_of(ledger, entry, size) for entry in range(first, first + count)))
+    return b"".join(
+        struct.pack(">i", len(body)) + body
+        for body in (body_of(ledger, entry, size) for entry in range(first, first + count))
+    )
 
 
 def reader(data: bytes) -> Callable[[int, int], bytes]:

@@ -99,7 +99,8 @@ class Raw(Protocol):
 
 
 async def connect(bookie: Bookie) -> Raw:
-    return await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", bookie.port), Raw())  # type: ignore[no-any-return, no-untyped-call]
+    endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", bookie.port)
+    return await connectProtocol(endpoint, Raw())  # type: ignore[no-any-return, no-untyped-call]
 
 
 async def new_store(uri: str | None = None) -> MetadataStore:
@@ -127,7 +128,8 @@ async def running(path: Path, store: MetadataStore | None = None, **more: object
 
 async def http(port: int, request: bytes) -> tuple[int, bytes]:
     """(status, body) of one HTTP request."""
-    raw: Raw = await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), Raw())  # type: ignore[no-untyped-call]
+    endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", port)
+    raw: Raw = await connectProtocol(endpoint, Raw())  # type: ignore[no-untyped-call]
     raw.send(request)
     data = await raw.closed()
     head, _, body = data.partition(b"\r\n\r\n")

@@ -1,6 +1,6 @@
 """
-A storage in memory with the contract of the real one, and switches for a test: what is synced when, whether there is room,
-whether reads have to wait.  It is also the slow twin of the rules: plain dicts, nothing clever.
+A storage in memory with the contract of the real one, and switches for a test: what is synced when, whether there is
+room, whether reads have to wait.  It is also the slow twin of the rules: plain dicts, nothing clever.
 """
 
 from array import array
@@ -220,7 +220,9 @@ class FakeStorage:
 
     def held(self, ledger: int) -> Deferred[bytes]:
         found = self.kept.get(ledger)
-        return succeed(availability.encode([(entry, 1) for entry in sorted(found.entries)] if found is not None else []))
+        return succeed(
+            availability.encode([(entry, 1) for entry in sorted(found.entries)] if found is not None else [])
+        )
 
     def take_arrived(self) -> set[int]:
         arrived, self.arrived = self.arrived, set()

@@ -23,11 +23,21 @@ WRONG = Digest(DigestType.CRC32C, b"wrong").master_key
 
 
 def options(**more: object) -> BookieOptions:
-    return BookieOptions.model_validate({"metadata_uri": "memory://test", "journal_directories": ("/j",), "ledger_directories": ("/l",), **more})
+    return BookieOptions.model_validate(
+        {"metadata_uri": "memory://test", "journal_directories": ("/j",), "ledger_directories": ("/l",), **more}
+    )
 
 
-def batch(payloads: list[bytes], first: int = 0, lac: int | None = None, ledger: int = LEDGER, digest: Digest = DIGEST, **flags: object) -> AddBatch:
-    return AddBatch(digest, ledger, first, first - 1 if lac is None else lac, 0, payloads, **flags)  # type: ignore[arg-type]
+def batch(
+    payloads: list[bytes],
+    first: int = 0,
+    lac: int | None = None,
+    ledger: int = LEDGER,
+    digest: Digest = DIGEST,
+    **flags: object,
+) -> AddBatch:
+    lac = first - 1 if lac is None else lac
+    return AddBatch(digest, ledger, first, lac, 0, payloads, **flags)  # type: ignore[arg-type]
 
 
 def adds(*payloads: bytes, first: int = 0, **more: object) -> bytes:
@@ -48,12 +58,18 @@ def read3(txn: int, entry: int = LAST_ENTRY, ledger: int = LEDGER, **more: objec
     return v3.pack_request(Read(ledger, entry, txn=txn, version=3, **more))  # type: ignore[arg-type]
 
 
-def batch_read(first: int, request_id: int = 1, count_max: int = 0, bytes_max: int = 1 << 20, ledger: int = LEDGER, **more: object) -> bytes:
-    return v2.pack_batch_read(BatchRead(ledger, first, request_id, count_max, bytes_max, **more))  # type: ignore[arg-type]
+def batch_read(
+    first: int, request_id: int = 1, count_max: int = 0, bytes_max: int = 1 << 20, ledger: int = LEDGER, **more: object
+) -> bytes:
+    request = BatchRead(ledger, first, request_id, count_max, bytes_max, **more)  # type: ignore[arg-type]
+    return v2.pack_batch_read(request)
 
 
 class Wire(StringTransport):
-    """A transport that shows what was written and whether it is paused; like Twisted's it chokes its producer above `chokes_at`."""
+    """
+    A transport that shows what was written and whether it is paused; like Twisted's it chokes its producer above
+    `chokes_at`.
+    """
 
     bufferSize = 0
     chokes_at = 1 << 30

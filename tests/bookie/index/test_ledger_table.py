@@ -17,7 +17,16 @@ from quire.bookie.index.ledger_table import PAGE_ROWS, SHARED_MAX, LedgerRow, Le
 from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.rows import DictRows
 from quire.bookie.storage import ledgers as ledgers_module
-from quire.bookie.storage.ledgers import EVICTED_AT_ONCE, KEYS_SHARED_MAX, PAGE_LEDGERS, STATES_MAX, Ledgers, LedgerState, RowMemory, rows_of
+from quire.bookie.storage.ledgers import (
+    EVICTED_AT_ONCE,
+    KEYS_SHARED_MAX,
+    PAGE_LEDGERS,
+    STATES_MAX,
+    Ledgers,
+    LedgerState,
+    RowMemory,
+    rows_of,
+)
 from quire.protocol.digest import Digest, DigestType
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -37,7 +46,9 @@ def ledger_data() -> type[Message]:
         ("limbo", kinds.TYPE_BOOL, False),
     ]
     for number, (name, kind, required) in enumerate(fields, 1):
-        message.field.add(name=name, number=number, type=kind, label=kinds.LABEL_REQUIRED if required else kinds.LABEL_OPTIONAL)
+        message.field.add(
+            name=name, number=number, type=kind, label=kinds.LABEL_REQUIRED if required else kinds.LABEL_OPTIONAL
+        )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("LedgerData"))
@@ -100,12 +111,18 @@ def test_a_table_keeps_rows_in_order_of_id() -> None:
 
 def test_apaches_table_is_read_and_written(tmp_path: Path) -> None:
     """The `ledgers` RocksDB of a live 4.17.3: each row decodes, encodes to the same bytes, and can be changed."""
-    with tarfile.open(fileobj=io.BytesIO((VECTORS / "rocksdb_bookie0_stopped.tar.xz").read_bytes()), mode="r:xz") as tar:
+    with tarfile.open(
+        fileobj=io.BytesIO((VECTORS / "rocksdb_bookie0_stopped.tar.xz").read_bytes()), mode="r:xz"
+    ) as tar:
         tar.extractall(tmp_path, filter="data")
     (path,) = tmp_path.glob("**/current/ledgers")
     rows = RocksRows(str(path))
     table = LedgerTable(rows)
-    wanted = {row["ledger"] for row in map(json.loads, (VECTORS / "rocksdb_disks.jsonl").read_text().splitlines()) if row["moment"] == "stopped"}
+    wanted = {
+        row["ledger"]
+        for row in map(json.loads, (VECTORS / "rocksdb_disks.jsonl").read_text().splitlines())
+        if row["moment"] == "stopped"
+    }
     assert set(table.ids()) == wanted
     key = Digest(DigestType.CRC32C, b"secret").master_key
     for ledger in sorted(wanted):
@@ -158,17 +175,28 @@ def test_rows_that_are_alike_are_kept_once() -> None:
     assert table.get(3) == LedgerRow(b"key", explicit_lac=b"\1")
     table.write({ledger: LedgerRow(b"%d" % ledger) for ledger in range(SHARED_MAX + 10)})
     first = table.get(0)
-    assert [table.get(ledger) for ledger in range(SHARED_MAX + 10)] == [LedgerRow(b"%d" % ledger) for ledger in range(SHARED_MAX + 10)]
+    assert [table.get(ledger) for ledger in range(SHARED_MAX + 10)] == [
+        LedgerRow(b"%d" % ledger) for ledger in range(SHARED_MAX + 10)
+    ]
     assert table.get(0) is not first, "not for ever"
 
 
 def test_states_are_loaded_kept_and_evicted() -> None:
     """A state comes from its row; a changed or watched one stays in memory, an idle one may go and come back."""
-    table = {number: LedgerRow(b"k", fenced=True, explicit_lac=bytes(8) + (9).to_bytes(8, "big") + b"digest") for number in range(3)}
+    table = {
+        number: LedgerRow(b"k", fenced=True, explicit_lac=bytes(8) + (9).to_bytes(8, "big") + b"digest")
+        for number in range(3)
+    }
     ledgers = Ledgers(table.get)
     state = ledgers.get(1)
     assert state is not None
-    assert (state.fenced, state.fence_durable, state.lac, state.surveyed, state.key_logged) == (True, True, 9, False, True)
+    assert (state.fenced, state.fence_durable, state.lac, state.surveyed, state.key_logged) == (
+        True,
+        True,
+        9,
+        False,
+        True,
+    )
     assert ledgers.get(1) is state
     assert ledgers.get(7) is None
     made = ledgers.create(7, b"n")
@@ -225,7 +253,10 @@ def test_keys_that_are_alike_are_kept_once() -> None:
 
 
 def test_rows_of_evicted_ledgers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read once, or never if they were made here; as they are now; a deleted one is gone, and all are read again when told."""
+    """
+    Read once, or never if they were made here; as they are now; a deleted one is gone, and all are read again when
+    told.
+    """
     monkeypatch.setattr(ledgers_module, "STATES_MAX", 0)
     table = {number: LedgerRow(b"%d" % (number % 3)) for number in range(1000)}
     loads: list[int] = []

@@ -77,14 +77,18 @@ def test_a_directory_that_can_not_be_opened_leaves_nothing_open(tmp_path: Path) 
     """Apache's index is damaged: the table and our own index are closed again."""
     current = tmp_path / "ledgers0" / "current"
     current.mkdir(parents=True)
-    opened = LedgerDirectory(Files(), RocksRows, str(tmp_path / "ledgers0"), str(tmp_path / "ledgers0"), 1 << 20, lambda: None)
+    opened = LedgerDirectory(
+        Files(), RocksRows, str(tmp_path / "ledgers0"), str(tmp_path / "ledgers0"), 1 << 20, lambda: None
+    )
     opened.close()
     filled(current / "locations").close()
     (current / "locations" / "CURRENT").write_text("nothing\n")
     kept = []
     for _ in range(2):
         with pytest.raises(StorageError, match="locations/CURRENT at offset 0") as told:
-            LedgerDirectory(Files(), RocksRows, str(tmp_path / "ledgers0"), str(tmp_path / "ledgers0"), 1 << 20, lambda: None)
+            LedgerDirectory(
+                Files(), RocksRows, str(tmp_path / "ledgers0"), str(tmp_path / "ledgers0"), 1 << 20, lambda: None
+            )
         kept.append(told)
     closed = []
 
@@ -98,15 +102,21 @@ def test_a_directory_that_can_not_be_opened_leaves_nothing_open(tmp_path: Path) 
         return Watched()
 
     with pytest.raises(OSError, match="the disk is dead"):
-        open_index(Files(), open_rows, str(current), None, None)  # type: ignore[arg-type]  # neither is asked before the rows are open
+        # neither is asked before the rows are open
+        open_index(Files(), open_rows, str(current), None, None)  # type: ignore[arg-type]
     assert len(closed) == 1
 
 
 class Links:
-    """The next logs of writes of some stores stand on a disk that is full: /dev/full, under the names that RocksDB will take."""
+    """
+    The next logs of writes of some stores stand on a disk that is full: /dev/full, under the names that RocksDB will
+    take.
+    """
 
     def __init__(self, *stores: Path) -> None:
-        self._links = [link for store in stores for number in range(6, 40) if not (link := store / f"{number:06d}.log").exists()]
+        self._links = [
+            link for store in stores for number in range(6, 40) if not (link := store / f"{number:06d}.log").exists()
+        ]
         for link in self._links:
             link.symlink_to("/dev/full")
 
@@ -134,7 +144,10 @@ class Full:
 
 
 def test_a_full_disk_is_told_as_one_and_has_a_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RocksDB's text becomes ENOSPC; nothing is tried before there is room; then all that was written is there, and durable after the next sync."""
+    """
+    RocksDB's text becomes ENOSPC; nothing is tried before there is room; then all that was written is there, and
+    durable after the next sync.
+    """
     full = Full(tmp_path / "rows")
     rows = full.rows
     assert full.error.errno == errno.ENOSPC
@@ -160,7 +173,9 @@ def test_a_full_disk_is_told_as_one_and_has_a_way_back(tmp_path: Path, monkeypat
         again.close()
 
 
-def test_a_bookie_whose_index_is_full_goes_on_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bookie_whose_index_is_full_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Read-only meanwhile, the directory is not given up; then everything is stored, and there after a kill."""
     monkeypatch.setattr(RealDisk, "open_rows", lambda disk, path: RocksRows(path, write_buffer_bytes=64 << 10))
     life = Life(RealDisk(), root=str(tmp_path / "live"), ledgers=2)
@@ -218,8 +233,13 @@ class Refused(RocksRows):
 
 
 @pytest.mark.parametrize("store", ["runs", "ledgers"])
-def test_a_store_that_a_refused_write_left_closed_is_opened_by_an_idle_bookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
-    """A write of somebody else, as a compaction's, met the limit of open files twice; nobody writes afterwards.  Reads are refused meanwhile, not for ever."""
+def test_a_store_that_a_refused_write_left_closed_is_opened_by_an_idle_bookie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    """
+    A write of somebody else, as a compaction's, met the limit of open files twice; nobody writes afterwards.  Reads are
+    refused meanwhile, not for ever.
+    """
     opened: dict[str, Refused] = {}
     monkeypatch.setattr(RealDisk, "open_rows", lambda disk, path: opened.setdefault(Path(path).name, Refused(path)))
     life = Life(RealDisk(), root=str(tmp_path / "live"))
@@ -317,14 +337,20 @@ def test_everything_is_closed_whoever_complains(tmp_path: Path) -> None:
     closed: list[str] = []
     bookie = Bookie(disk, ledgers=2)
     bookie.close()
-    again = Storage(options_of(ledgers=2), Clock(), disk, open_rows=lambda path: Sticky(closed, path), workers=InlineWorkers())
+    again = Storage(
+        options_of(ledgers=2), Clock(), disk, open_rows=lambda path: Sticky(closed, path), workers=InlineWorkers()
+    )
     Sequences(disk, "/disk/ledgers1/current").write(5, 5)
     with pytest.raises(StorageError, match="/disk/ledgers1/current/runs: damaged: 5 writes"):
         again.start()
-    assert sorted(closed) == [f"/disk/ledgers{number}/current/{name}" for number in range(2) for name in ("ledgers", "runs")]
+    assert sorted(closed) == [
+        f"/disk/ledgers{number}/current/{name}" for number in range(2) for name in ("ledgers", "runs")
+    ]
     assert disk.open_files == 0
     (tmp_path / "current").mkdir()
-    directory = LedgerDirectory(Files(), lambda path: Sticky(closed, path), str(tmp_path), str(tmp_path), 1 << 20, lambda: None)
+    directory = LedgerDirectory(
+        Files(), lambda path: Sticky(closed, path), str(tmp_path), str(tmp_path), 1 << 20, lambda: None
+    )
     with pytest.raises(OSError, match="complains"):
         directory.close()
     directory.failed = "it is dead"

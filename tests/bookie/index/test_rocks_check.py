@@ -1,4 +1,7 @@
-"""What is looked at before RocksDB opens a directory: each flipped bit of a manifest is told, a torn end is not; nothing passes that it never ends with."""
+"""
+What is looked at before RocksDB opens a directory: each flipped bit of a manifest is told, a torn end is not; nothing
+passes that it never ends with.
+"""
 
 import shutil
 import struct
@@ -43,7 +46,9 @@ def test_whole_logs_pass() -> None:
     for rest in range(20):
         log = log_of(b"a", b"b" * (BLOCK_BYTES - 40 + rest), b"c" * 30, b"", b"d" * (2 * BLOCK_BYTES), b"e")
         assert first_bad(log) is None
-        assert first_bad(log[: BLOCK_BYTES - 10] + bytes([log[BLOCK_BYTES - 10] ^ 1]) + log[BLOCK_BYTES - 9 :]) is not None
+        assert (
+            first_bad(log[: BLOCK_BYTES - 10] + bytes([log[BLOCK_BYTES - 10] ^ 1]) + log[BLOCK_BYTES - 9 :]) is not None
+        )
     assert first_bad(b"") is None
 
 
@@ -138,9 +143,14 @@ def test_a_log_that_would_never_be_read_to_its_end_is_told(tmp_path: Path) -> No
     path.write_bytes(data[: second + 6] + b"\x05" + data[second + 7 :])
     with pytest.raises(StorageError, match=f"{path} at offset {second}: damaged.*rebuild-index"):
         RocksRows(str(store))
-    assert stops(str(store), Files()) == f"{path} at offset {second} holds a record of writes, and its type is that of a log which is used again"
+    assert (
+        stops(str(store), Files())
+        == f"{path} at offset {second} holds a record of writes, and its type is that of a log which is used again"
+    )
     path.write_bytes(data[: second + 20] + b"\xff" + data[second + 21 :])
-    assert stops(str(store), Files()) == f"{path} at offset {second} holds a record of writes, and its checksum is wrong"
+    assert (
+        stops(str(store), Files()) == f"{path} at offset {second} holds a record of writes, and its checksum is wrong"
+    )
     rows = RocksRows(str(store))
     assert [key for key, _value in rows.scan(b"", b"z")] == [b"0", b"a"]
     rows.close()

@@ -22,7 +22,13 @@ from quire.bookie.index.run_index import POINT_DELETES_MAX, RunIndex
 Model = dict[tuple[int, int], tuple[int, int, int, int]]  # (ledger, entry) -> (log, offset, size, sum)
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), st.integers(0, 2), st.integers(0, 50), st.integers(1, 30), st.sampled_from(["equal", "short", "long"])),
+        st.tuples(
+            st.just("put"),
+            st.integers(0, 2),
+            st.integers(0, 50),
+            st.integers(1, 30),
+            st.sampled_from(["equal", "short", "long"]),
+        ),
         st.tuples(st.just("delete"), st.integers(0, 2)),
         st.tuples(st.just("commit")),
         st.tuples(st.just("begin")),
@@ -64,7 +70,9 @@ def check(index: RunIndex, rows: Rows, model: Model, entries: int = 90) -> None:
         known = [entry for owner, entry in model if owner == ledger]
         assert index.last(ledger) == max(known, default=-1)
         runs = list(index.runs(ledger))
-        assert [entry for run in runs for entry in range(run.first, run.last + 1)] == sorted(known), "disjoint, ascending, complete"
+        assert [entry for run in runs for entry in range(run.first, run.last + 1)] == sorted(known), (
+            "disjoint, ascending, complete"
+        )
         assert [run.first for run in index.runs(ledger, 20)] == [run.first for run in runs if run.last >= 20]
     assert index.find(3, 0) is None
     assert index.lasts([3, 0, 1, 0]) == [-1, *(index.last(ledger) for ledger in (0, 1, 0))]
@@ -106,7 +114,15 @@ def test_the_index_is_a_dict_on_rocksdb_too(tmp_path: Path) -> None:
         steps: list[tuple[object, ...]] = []
         for _ in range(40):
             if rng.random() < 0.75:
-                steps.append(("put", rng.randrange(3), rng.randrange(50), rng.randrange(1, 30), rng.choice(["equal", "short", "long"])))
+                steps.append(
+                    (
+                        "put",
+                        rng.randrange(3),
+                        rng.randrange(50),
+                        rng.randrange(1, 30),
+                        rng.choice(["equal", "short", "long"]),
+                    )
+                )
             else:
                 steps.append(rng.choice([("delete", rng.randrange(3)), ("commit",), ("begin",), ("sync",)]))
         rows = RocksRows(str(tmp_path / str(story)))
@@ -162,9 +178,16 @@ def test_rows_contract(rows: Rows) -> None:
 
 
 def test_many_runs_are_put_as_one_by_one(rows: Rows) -> None:
-    """Highest entries are looked up for many ledgers at once, and what overlaps older rows still cuts them; the use of logs is counted."""
+    """
+    Highest entries are looked up for many ledgers at once, and what overlaps older rows still cuts them; the use of
+    logs is counted.
+    """
     index = RunIndex(rows)
-    runs = [(ledger, first, 2, encode_run(7, 2000, [50, 60 + ledger % 2], [1, 2])) for ledger in range(200) for first in (0, 2)]
+    runs = [
+        (ledger, first, 2, encode_run(7, 2000, [50, 60 + ledger % 2], [1, 2]))
+        for ledger in range(200)
+        for first in (0, 2)
+    ]
     index.put_all(runs, lambda: None)
     index.commit()
     again = RunIndex(rows)
@@ -192,14 +215,20 @@ KNOWN_STEPS = st.lists(
 @given(KNOWN_STEPS)
 @settings(max_examples=200, deadline=None)
 def test_what_is_known_of_the_use_of_logs_is_what_a_walk_finds(steps: list[tuple[str, int, int]]) -> None:
-    """Whatever is put, cut, moved and deleted, by a range or row by row, also in the midst of a walk: of finished logs it is the same, or nothing is known."""
+    """
+    Whatever is put, cut, moved and deleted, by a range or row by row, also in the midst of a walk: of finished logs it
+    is the same, or nothing is known.
+    """
     rows = DictRows()
     index = RunIndex(rows)
     current = 2  # logs below it are finished
     many = POINT_DELETES_MAX + 8
     for ledger, log in ((0, 0), (1, 0), (2, 1), (3, 1)):
         sizes = range(1, 3 if ledger % 2 else 2)
-        index.put_all([(ledger, first, len(sizes), encode_run(log, 2000, sizes, sizes)) for first in range(0, 2 * many, 2)], lambda: None)
+        index.put_all(
+            [(ledger, first, len(sizes), encode_run(log, 2000, sizes, sizes)) for first in range(0, 2 * many, 2)],
+            lambda: None,
+        )
     index.commit()
     index.uses(lambda: None, range(current))
     for name, *words in steps:
@@ -210,7 +239,9 @@ def test_what_is_known_of_the_use_of_logs_is_what_a_walk_finds(steps: list[tuple
             index.delete_all([words[0], words[0] + 1])
         elif name == "move":
             index.move(
-                Move(run.ledger, run.first, run.count, run.log, run.offset, 100, run.log ^ 1, 5000) for run in list(index.runs(words[0]))[:3] if run.log < 2
+                Move(run.ledger, run.first, run.count, run.log, run.offset, 100, run.log ^ 1, 5000)
+                for run in list(index.runs(words[0]))[:3]
+                if run.log < 2
             )
         elif name == "walk":
             current += 1
@@ -236,7 +267,9 @@ for number in range(10**9):
 
 def test_rocksdb_keeps_what_was_synced_through_sigkill(tmp_path: Path) -> None:
     """Killed while it writes: all rows up to the last sync that was told are there, without holes."""
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "rows")], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path / "rows")], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     told = 0
     for line in process.stdout:

@@ -21,7 +21,13 @@ def test_neighbours_are_one_run() -> None:
     """Until another ledger, a gap between entries or bytes between records ends it."""
     data = records(1, 0, 3) + records(2, 0, 2) + records(1, 3, 1) + records(1, 5, 2) + bytes(7) + records(1, 7, 1)
     found, runs = runs_in(data)
-    assert [(run.ledger, run.first, run.count) for run in runs] == [(1, 0, 3), (2, 0, 2), (1, 3, 1), (1, 5, 2), (1, 7, 1)]
+    assert [(run.ledger, run.first, run.count) for run in runs] == [
+        (1, 0, 3),
+        (2, 0, 2),
+        (1, 3, 1),
+        (1, 5, 2),
+        (1, 7, 1),
+    ]
     assert {run.log for run in runs} == {LOG}
     assert runs[1].offset == HEADER_BYTES + len(records(1, 0, 3))
     assert found.found == {1: len(records(1, 0, 7)), 2: len(records(2, 0, 2))}

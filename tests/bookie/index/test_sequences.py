@@ -95,7 +95,11 @@ def test_lost_writes_are_noticed(tmp_path: Path) -> None:
     log.write_bytes(data)
     sequences = Sequences(Files(), str(tmp_path), [str(killed)])
     again = RocksRows(str(killed))
-    with pytest.raises(StorageError, match=rf"{killed}: damaged: [0-9]+ writes that were durable are gone .*; {killed}/{log.name} at offset [0-9]+ holds"):
+    with pytest.raises(
+        StorageError,
+        match=rf"{killed}: damaged: [0-9]+ writes that were durable are gone .*; "
+        rf"{killed}/{log.name} at offset [0-9]+ holds",
+    ):
         sequences.check(again.sequence, 0, str(killed), "")
     again.close()
 

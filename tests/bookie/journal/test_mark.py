@@ -46,7 +46,9 @@ def test_a_directory_without_a_mark_file_has_none() -> None:
 
 
 def test_a_replay_begins_at_the_lowest_mark_of_each_journal() -> None:
-    """Journal by journal; a directory without a mark means everything, a journal that a mark does not name its start."""
+    """
+    Journal by journal; a directory without a mark means everything, a journal that a mark does not name its start.
+    """
     one, two = [Place(5, 2048), Place(9, 512)], [Place(4, 1024), Place(12, 4096)]
     assert lowest([("one", one), ("two", two)], 2) == [Place(4, 1024), Place(9, 512)]
     assert lowest([("one", one), ("two", two[:1])], 2) == [Place(4, 1024), START]

@@ -53,7 +53,11 @@ def test_a_last_group_torn_at_any_byte_is_cut_off() -> None:
         assert replay.place == Place(3, offset)
         assert (replay.torn is not None) == (kept >= form.GROUP.size), "its header tells"
     again = Bookie(torn)
-    assert [again.read(1, entry) for entry in range(8)] == [*(body_of(1, entry) for entry in range(6)), Status.ENOENTRY, Status.ENOENTRY]
+    assert [again.read(1, entry) for entry in range(8)] == [
+        *(body_of(1, entry) for entry in range(6)),
+        Status.ENOENTRY,
+        Status.ENOENTRY,
+    ]
     again.storage.add(run_of(1, 6, 1), "x")
     again.commit()
     third = Bookie(again.disk.crashed(None))
@@ -82,7 +86,10 @@ def test_what_an_earlier_use_left_is_no_torn_tail() -> None:
 
 
 def test_a_flipped_bit_in_the_middle_is_damage() -> None:
-    """Every summed byte of an earlier group: the start refuses and names file and offset; a flipped byte of padding harms nobody."""
+    """
+    Every summed byte of an earlier group: the start refuses and names file and offset; a flipped byte of padding harms
+    nobody.
+    """
     disk, groups = three_groups()
     path = journal_path(disk)
     for number, (offset, length) in enumerate(groups[:-1]):
@@ -127,13 +134,19 @@ def test_a_flipped_bit_in_the_foot_is_damage() -> None:
 
 
 def forged(sequence: int, position: int) -> bytes:
-    """A group as a client could write one into its entry: all of it right but for the salt, which it can only guess; it fences ledger 1."""
+    """
+    A group as a client could write one into its entry: all of it right but for the salt, which it can only guess; it
+    fences ledger 1.
+    """
     fence = form.BLOCK.pack(form.FENCE, 0, 1, 0)
     return form.group_header(form.GROUP.size + len(fence), Place(sequence, position), 0, [fence]) + fence
 
 
 def test_what_a_client_wrote_is_never_taken_for_a_group() -> None:
-    """Inside a torn last group: the tail is cut, no damage is seen.  Behind the last group in a file that is used again: nothing follows."""
+    """
+    Inside a torn last group: the tail is cut, no damage is seen.  Behind the last group in a file that is used again:
+    nothing follows.
+    """
     disk, groups = three_groups()
     path = journal_path(disk)
     offset, length = groups[-1]
@@ -213,7 +226,10 @@ def test_replay_begins_at_the_mark_and_keeps_what_is_below_as_spares() -> None:
 
 
 def test_with_sync_off_everything_behind_a_bad_group_is_cut_for_good() -> None:
-    """Groups behind a torn one may come through a power loss; they are not replayed, not now and not after new ones were written."""
+    """
+    Groups behind a torn one may come through a power loss; they are not replayed, not now and not after new ones were
+    written.
+    """
     disk, groups = three_groups()
     path = journal_path(disk)
     disk.inodes[path].data[groups[1][0] + 30 : groups[1][0] + 60] = bytes(30)
@@ -228,7 +244,9 @@ def test_with_sync_off_everything_behind_a_bad_group_is_cut_for_good() -> None:
 
 
 def test_what_replay_accepted_is_synced_before_anything_is_built_on_it() -> None:
-    """A group that was only in the page cache at kill -9 survives a power loss after the restart, for answers rest on it."""
+    """
+    A group that was only in the page cache at kill -9 survives a power loss after the restart, for answers rest on it.
+    """
     bookie = Bookie()
     bookie.storage.fence(3, KEY, "f")
     failing = [False]
@@ -254,7 +272,10 @@ def test_what_replay_accepted_is_synced_before_anything_is_built_on_it() -> None
 
 
 def test_replay_larger_than_the_cache() -> None:
-    """More than the write cache holds is flushed on the way; all of it can be read, and a crash during replay costs nothing."""
+    """
+    More than the write cache holds is flushed on the way; all of it can be read, and a crash during replay costs
+    nothing.
+    """
     bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
     for number in range(120):
         bookie.storage.add(run_of(number % 3, number, size=50_000), number)
@@ -269,7 +290,10 @@ def test_replay_larger_than_the_cache() -> None:
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_a_ledger_that_came_again_outlives_a_replay_larger_than_the_cache(drop: bool) -> None:
-    """It was deleted, or its copy dropped, and stored anew: what is flushed on the way is that of the new one, and the checkpoint leaves it there."""
+    """
+    It was deleted, or its copy dropped, and stored anew: what is flushed on the way is that of the new one, and the
+    checkpoint leaves it there.
+    """
     bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
     bookie.storage.add(run_of(1, 0, 3), "old")
     bookie.commit()
@@ -326,7 +350,10 @@ def test_blocks_of_unknown_ledgers_and_kinds() -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_power_loss_at_any_moment_loses_nothing_acknowledged(seed: int) -> None:
-    """A few lives of a bookie, each ended by a power loss that keeps any part of what was not synced: acknowledged entries and fences stay."""
+    """
+    A few lives of a bookie, each ended by a power loss that keeps any part of what was not synced: acknowledged entries
+    and fences stay.
+    """
     rng = random.Random(seed)
     disk = Disk()
     acknowledged: dict[tuple[int, int], None] = {}
@@ -369,14 +396,18 @@ def test_power_loss_at_any_moment_loses_nothing_acknowledged(seed: int) -> None:
                     bookie.storage.flush()
                 for token in bookie.tokens[seen:]:
                     if isinstance(token, tuple) and token[0] == "add":
-                        acknowledged.update(dict.fromkeys((token[1], entry) for entry in range(token[2], token[2] + token[3])))
+                        acknowledged.update(
+                            dict.fromkeys((token[1], entry) for entry in range(token[2], token[2] + token[3]))
+                        )
                     elif isinstance(token, tuple):
                         fenced.add(token[1])
                 seen = len(bookie.tokens)
         except Power:
             for token in bookie.tokens[seen:]:
                 if isinstance(token, tuple) and token[0] == "add":
-                    acknowledged.update(dict.fromkeys((token[1], entry) for entry in range(token[2], token[2] + token[3])))
+                    acknowledged.update(
+                        dict.fromkeys((token[1], entry) for entry in range(token[2], token[2] + token[3]))
+                    )
                 elif isinstance(token, tuple):
                     fenced.add(token[1])
         disk = bookie.disk.crashed(rng)

@@ -98,7 +98,10 @@ def test_no_room_says_why(number: int, call: str, disk_full: bool) -> None:
 
 
 def test_segments_follow_each_other_and_double() -> None:
-    """A group that does not fit goes to the next segment, which starts where this one ends; sizes double to the configured one."""
+    """
+    A group that does not fit goes to the next segment, which starts where this one ends; sizes double to the configured
+    one.
+    """
     story = Story(segment_bytes=16 * MIB)
     for number in range(30):
         story.append(MIB - 512, number)
@@ -130,7 +133,10 @@ def test_a_group_larger_than_a_segment_gets_a_larger_segment() -> None:
 
 
 def test_freed_segments_are_used_again() -> None:
-    """Below the mark nothing is kept but a few spares, which come back under a new name with their old groups refused by position."""
+    """
+    Below the mark nothing is kept but a few spares, which come back under a new name with their old groups refused by
+    position.
+    """
     story = Story(segment_bytes=MIB)
     for number in range(40):
         story.append(MIB // 2 - 512, number)
@@ -224,7 +230,10 @@ def test_what_was_not_begun_at_a_roll_is_tried_again(call: str, spares: bool) ->
 
 
 def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
-    """Three threads work on the segments of one directory; no file is ever made twice or lost: the tail can be replayed whole."""
+    """
+    Three threads work on the segments of one directory; no file is ever made twice or lost: the tail can be replayed
+    whole.
+    """
 
     async def story() -> None:
         files, directory = Files(), str(tmp_path)
@@ -269,7 +278,9 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
 
 
 def test_a_spare_is_never_torn_under_its_old_name() -> None:
-    """An unused segment that replay found is made anew; wherever the power goes meanwhile, every segment has a whole foot."""
+    """
+    An unused segment that replay found is made anew; wherever the power goes meanwhile, every segment has a whole foot.
+    """
     before = Story(segment_bytes=MIB)
     before.append(100, "a")
     before.commit()
@@ -310,7 +321,10 @@ def filled_on(disk: Disk, replay: Replay) -> Journal:
 
 
 def test_a_spare_with_a_segments_name_is_not_taken_twice() -> None:
-    """Replay gives back a freed file and an unused next segment; the next segment is made of the first, and stays whole when the second is used."""
+    """
+    Replay gives back a freed file and an unused next segment; the next segment is made of the first, and stays whole
+    when the second is used.
+    """
     before = Story(segment_bytes=MIB)
     before.append(100, "a")
     before.commit()

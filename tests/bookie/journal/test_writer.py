@@ -125,7 +125,10 @@ def test_the_end_is_a_group_of_its_own_kind_and_needs_no_seal() -> None:
 
 
 def test_a_group_counts_only_where_it_was_written() -> None:
-    """The same bytes at another offset, or in a file with another start, are not a group: what a reused file still holds is passed over."""
+    """
+    The same bytes at another offset, or in a file with another start, are not a group: what a reused file still holds
+    is passed over.
+    """
     story = Story()
     for number in range(3):
         story.append(100, number)
@@ -169,7 +172,10 @@ def test_any_failure_is_final(call: str, number: int) -> None:
 
 
 def test_a_name_that_was_not_synced_is_synced_by_the_next_start() -> None:
-    """The process ended between the rename of a new segment and the sync of its directory; what is acknowledged in it afterwards survives a power loss."""
+    """
+    The process ended between the rename of a new segment and the sync of its directory; what is acknowledged in it
+    afterwards survives a power loss.
+    """
     disk = Disk()
 
     def before(call: str, path: str) -> None:
@@ -227,7 +233,9 @@ def test_a_full_disk_is_no_fault() -> None:
 
 
 def test_a_full_disk_is_no_fault_of_a_large_group() -> None:
-    """Where a segment must be larger than others for one group: also it waits, and has its name only when it is whole."""
+    """
+    Where a segment must be larger than others for one group: also it waits, and has its name only when it is whole.
+    """
     story = Story(segment_bytes=MIB)
     story.append(MIB // 2, "a")
     story.commit()
@@ -316,7 +324,10 @@ def test_short_writes_do_not_tear_groups() -> None:
 
 
 def test_sync_off_syncs_when_asked_on_rolls_and_when_idle() -> None:
-    """Without sync tokens come back after the write; `synced` stays behind until a force, a fence, an idle moment or a second has passed."""
+    """
+    Without sync tokens come back after the write; `synced` stays behind until a force, a fence, an idle moment or a
+    second has passed.
+    """
     story = Story(sync=False, segment_bytes=MIB)
     story.clock.advance(100)
     story.append(100, "a")
@@ -356,7 +367,10 @@ def test_who_must_hear_of_a_sync_comes_with_their_group() -> None:
 
 
 def test_the_thread_keeps_the_order_and_rests(tmp_path: Path) -> None:
-    """With its thread, on a real disk: every token once, in order, far fewer syncs than items; idle, it is sealed and silent."""
+    """
+    With its thread, on a real disk: every token once, in order, far fewer syncs than items; idle, it is sealed and
+    silent.
+    """
 
     async def story() -> None:
         directory = str(tmp_path)

@@ -1,7 +1,8 @@
 """
 A real bookie, real directories, loopback TCP and raw frames: what needs all parts together.
 
-The frames of a real Java client are sent again, and the answers of a real Apache bookie are expected (`tests/vectors/`).
+The frames of a real Java client are sent again, and the answers of a real Apache bookie are expected
+(`tests/vectors/`).
 """
 
 import errno
@@ -57,7 +58,13 @@ def comparable(frame: bytes) -> bytes | tuple[object, ...]:
     message = schema.Response.FromString(frame)
     if message.HasField("getBookieInfoResponse"):
         info = message.getBookieInfoResponse
-        return ("info", message.header.txnId, info.status, info.HasField("totalDiskCapacity"), info.HasField("freeDiskSpace"))
+        return (
+            "info",
+            message.header.txnId,
+            info.status,
+            info.HasField("totalDiskCapacity"),
+            info.HasField("freeDiskSpace"),
+        )
     if message.readResponse.HasField("lacUpdateTimestamp"):
         assert message.readResponse.lacUpdateTimestamp > 1_600_000_000_000
         message.readResponse.lacUpdateTimestamp = 1
@@ -67,7 +74,10 @@ def comparable(frame: bytes) -> bytes | tuple[object, ...]:
 
 @pytest.mark.parametrize("generation", ["v2", "v3"])
 def test_a_java_clients_frames_are_answered_as_apache_answers_them(generation: str, tmp_path: Path) -> None:
-    """Byte for byte, except disk sizes and times.  A request is sent when the capture's client sent it: after the answers before it."""
+    """
+    Byte for byte, except disk sizes and times.  A request is sent when the capture's client sent it: after the answers
+    before it.
+    """
     rows = [json.loads(line) for line in (VECTORS / f"wire_{generation}.jsonl").read_text().splitlines()]
 
     async def story() -> None:
@@ -85,7 +95,9 @@ def test_a_java_clients_frames_are_answered_as_apache_answers_them(generation: s
                 while not came[number][expected]:
                     got = comparable((await connections[number].frames())[0])
                     came[number][got] += 1
-                    assert sum(came[number].values()) < 50, f"{row['scenario']}: {expected!r} did not come, but {came[number]}"
+                    assert sum(came[number].values()) < 50, (
+                        f"{row['scenario']}: {expected!r} did not come, but {came[number]}"
+                    )
                 came[number] -= Counter([expected])
             for number, raw in connections.items():
                 assert not came[number], f"answers that Apache did not give: {came[number]}"
@@ -182,9 +194,13 @@ def test_control_requests(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path) as bookie:
             raw = await connect(bookie)
-            assert await raw.ask(v3.pack_request(Force(99, 1))) == bytes.fromhex("0a060803100a180110 00da060408001063".replace(" ", ""))
+            assert await raw.ask(v3.pack_request(Force(99, 1))) == bytes.fromhex(
+                "0a060803100a180110 00da060408001063".replace(" ", "")
+            )
             await raw.ask(adds3(2, b"a", first=4))
-            listed = schema.Response.FromString(await raw.ask(v3.pack_request(ListEntries(LEDGER, 3)))).getListOfEntriesOfLedgerResponse
+            listed = schema.Response.FromString(
+                await raw.ask(v3.pack_request(ListEntries(LEDGER, 3)))
+            ).getListOfEntriesOfLedgerResponse
             assert len(listed.availabilityOfEntriesOfLedger) == 64 + 24
             info = schema.Response.FromString(await raw.ask(v3.pack_request(BookieInfo(3, 4)))).getBookieInfoResponse
             assert info.totalDiskCapacity > info.freeDiskSpace > 0
@@ -246,7 +262,9 @@ def test_a_lost_session_is_healed(tmp_path: Path) -> None:
             store.expire_session()
             assert (await store.bookies()).find("raw") is None
             again: Deferred[None] = Deferred()
-            watch = store.watch_bookies(lambda found: again.callback(None) if "raw" in found.writable and not again.called else None)
+            watch = store.watch_bookies(
+                lambda found: again.callback(None) if "raw" in found.writable and not again.called else None
+            )
             await again
             watch.cancel()
         await store.close()
@@ -255,7 +273,10 @@ def test_a_lost_session_is_healed(tmp_path: Path) -> None:
 
 
 def test_a_bookie_that_lost_its_place_to_another_says_so_and_ends(tmp_path: Path) -> None:
-    """Its registration went and another process has the id: that one stays, and this one fails, whose command ends with status 1."""
+    """
+    Its registration went and another process has the id: that one stays, and this one fails, whose command ends with
+    status 1.
+    """
 
     async def story() -> None:
         first = await new_store()
@@ -265,7 +286,9 @@ def test_a_bookie_that_lost_its_place_to_another_says_so_and_ends(tmp_path: Path
             assert info is not None
             store.shared.writable.clear()
             await first.register_bookie("raw", info)
-            with pytest.raises(BookieFailed, match=r"raw can't be registered as writable: .* another live process is registered as raw"):
+            with pytest.raises(
+                BookieFailed, match=r"raw can't be registered as writable: .* another live process is registered as raw"
+            ):
                 await bookie.ended
         assert (await first.bookies()).find("raw") == info
         await store.close()
@@ -279,7 +302,10 @@ def test_read_only_by_configuration_and_by_an_operator(tmp_path: Path) -> None:
 
     async def put(bookie: Bookie, on: bool) -> tuple[int, bytes]:
         body = json.dumps({"readOnly": on}).encode()
-        return await http(bookie.http_port, b"PUT /api/v1/bookie/state/readonly HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        return await http(
+            bookie.http_port,
+            b"PUT /api/v1/bookie/state/readonly HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
+        )
 
     async def story() -> None:
         store = await new_store()
@@ -315,13 +341,19 @@ def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable(tmp_path: Pat
     async def story() -> None:
         store = await new_store()
         files = Filling()
-        options = options_in(tmp_path, store.uri, disk_check_interval_ms=100, disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8)
+        options = options_in(
+            tmp_path, store.uri, disk_check_interval_ms=100, disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8
+        )
         bookie = Bookie(reactor, options, store, files)
         await bookie.start()
         for free, listed in ((50, "read_only"), (500, "writable")):
             files.free = free
             moved: Deferred[None] = Deferred()
-            watch = store.watch_bookies(lambda found, listed=listed, moved=moved: moved.called or ("raw" in getattr(found, listed) and moved.callback(None)))  # type: ignore[misc]
+            watch = store.watch_bookies(
+                lambda found, listed=listed, moved=moved: (
+                    moved.called or ("raw" in getattr(found, listed) and moved.callback(None))
+                )
+            )  # type: ignore[misc]
             await moved
             watch.cancel()
         await bookie.stop()
@@ -346,7 +378,9 @@ def test_a_dead_disk_is_dropped_alone(tmp_path: Path) -> None:
         store = await new_store()
         files = Dying()
         two = (str(tmp_path / "one"), str(tmp_path / "second"))
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri, disk_check_interval_ms=100, ledger_directories=two), store, files)
+        bookie = Bookie(
+            reactor, options_in(tmp_path, store.uri, disk_check_interval_ms=100, ledger_directories=two), store, files
+        )
         await bookie.start()
         raw = await connect(bookie)
         assert status(await raw.ask(adds(b"a", ledger=1))) is S.EOK
@@ -421,7 +455,9 @@ def test_no_port_opens_before_the_journal_is_replayed(tmp_path: Path) -> None:
                 with socket.socket() as probe, pytest.raises(OSError, match="refused"):
                     probe.connect(("127.0.0.1", bookie.port))
 
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: Slow(), upkeep=lambda *_: FakeUpkeep())  # type: ignore[arg-type, return-value]
+        bookie = Bookie(
+            reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: Slow(), upkeep=lambda *_: FakeUpkeep()
+        )  # type: ignore[arg-type, return-value]
         await bookie.start()
         assert seen == [bookie.port]
         await bookie.stop()
@@ -440,7 +476,9 @@ def test_a_stop_ends_what_a_round_of_garbage_collection_waits_for(tmp_path: Path
         storage = FakeStorage()
         upkeep = FakeUpkeep()
         upkeep.space.held = Deferred()
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: upkeep)  # type: ignore[arg-type, return-value]
+        bookie = Bookie(
+            reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: upkeep
+        )  # type: ignore[arg-type, return-value]
         await bookie.start()
         bookie.garbage.force()
         while not upkeep.space.passes:
@@ -464,7 +502,9 @@ def test_ledgers_that_are_doubted_while_copies_come_to_their_end_are_not_forgott
             await marked
 
         storage.mark_limbo = mark_limbo  # type: ignore[method-assign]
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: FakeUpkeep())  # type: ignore[arg-type, return-value]
+        bookie = Bookie(
+            reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: FakeUpkeep()
+        )  # type: ignore[arg-type, return-value]
         await bookie.start()
         assert not bookie.incomplete
         doubting = Deferred.fromCoroutine(bookie.mark_incomplete({5: LedgerRow(b"", limbo=True)}))
@@ -492,7 +532,9 @@ def test_starts_that_fail_leave_nothing_open(tmp_path: Path) -> None:
         store = await new_store()
         async with running(tmp_path / "one", store) as first:
             taken = options_in(tmp_path / "two", store.uri, port=first.port, bookie_id="two")
-            with pytest.raises(BookieFailed, match=f"127.0.0.1:{first.port} can't be listened on: Address already in use"):
+            with pytest.raises(
+                BookieFailed, match=f"127.0.0.1:{first.port} can't be listened on: Address already in use"
+            ):
                 await Bookie(reactor, taken, store).start()
             with pytest.raises(IdentityError, match="set bookieId=raw"):
                 await Bookie(reactor, options_in(tmp_path / "one", store.uri, bookie_id="two"), store).start()
@@ -504,7 +546,12 @@ def test_starts_that_fail_leave_nothing_open(tmp_path: Path) -> None:
             broken = FakeStorage()
             broken.start_error = StorageError("journal x.qj at offset 512: damaged")
             with pytest.raises(StorageError, match="offset 512"):
-                await Bookie(reactor, options_in(tmp_path / "three", store.uri, bookie_id="three"), store, storage=lambda *_: broken).start()  # type: ignore[arg-type, return-value]
+                await Bookie(
+                    reactor,
+                    options_in(tmp_path / "three", store.uri, bookie_id="three"),
+                    store,
+                    storage=lambda *_: broken,
+                ).start()  # type: ignore[arg-type, return-value]
             assert sorted((await store.bookies()).writable) == ["raw"]
         async with running(tmp_path / "one", store):
             pass
@@ -547,7 +594,9 @@ def test_a_journal_fault_ends_the_bookie(tmp_path: Path) -> None:
     async def story() -> None:
         store = await new_store()
         storage = FakeStorage()
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: FakeUpkeep())  # type: ignore[arg-type, return-value]
+        bookie = Bookie(
+            reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: FakeUpkeep()
+        )  # type: ignore[arg-type, return-value]
         await bookie.start()
         raw = await connect(bookie)
         raw.send(adds(b"a") + read(0))
@@ -571,9 +620,17 @@ def test_a_registration_that_fails_ends_the_bookie(tmp_path: Path) -> None:
     async def story() -> None:
         store = await new_store()
         assert isinstance(store, MemoryStore)
-        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: FakeStorage(), upkeep=lambda *_: FakeUpkeep())  # type: ignore[arg-type, return-value]
+        bookie = Bookie(
+            reactor,
+            options_in(tmp_path, store.uri),
+            store,
+            storage=lambda *_: FakeStorage(),
+            upkeep=lambda *_: FakeUpkeep(),
+        )  # type: ignore[arg-type, return-value]
         await bookie.start()
-        store.faults = lambda name, _: Fault(error=MetaStore("the store is away")) if name == "register_bookie" else None
+        store.faults = lambda name, _: (
+            Fault(error=MetaStore("the store is away")) if name == "register_bookie" else None
+        )
         bookie.operator_read_only(True)
         with pytest.raises(BookieFailed, match="the store is away"):
             await bookie.ended

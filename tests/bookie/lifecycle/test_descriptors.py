@@ -19,9 +19,14 @@ def test_a_large_limit_bounds_nothing() -> None:
 
 
 def test_what_is_given_out_is_never_more_than_there_is() -> None:
-    """For any limit and number of directories; nobody gets less than they need, and a limit below that is refused with the number that is enough."""
+    """
+    For any limit and number of directories; nobody gets less than they need, and a limit below that is refused with the
+    number that is enough.
+    """
     for directories in (1, 2, 12):
-        several = options().model_copy(update={"ledger_directories": tuple(f"/l{number}" for number in range(directories))})
+        several = options().model_copy(
+            update={"ledger_directories": tuple(f"/l{number}" for number in range(directories))}
+        )
         refused = 0
         for limit in range(0, 20_000, 37):
             try:
@@ -54,7 +59,9 @@ def test_the_usual_soft_limit() -> None:
         ((1024, 4096), False, 1024),
     ],
 )
-def test_the_limit_that_there_is_when_it_was_raised(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], allowed: bool, expected: int) -> None:
+def test_the_limit_that_there_is_when_it_was_raised(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], allowed: bool, expected: int
+) -> None:
     """None at all is a large number; where the system refuses to raise it, it is the one that there was."""
 
     def change(which: int, wanted: tuple[int, int]) -> None:

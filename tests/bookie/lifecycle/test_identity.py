@@ -21,7 +21,8 @@ from quire.metadata.store import NEW, MetadataStore
 
 CLUSTER = "48a562a9-60b0-4d14-a6c2-f598c2df360b"
 SPEC_TEXT = (
-    b'5\nbookieHost: "h1:3181"\njournalDir: "/j1,/j2"\nledgerDirs: "2\\t/l1\\t/l2"\ninstanceId: "48a562a9-60b0-4d14-a6c2-f598c2df360b"\nindexDirs: "1\\t/i1"\n'
+    b'5\nbookieHost: "h1:3181"\njournalDir: "/j1,/j2"\nledgerDirs: "2\\t/l1\\t/l2"\ninstanceId: '
+    b'"48a562a9-60b0-4d14-a6c2-f598c2df360b"\nindexDirs: "1\\t/i1"\n'
 )
 SPEC_COOKIE = Cookie("h1:3181", "/j1,/j2", "2\t/l1\t/l2", CLUSTER, "1\t/i1")
 
@@ -29,7 +30,9 @@ SPEC_COOKIE = Cookie("h1:3181", "/j1,/j2", "2\t/l1\t/l2", CLUSTER, "1\t/i1")
 # --- ids
 
 
-@pytest.mark.parametrize("good", ["127.0.0.1:3181", "bookie-c.example:3183", "b_1", "A:B;C<D=E>F?G@[H]^I", "back\\slash"])
+@pytest.mark.parametrize(
+    "good", ["127.0.0.1:3181", "bookie-c.example:3183", "b_1", "A:B;C<D=E>F?G@[H]^I", "back\\slash"]
+)
 def test_ids_that_are_fine(good: str) -> None:
     """Ids may have every character that Apache BookKeeper permits."""
     assert check_id(good) == good
@@ -43,7 +46,9 @@ def test_ids_that_are_refused(bad: str) -> None:
 
 
 def made(**more: object) -> BookieOptions:
-    return BookieOptions.model_validate({"metadata_uri": "memory://a", "journal_directories": ("/j",), "ledger_directories": ("/l",), **more})
+    return BookieOptions.model_validate(
+        {"metadata_uri": "memory://a", "journal_directories": ("/j",), "ledger_directories": ("/l",), **more}
+    )
 
 
 def no_interface(name: str) -> str | None:
@@ -93,7 +98,9 @@ def test_a_known_text_both_ways() -> None:
 def test_cookies_that_a_real_bookie_wrote(path: Path) -> None:
     """Apache's bytes decode, and encode to the same."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    cookies = [(row["path"].rsplit("/", 1)[1], bytes.fromhex(row["data"])) for row in rows if "/cookies/" in row["path"]]
+    cookies = [
+        (row["path"].rsplit("/", 1)[1], bytes.fromhex(row["data"])) for row in rows if "/cookies/" in row["path"]
+    ]
     assert cookies
     for bookie, data in cookies:
         cookie = Cookie.decode(data, bookie)
@@ -109,7 +116,19 @@ def test_older_layouts_are_read() -> None:
     assert Cookie.decode(one_line, "f") == Cookie("h:1", "/j", "1\t/l")
 
 
-@pytest.mark.parametrize("data", [b"", b"2\nx", b"1\n", b"hello\n", b"3\na\nb\n", b'5\nbookieHost: "h"\n', b"5\nbookieHost: h\n", b'5\nbookieHost: "h\n'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"2\nx",
+        b"1\n",
+        b"hello\n",
+        b"3\na\nb\n",
+        b'5\nbookieHost: "h"\n',
+        b"5\nbookieHost: h\n",
+        b'5\nbookieHost: "h\n',
+    ],
+)
 def test_what_is_no_cookie_is_named(data: bytes) -> None:
     """An error about a malformed cookie names the file."""
     with pytest.raises(IdentityError, match="/d/VERSION"):
@@ -126,7 +145,10 @@ def test_quoting() -> None:
 
 
 def test_a_cookie_is_written_as_java_writes_it_and_read_as_older_versions_wrote_it() -> None:
-    """Java names the apostrophe and bytes 7, 8, 11 and 12; older versions of quire left the one as it is and wrote the others in octal."""
+    """
+    Java names the apostrophe and bytes 7, 8, 11 and 12; older versions of quire left the one as it is and wrote the
+    others in octal.
+    """
     odd = Cookie("h:1", "/it's\a\b\v\f", "1\t/l")
     assert b'journalDir: "/it\\\'s\\a\\b\\v\\f"\n' in odd.encode()
     assert Cookie.decode(odd.encode(), "f") == odd
@@ -152,7 +174,10 @@ class Place:
 
     def options(self, **more: object) -> BookieOptions:
         names = {"journal_directories": ("j",), "ledger_directories": ("l1", "l2"), **more}
-        paths = {key: tuple(str(self.path / name) for name in value) if key.endswith("directories") else value for key, value in names.items()}  # type: ignore[attr-defined]
+        paths = {
+            key: tuple(str(self.path / name) for name in value) if key.endswith("directories") else value
+            for key, value in names.items()
+        }  # type: ignore[attr-defined]
         return made(**paths)
 
     def wait(self, deferred: "Deferred[object]") -> object:
@@ -166,10 +191,18 @@ class Place:
         return result
 
     def check(self, bookie: str = "b:1", **more: object) -> bool:
-        return bool(self.wait(Deferred.fromCoroutine(check(self.store, self.options(**more), bookie, self.cluster, self.files))))
+        return bool(
+            self.wait(Deferred.fromCoroutine(check(self.store, self.options(**more), bookie, self.cluster, self.files)))
+        )
 
     def lost(self, bookie: str = "b:1", **more: object) -> list[str]:
-        return list(self.wait(Deferred.fromCoroutine(identity.lost_directories(self.store, self.options(**more), bookie, self.cluster, self.files))))
+        return list(
+            self.wait(
+                Deferred.fromCoroutine(
+                    identity.lost_directories(self.store, self.options(**more), bookie, self.cluster, self.files)
+                )
+            )
+        )
 
     def empty(self, directory: str) -> None:
         """A new disk in the place of the old one."""
@@ -200,7 +233,9 @@ def test_separate_index_directories_have_cookies_too(place: Place) -> None:
     """Each index directory gets a VERSION file and the stored cookie lists them; a second start finds it complete."""
     assert place.check(index_directories=("i1", "i2"))
     assert place.version("i2").exists()
-    assert Cookie.decode(place.stored(), "f").indexes == "\t".join(["2", str(place.path / "i1"), str(place.path / "i2")])
+    assert Cookie.decode(place.stored(), "f").indexes == "\t".join(
+        ["2", str(place.path / "i1"), str(place.path / "i2")]
+    )
     assert place.check(index_directories=("i1", "i2")) is False
 
 
@@ -214,7 +249,9 @@ def test_a_first_start_that_ended_half_way_is_gone_on_with(place: Place) -> None
 
 
 @pytest.mark.parametrize("call", ["make_directories", "replace"])
-def test_a_directory_that_can_not_be_written_leaves_no_cookie_elsewhere(place: Place, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_can_not_be_written_leaves_no_cookie_elsewhere(
+    place: Place, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or the first directories would be bound to a name that its owner corrects next."""
     working = getattr(place.files, call)
 
@@ -275,7 +312,10 @@ def test_a_changed_address_says_what_to_set(place: Place) -> None:
         place.check("b:2")
 
 
-@pytest.mark.parametrize("more", [{"ledger_directories": ("l2", "l1")}, {"ledger_directories": ("l1",)}, {"journal_directories": ("j", "j2")}])
+@pytest.mark.parametrize(
+    "more",
+    [{"ledger_directories": ("l2", "l1")}, {"ledger_directories": ("l1",)}, {"journal_directories": ("j", "j2")}],
+)
 def test_other_directories_or_another_order_are_refused(place: Place, more: dict[str, object]) -> None:
     """A ledger's directory follows from its id and the order."""
     place.check()
@@ -346,13 +386,18 @@ def test_summary() -> None:
 
 
 def test_exchanged_directories_are_refused(place: Place) -> None:
-    """Their cookies are the same, but each knows its place; the message says where the disk belongs.  What has no note gets one."""
+    """
+    Their cookies are the same, but each knows its place; the message says where the disk belongs.  What has no note
+    gets one.
+    """
     place.check()
     one, two = place.path / "l1", place.path / "l2"
     one.rename(place.path / "aside")
     two.rename(one)
     (place.path / "aside").rename(two)
-    with pytest.raises(IdentityError, match=r"l1 was ledgers 1 of this bookie and is configured as ledgers 0.*Mount the disk at \S+/l2"):
+    with pytest.raises(
+        IdentityError, match=r"l1 was ledgers 1 of this bookie and is configured as ledgers 0.*Mount the disk at \S+/l2"
+    ):
         place.check()
     with pytest.raises(IdentityError, match="exchanged"):
         place.lost()
@@ -451,14 +496,22 @@ class Failing(Files):
         (Failing("/j"), {}, []),
     ],
 )
-def test_which_directories_a_bookie_may_start_without(files: Files, more: dict[str, object], expected: list[str]) -> None:
-    """A ledger directory whose disk, or whose index's, has failed, while another lives; not for a wrong configuration, nor where a journal lies."""
+def test_which_directories_a_bookie_may_start_without(
+    files: Files, more: dict[str, object], expected: list[str]
+) -> None:
+    """
+    A ledger directory whose disk, or whose index's, has failed, while another lives; not for a wrong configuration, nor
+    where a journal lies.
+    """
     options = made(ledger_directories=("/l1", "/l2", "/l3"), index_directories=("/i1", "/i2", "/i3"), **more)
     assert list(identity.dead_directories(files, options)) == expected
 
 
 def test_who_may_start_without_a_dead_directory(place: Place) -> None:
-    """A bookie that the cluster knows and whose other directories have their cookies: else nobody can tell what the dead one held."""
+    """
+    A bookie that the cluster knows and whose other directories have their cookies: else nobody can tell what the dead
+    one held.
+    """
     two = (str(place.path / "l"), str(place.path / "l2"))
     files = Failing(two[1])
 
@@ -466,7 +519,9 @@ def test_who_may_start_without_a_dead_directory(place: Place) -> None:
         options = place.options(ledger_directories=two)
         dead = identity.dead_directories(files, options)
         assert list(dead) == [two[1]]
-        return bool(place.wait(Deferred.fromCoroutine(check(place.store, options, "b:1", place.cluster, files, dead=dead))))
+        return bool(
+            place.wait(Deferred.fromCoroutine(check(place.store, options, "b:1", place.cluster, files, dead=dead)))
+        )
 
     with pytest.raises(IdentityError, match="Only a bookie that the cluster knows"):
         check_without()

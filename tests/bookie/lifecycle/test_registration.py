@@ -1,4 +1,6 @@
-"""Being listed: which list, again after a lost session; a bookie that can't be listed says so (metadata-rules.md 5.1)."""
+"""
+Being listed: which list, again after a lost session; a bookie that can't be listed says so (metadata-rules.md 5.1).
+"""
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -89,7 +91,9 @@ def test_a_session_lost_while_registering_is_no_failure() -> None:
         scene = Scene()
         scene.start()
         faults = [fault]
-        scene.store.faults = lambda name, _, faults=faults: faults.pop() if name == "register_bookie" and faults else None  # type: ignore[misc]
+        scene.store.faults = lambda name, _, faults=faults: (
+            faults.pop() if name == "register_bookie" and faults else None
+        )  # type: ignore[misc]
         scene.registration.switch(read_only=True)
         scene.store.expire_session()
         scene.clock.pump([0.1] * 20)
@@ -113,7 +117,9 @@ def test_a_bookie_that_cannot_be_listed_says_so() -> None:
     """It must not linger: clients would count on it, or never find it."""
     scene = Scene()
     scene.start()
-    scene.store.faults = lambda name, _: Fault(error=MetaStore("memory://registration: gone")) if name == "register_bookie" else None
+    scene.store.faults = lambda name, _: (
+        Fault(error=MetaStore("memory://registration: gone")) if name == "register_bookie" else None
+    )
     scene.registration.switch(read_only=True)
     assert scene.failures == ["b:1 can't be registered as read-only: memory://registration: gone"]
 
@@ -194,7 +200,10 @@ def test_a_change_of_mode_is_no_loss() -> None:
 
 
 def test_two_processes_with_one_id_do_not_take_turns() -> None:
-    """Who lost its place to another waits as at a start and then says so and stops; the other one keeps the place and hears nothing."""
+    """
+    Who lost its place to another waits as at a start and then says so and stops; the other one keeps the place and
+    hears nothing.
+    """
     scene = Scene()
     scene.start()
     other = MemoryStore(scene.clock, scene.shared)
@@ -208,7 +217,9 @@ def test_two_processes_with_one_id_do_not_take_turns() -> None:
     scene.clock.advance(3.9)
     assert scene.failures == []
     scene.clock.advance(0.2)
-    assert scene.failures == ["b:1 can't be registered as writable: memory://registration: another live process is registered as b:1"]
+    assert scene.failures == [
+        "b:1 can't be registered as writable: memory://registration: another live process is registered as b:1"
+    ]
     Deferred.fromCoroutine(scene.registration.stop())
     scene.clock.pump([1.0] * 5)
     assert scene.shared.writable["b:1"] is held

@@ -25,7 +25,13 @@ from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import MetadataStore
 from quire.protocol.digest import Digest, DigestType
-from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
+from quire.protocol.errors import (
+    LedgerError,
+    MetadataSerialization,
+    MetaStore,
+    NoSuchLedgerExistsOnMetadataServer,
+    Status,
+)
 from tests.bookie.fakes.disk import Bookie as Storage
 from tests.bookie.fakes.disk import body_of, left_behind, options_of, run_of
 from tests.bookie.fakes.in_process import connect, new_store, options_in
@@ -50,8 +56,8 @@ def test_which_ledgers_lay_on_what_is_lost() -> None:
 
 def test_suspects_are_read_from_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Page by page; in limbo with this bookie in any ensemble, or where a recovery may count on it before the metadata names it; fenced when a recovery may have
-    fenced them here, named or not; with their key.
+    Page by page; in limbo with this bookie in any ensemble, or where a recovery may count on it before the metadata
+    names it; fenced when a recovery may have fenced them here, named or not; with their key.
     """
     monkeypatch.setattr(restoring, "LEDGERS_PER_PAGE", 3)
     monkeypatch.setattr(restoring, "READS_AT_ONCE", 2)
@@ -95,14 +101,20 @@ def test_suspects_are_read_from_the_metadata(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (MetadataSerialization("format 4"), {0: LedgerRow(b"", fenced=True, limbo=True), 1: LedgerRow(SECRET, limbo=True)}),
+        (
+            MetadataSerialization("format 4"),
+            {0: LedgerRow(b"", fenced=True, limbo=True), 1: LedgerRow(SECRET, limbo=True)},
+        ),
         (NoSuchLedgerExistsOnMetadataServer("deleted just now"), {1: LedgerRow(SECRET, limbo=True)}),
         (MetaStore("the store is away"), MetaStore),
     ],
     ids=["undecodable", "deleted", "away"],
 )
 def test_one_ledger_that_cannot_be_read_keeps_no_bookie_down(error: LedgerError, expected: object) -> None:
-    """What can't be decoded may be this bookie's: it is in limbo, fenced, without a key; a store that is away is told as that."""
+    """
+    What can't be decoded may be this bookie's: it is in limbo, fenced, without a key; a store that is away is told as
+    that.
+    """
     clock = Clock()
     store = MemoryStore(clock, MemoryCluster("one of two"))
     told: list[object] = []
@@ -110,7 +122,9 @@ def test_one_ledger_that_cannot_be_read_keeps_no_bookie_down(error: LedgerError,
     async def story() -> object:
         await store.init_cluster()
         await with_ledgers(store, 0, 1)
-        store.faults = lambda operation, arguments: Fault(error=error) if operation == "read_ledger" and arguments[0] == 0 else None
+        store.faults = lambda operation, arguments: (
+            Fault(error=error) if operation == "read_ledger" and arguments[0] == 0 else None
+        )
         try:
             (page,) = [page async for page in suspects(store, "raw", Lost.of(options_of(), ["/disk/ledgers0"]))]
             return page
@@ -127,8 +141,17 @@ async def with_ledgers(store: MetadataStore, *ledgers: int) -> None:
         await store.create_ledger(ledger, LedgerMetadata.new(3, 3, 2, ("raw", "b", "c"), password=b"secret"))
 
 
-def limbo_after(path: Path, between: Callable[[Path], None], restore: bool = False, boots: tuple[bytes, bytes] = (b"1", b"1"), **more: object) -> list[int]:
-    """A bookie starts and stops, something happens, it starts again: what is in limbo then.  The metadata gives it ledgers 0 to 3."""
+def limbo_after(
+    path: Path,
+    between: Callable[[Path], None],
+    restore: bool = False,
+    boots: tuple[bytes, bytes] = (b"1", b"1"),
+    **more: object,
+) -> list[int]:
+    """
+    A bookie starts and stops, something happens, it starts again: what is in limbo then.  The metadata gives it ledgers
+    0 to 3.
+    """
 
     async def story() -> list[int]:
         store = await new_store()
@@ -189,7 +212,10 @@ def test_one_lost_directory_of_two_marks_its_own_ledgers(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("new_table", [False, True])
 def test_a_rebuilt_index_is_compared_with_other_bookies(tmp_path: Path, new_table: bool) -> None:
-    """It has what the logs show; a record that was damaged there, or a fence without entries, would be missing without a word."""
+    """
+    It has what the logs show; a record that was damaged there, or a fence without entries, would be missing without a
+    word.
+    """
 
     def mend(path: Path) -> None:
         stopped = Stopped(Files(), options_in(path, "memory://none"))
@@ -224,7 +250,9 @@ def test_a_directory_that_is_back_gets_a_mark_though_nothing_of_it_is_in_limbo(t
 def test_a_directory_that_was_given_up_comes_back_in_limbo(tmp_path: Path) -> None:
     """It missed what came after its failure; no --restore is needed, and the note goes once that is marked."""
     two = (str(tmp_path / "one"), str(tmp_path / "two"))
-    assert limbo_after(tmp_path, lambda path: notes.note_failed(Files(), [two[0]], [two[1]]), ledger_directories=two) == [1, 3]
+    assert limbo_after(
+        tmp_path, lambda path: notes.note_failed(Files(), [two[0]], [two[1]]), ledger_directories=two
+    ) == [1, 3]
     assert notes.noted_failed(Files(), two) == []
 
 
@@ -241,10 +269,12 @@ def test_a_directory_that_was_given_up_comes_back_in_limbo(tmp_path: Path) -> No
         (b"", False, (b"1", b"2"), [0, 1, 2, 3]),
     ],
 )
-def test_an_unclean_end_without_sync(tmp_path: Path, before: bytes, synced: bool, boots: tuple[bytes, bytes], expected: list[int]) -> None:
+def test_an_unclean_end_without_sync(
+    tmp_path: Path, before: bytes, synced: bool, boots: tuple[bytes, bytes], expected: list[int]
+) -> None:
     """
-    With sync off, what was acknowledged outlives the process, but not the machine, whatever the next start is configured to do; where the boot
-    isn't known, or Apache's note tells nothing, the worst is assumed.
+    With sync off, what was acknowledged outlives the process, but not the machine, whatever the next start is
+    configured to do; where the boot isn't known, or Apache's note tells nothing, the worst is assumed.
     """
 
     def dirty(path: Path) -> None:
@@ -266,14 +296,22 @@ def test_an_unclean_end_without_sync_is_not_hidden_by_a_lost_disk(tmp_path: Path
         else:
             notes.note_failed(Files(), [two[0]], [two[1]])
 
-    assert limbo_after(tmp_path, power_loss, restore=restore, boots=(b"1", b"2"), ledger_directories=two) == [0, 1, 2, 3]
+    assert limbo_after(tmp_path, power_loss, restore=restore, boots=(b"1", b"2"), ledger_directories=two) == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert notes.noted_failed(Files(), two) == []
     assert not list(tmp_path.rglob("quire.restoring"))
     assert len(list(tmp_path.rglob("VERSION"))) == 3
 
 
 def test_a_directory_that_is_back_does_not_tell_how_the_last_run_ended(tmp_path: Path) -> None:
-    """Its note is of the run in which it was given up; the machine was started again since, and the runs without it ended cleanly."""
+    """
+    Its note is of the run in which it was given up; the machine was started again since, and the runs without it ended
+    cleanly.
+    """
     two = (str(tmp_path / "one"), str(tmp_path / "two"))
 
     def given_up_before(path: Path) -> None:
@@ -284,7 +322,10 @@ def test_a_directory_that_is_back_does_not_tell_how_the_last_run_ended(tmp_path:
 
 
 def test_a_lost_journal_begins_where_the_directories_are_that_missed_nothing() -> None:
-    """One that was given up before has an old mark: a segment named for that would not hold the place that the start asks for."""
+    """
+    One that was given up before has an old mark: a segment named for that would not hold the place that the start asks
+    for.
+    """
     bookie = left_behind()
     disk = bookie.disk.killed()
     for path in [path for path in disk.inodes if path.startswith("/disk/journal0/")]:
@@ -300,7 +341,10 @@ def test_a_lost_journal_begins_where_the_directories_are_that_missed_nothing() -
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path, synced: bool) -> None:
-    """Apache's name, in every ledger directory, and no other; it tells how this run goes, whatever the next is configured to do."""
+    """
+    Apache's name, in every ledger directory, and no other; it tells how this run goes, whatever the next is configured
+    to do.
+    """
 
     async def story() -> None:
         store = await new_store()
@@ -317,10 +361,12 @@ def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path, synced: bool) -
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["at once", "the metadata store goes away in the first start"])
-def test_limbo_that_the_journal_tells_of_is_looked_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool) -> None:
+def test_limbo_that_the_journal_tells_of_is_looked_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
     """
-    It was journaled and not yet in the table when the process was killed: the start finds it, and says that somebody should copy.  That is not forgotten
-    when this start fails, whose last checkpoint takes it out of the journal.
+    It was journaled and not yet in the table when the process was killed: the start finds it, and says that somebody
+    should copy.  That is not forgotten when this start fails, whose last checkpoint takes it out of the journal.
     """
 
     async def story() -> None:

@@ -125,7 +125,10 @@ def test_what_was_appended_can_be_read_before_it_is_synced() -> None:
 
 
 def test_old_logs_are_never_appended_to() -> None:
-    """After a restart, clean or not, a new log begins, above every id that was ever used; it is made only with the first append."""
+    """
+    After a restart, clean or not, a new log begins, above every id that was ever used; it is made only with the first
+    append.
+    """
     disk = Disk()
     logs = EntryLogs(disk, DIRECTORY, 1 << 20)
     logs.append(1, records(1, 0, 1))
@@ -164,7 +167,10 @@ def test_a_failed_flush_leaves_a_log_that_is_not_used_again() -> None:
 
 
 def test_a_log_whose_end_is_written_has_ended() -> None:
-    """Though what was preallocated behind it can't be given back just now: a record behind the end would lie where the header promises the map."""
+    """
+    Though what was preallocated behind it can't be given back just now: a record behind the end would lie where the
+    header promises the map.
+    """
     disk = Disk()
     logs = EntryLogs(disk, DIRECTORY, 1 << 20)
     logs.append(7, records(7, 0, 3))
@@ -270,7 +276,10 @@ def test_room_that_a_killed_process_left_is_given_back_at_a_start() -> None:
 
 
 def test_what_is_written_goes_to_the_disk_before_the_sync() -> None:
-    """A flush of many MiB, or a log that compaction makes, is not left to one sync at the end, which the journal's would have to wait for."""
+    """
+    A flush of many MiB, or a log that compaction makes, is not left to one sync at the end, which the journal's would
+    have to wait for.
+    """
     disk = Disk()
     logs = EntryLogs(disk, DIRECTORY, 40 * MIB)
     fill(logs, 8)

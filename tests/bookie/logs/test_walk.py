@@ -20,7 +20,6 @@ def walked(data: bytes, pause: Callable[[], None] = lambda: None) -> Iterator[tu
     return LogWalk(reader(data), len(data), "x.log", FRAME_MAX, pause).records()
 
 
-
 def test_a_scan_gives_the_good_prefix() -> None:
     """Padding zeros are passed over; a record that is cut off or absurdly large ends the scan."""
     good = bytes(1024) + records(1, 0, 2) + bytes(7) + records(1, 2, 1)
@@ -41,14 +40,19 @@ def test_a_scan_goes_over_zeros_by_page_and_can_be_ended() -> None:
         assert zeros // 4096 <= len(pauses) <= zeros // 4000 + 4
 
 
-@pytest.mark.parametrize("zeros", [*range(9), BLOCK_BYTES - 41, *range(BLOCK_BYTES - 5, BLOCK_BYTES + 5), 5 * BLOCK_BYTES + 3])
+@pytest.mark.parametrize(
+    "zeros", [*range(9), BLOCK_BYTES - 41, *range(BLOCK_BYTES - 5, BLOCK_BYTES + 5), 5 * BLOCK_BYTES + 3]
+)
 def test_zeros_between_records_are_passed_over(zeros: int) -> None:
     """However many, and wherever a block that was read ends."""
     first, second = (records(1, entry, 1) for entry in (0, 1))
     data = bytes(HEADER_BYTES) + first + bytes(zeros) + second + bytes(zeros)
     walk = LogWalk(reader(data), len(data), "x.log", FRAME_MAX)
     at = HEADER_BYTES + len(first) + zeros
-    assert [(ledger, entry, offset) for ledger, entry, offset, _body in walk.records()] == [(1, 0, HEADER_BYTES), (1, 1, at)]
+    assert [(ledger, entry, offset) for ledger, entry, offset, _body in walk.records()] == [
+        (1, 0, HEADER_BYTES),
+        (1, 1, at),
+    ]
     assert walk.problem is None
 
 

@@ -1,4 +1,7 @@
-"""Moving back: Apache's index has everything after an export and Apache is let in; what it does then is found again, and nothing before."""
+"""
+Moving back: Apache's index has everything after an export and Apache is let in; what it does then is found again, and
+nothing before.
+"""
 
 import pathlib
 import shutil
@@ -25,7 +28,10 @@ def appended(root: pathlib.Path, name: str, first: int, count: int) -> None:
     here = Here(root)
     digest = ledgers_of(name, "stopped")[LEDGER][0]
     bodies = [digest.entry(LEDGER, entry, entry - 1, 100 * entry, b"new") for entry in range(first, first + count)]
-    assert here.storage.add(AddRun(LEDGER, first, bodies, digest.master_key, txns=list(range(count)), version=3), "a") is Status.EOK
+    assert (
+        here.storage.add(AddRun(LEDGER, first, bodies, digest.master_key, txns=list(range(count)), version=3), "a")
+        is Status.EOK
+    )
     here.commit()
     here.close()
 
@@ -56,14 +62,19 @@ def places_of(root: pathlib.Path, name: str, ledger: int, count: int) -> list[in
         return list(struct.unpack_from(f">{count}q", data, 1024))
     rows = open_read_only(str(root / "index/current/locations"))
     try:
-        return [struct.unpack(">q", rows.get(struct.pack(">qq", ledger, entry)) or bytes(8))[0] for entry in range(count)]
+        return [
+            struct.unpack(">q", rows.get(struct.pack(">qq", ledger, entry)) or bytes(8))[0] for entry in range(count)
+        ]
     finally:
         rows.close()
 
 
 @pytest.mark.parametrize("name", ["rocksdb", "sorted"])
 def test_apaches_index_has_every_entry_after_an_export(name: str, tmp_path: pathlib.Path) -> None:
-    """Each place leads to a record with that entry's ids; the mark names the end of the newest journal file, and the check agrees."""
+    """
+    Each place leads to a record with that entry's ids; the mark names the end of the newest journal file, and the check
+    agrees.
+    """
     root = unpack(f"{name}_bookie0_killed", tmp_path)
     appended(root, name, 200, 300)
     (reason,) = checked(root)
@@ -116,7 +127,9 @@ def test_fences_and_keys_reach_the_idx_files(tmp_path: pathlib.Path) -> None:
     here.close()
     exported(root)
     for path in ("0/0/0.idx", "12/34/1234.idx"):
-        assert (root / "index/current" / path).read_bytes()[:40] == struct.pack(">4sii20sii", b"BKLE", 1, 20, digest.master_key, 1, 0)
+        assert (root / "index/current" / path).read_bytes()[:40] == struct.pack(
+            ">4sii20sii", b"BKLE", 1, 20, digest.master_key, 1, 0
+        )
 
 
 def test_a_start_after_an_export_that_apache_did_not_use_keeps_our_rows(tmp_path: pathlib.Path) -> None:
@@ -133,7 +146,10 @@ def test_a_start_after_an_export_that_apache_did_not_use_keeps_our_rows(tmp_path
 
 
 def test_a_start_after_apache_ran_believes_apaches_index(tmp_path: pathlib.Path) -> None:
-    """Apache may have moved entries to other logs and removed those that our rows name: they are forgotten, and nothing is lost."""
+    """
+    Apache may have moved entries to other logs and removed those that our rows name: they are forgotten, and nothing is
+    lost.
+    """
     root = unpack("rocksdb_bookie0_stopped", tmp_path)
     appended(root, "rocksdb", 200, 10)
     exported(root)
@@ -142,7 +158,12 @@ def test_a_start_after_apache_ran_believes_apaches_index(tmp_path: pathlib.Path)
     (root / "journal/current" / journal_name(newest + 1)).write_bytes(struct.pack(">4si", b"BKLG", 6).ljust(512, b"\0"))
     (root / "ledgers/current/1.log").rename(root / "ledgers/current/7.log")
     rows = RocksRows(str(root / "index/current/locations"))
-    rows.write([(struct.pack(">qq", LEDGER, entry), struct.pack(">q", (place & 0xFFFFFFFF) | 7 << 32)) for entry, place in moved(rows)])
+    rows.write(
+        [
+            (struct.pack(">qq", LEDGER, entry), struct.pack(">q", (place & 0xFFFFFFFF) | 7 << 32))
+            for entry, place in moved(rows)
+        ]
+    )
     rows.close()
     here = Here(root)
     assert [here.read(LEDGER, entry)[-3:] for entry in range(200, 210)] == [b"new"] * 10
@@ -180,10 +201,16 @@ def test_directories_that_were_never_ours_are_named(tmp_path: pathlib.Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("configured", "storage"), [(None, export.SORTED), ("org.x.ldb.DbLedgerStorage", export.DB), ("org.x.SortedLedgerStorage", export.SORTED)]
+    ("configured", "storage"),
+    [(None, export.SORTED), ("org.x.ldb.DbLedgerStorage", export.DB), ("org.x.SortedLedgerStorage", export.SORTED)],
 )
-def test_without_an_index_the_configuration_says_which_one_is_made(configured: str | None, storage: str, tmp_path: pathlib.Path) -> None:
-    """A bookie of ours that was never Apache's, or one that was killed before it wrote an index; unset means the sorted one, as for Apache."""
+def test_without_an_index_the_configuration_says_which_one_is_made(
+    configured: str | None, storage: str, tmp_path: pathlib.Path
+) -> None:
+    """
+    A bookie of ours that was never Apache's, or one that was killed before it wrote an index; unset means the sorted
+    one, as for Apache.
+    """
     root = unpack("sorted_bookie0_killed", tmp_path)
     shutil.rmtree(root / "index/current/0")
     (root / "ledgers/current/0.log").unlink()
@@ -198,7 +225,9 @@ def test_without_an_index_the_configuration_says_which_one_is_made(configured: s
 
 
 @pytest.mark.parametrize(("name", "refused"), [("rocksdb", False), ("sorted", True)])
-def test_ledgers_in_limbo_go_to_the_storage_that_knows_limbo_only(name: str, refused: bool, tmp_path: pathlib.Path) -> None:
+def test_ledgers_in_limbo_go_to_the_storage_that_knows_limbo_only(
+    name: str, refused: bool, tmp_path: pathlib.Path
+) -> None:
     """The sorted one would deny what may be missing."""
     root = unpack(f"{name}_bookie0_stopped", tmp_path)
     here = Here(root)

@@ -17,7 +17,10 @@ def entries_of(rows: list[inspection.Row], ledger: int) -> int:
 
 
 def test_a_journal_of_ours_shows_its_blocks(tmp_path: pathlib.Path) -> None:
-    """Adds with first id and count, keys, deletions, the end of each clean stop; at growing offsets with consecutive sequences."""
+    """
+    Adds with first id and count, keys, deletions, the end of each clean stop; at growing offsets with consecutive
+    sequences.
+    """
     lived(tmp_path)
     (segment,) = (path for path in (tmp_path / "journal/current").glob("*.qj") if not path.name.startswith("spare"))
     rows = list(inspection.journal(FILES, str(segment)))
@@ -84,6 +87,10 @@ def test_other_files_are_refused_by_name(name: str, tmp_path: pathlib.Path) -> N
     """With what would be right."""
     path = tmp_path / name
     path.write_bytes(b"x")
-    for show, said in ((inspection.journal, "no journal file"), (inspection.entry_log, "no entry log"), (inspection.index, "no index")):
+    for show, said in (
+        (inspection.journal, "no journal file"),
+        (inspection.entry_log, "no entry log"),
+        (inspection.index, "no index"),
+    ):
         with pytest.raises(StorageError, match=said):
             list(show(FILES, str(path)))

@@ -1,4 +1,6 @@
-"""The index made anew from entry logs: ours and Apache's, with and without a ledger table, and when a log is damaged."""
+"""
+The index made anew from entry logs: ours and Apache's, with and without a ledger table, and when a log is damaged.
+"""
 
 import pathlib
 import shutil
@@ -42,7 +44,10 @@ def lived(root: pathlib.Path) -> None:
         (root / name).mkdir()
 
     def add(here: Here, ledger: int, first: int, count: int, payload: bytes, recovery: bool = False) -> None:
-        bodies = [digest.entry(ledger, entry, entry - 1, 10, payload + str(entry).encode()) for entry in range(first, first + count)]
+        bodies = [
+            digest.entry(ledger, entry, entry - 1, 10, payload + str(entry).encode())
+            for entry in range(first, first + count)
+        ]
         run = AddRun(ledger, first, bodies, digest.master_key, recovery=recovery, txns=list(range(count)), version=3)
         assert here.storage.add(run, "a") is Status.EOK
 
@@ -66,7 +71,9 @@ def served(root: pathlib.Path, ledger: int) -> list[bytes]:
 
 
 def expected(ledger: int) -> list[bytes]:
-    return [b"%s%d" % (b"again " if ledger == 2 and 100 <= entry < 150 else b"%d " % ledger, entry) for entry in range(900)]
+    return [
+        b"%s%d" % (b"again " if ledger == 2 and 100 <= entry < 150 else b"%d " % ledger, entry) for entry in range(900)
+    ]
 
 
 def test_a_lost_index_is_the_same_again(tmp_path: pathlib.Path) -> None:
@@ -100,7 +107,10 @@ def test_a_rebuild_of_a_good_index_changes_nothing(tmp_path: pathlib.Path) -> No
 
 @pytest.mark.parametrize("name", ["rocksdb", "sorted"])
 def test_apaches_logs_without_any_index(name: str, tmp_path: pathlib.Path) -> None:
-    """Every entry is served from them alone; keys are gone, so every ledger is fenced and takes its key from the next caller."""
+    """
+    Every entry is served from them alone; keys are gone, so every ledger is fenced and takes its key from the next
+    caller.
+    """
     root = unpack(f"{name}_bookie0_stopped", tmp_path)
     for path in (root / "index/current").iterdir():
         if path.is_dir():
@@ -113,7 +123,9 @@ def test_apaches_logs_without_any_index(name: str, tmp_path: pathlib.Path) -> No
     for ledger, (digest, payloads) in ledgers_of(name, "stopped").items():
         assert [digest.open(ledger, entry, here.read(ledger, entry)) for entry in range(len(payloads))] == payloads
         body = digest.entry(ledger, 999, -1, 1, b"x")
-        assert here.storage.add(AddRun(ledger, 999, [body], digest.master_key, txns=[0], version=3), "a") is Status.EFENCED
+        assert (
+            here.storage.add(AddRun(ledger, 999, [body], digest.master_key, txns=[0], version=3), "a") is Status.EFENCED
+        )
         assert here.storage.fence(ledger, digest.master_key, "f") is Status.EOK
         assert here.storage.fence(ledger, bytes(19) + b"x", "g") is Status.EUA
     here.commit()
@@ -122,7 +134,10 @@ def test_apaches_logs_without_any_index(name: str, tmp_path: pathlib.Path) -> No
 
 @pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "unmapped"])
 def test_a_damaged_log_puts_in_limbo_what_it_may_have_held(mapped: bool, tmp_path: pathlib.Path) -> None:
-    """Its ledgers map says whose records are missing; without one it may be anybody's.  Nothing is denied, what is there is served."""
+    """
+    Its ledgers map says whose records are missing; without one it may be anybody's.  Nothing is denied, what is there
+    is served.
+    """
     lived(tmp_path)
     log = tmp_path / "ledgers/current/1.log"
     data = bytearray(log.read_bytes())
@@ -169,7 +184,10 @@ def damage_writes(store: pathlib.Path) -> None:
 
 
 def killed(root: pathlib.Path, size: int = 300) -> pathlib.Path:
-    """A bookie of ours that was killed after a checkpoint and some more adds: ledger 1 is in the index, ledger 5 in the journal only."""
+    """
+    A bookie of ours that was killed after a checkpoint and some more adds: ledger 1 is in the index, ledger 5 in the
+    journal only.
+    """
     live = root / "live"
     for name in ("journal", "ledgers", "index"):
         (live / name).mkdir(parents=True)
@@ -178,7 +196,10 @@ def killed(root: pathlib.Path, size: int = 300) -> pathlib.Path:
 
     def add(ledger: int, first: int) -> None:
         bodies = [digest.entry(ledger, entry, entry - 1, 10, bytes(size)) for entry in range(first, first + 5)]
-        assert here.storage.add(AddRun(ledger, first, bodies, digest.master_key, txns=list(range(5)), version=3), "a") is Status.EOK
+        assert (
+            here.storage.add(AddRun(ledger, first, bodies, digest.master_key, txns=list(range(5)), version=3), "a")
+            is Status.EOK
+        )
 
     add(1, 0)
     here.storage.fence(5, digest.master_key, "f")  # so its key is in the table, and behind the mark in no journal
@@ -188,7 +209,10 @@ def killed(root: pathlib.Path, size: int = 300) -> pathlib.Path:
     here.commit()
     here.now(here.storage.flush())
     bodies = [digest.entry(5, entry, entry - 1, 10, b"recovered") for entry in range(3)]
-    assert here.storage.add(AddRun(5, 0, bodies, digest.master_key, recovery=True, txns=[0, 1, 2], version=3), "r") is Status.EOK
+    assert (
+        here.storage.add(AddRun(5, 0, bodies, digest.master_key, recovery=True, txns=[0, 1, 2], version=3), "r")
+        is Status.EOK
+    )
     here.commit()
     shutil.copytree(live, root / "killed")
     here.close()
@@ -214,7 +238,10 @@ def test_a_rebuilt_index_has_its_numbers(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_table_that_lost_rows_is_not_believed(tmp_path: pathlib.Path) -> None:
-    """Entries of the ledgers that it forgot would pass for deleted; made anew it knows every ledger of the logs and of the journal, fenced."""
+    """
+    Entries of the ledgers that it forgot would pass for deleted; made anew it knows every ledger of the logs and of the
+    journal, fenced.
+    """
     root = killed(tmp_path)
     damage_writes(root / "index/current/ledgers")
     for attempt in (lambda: Here(root), lambda: rebuilt(root), lambda: Here(root)):
@@ -227,14 +254,19 @@ def test_a_table_that_lost_rows_is_not_believed(tmp_path: pathlib.Path) -> None:
     for ledger, count in ((1, 10), (5, 3)):
         assert [isinstance(here.read(ledger, entry), bytes) for entry in range(count)] == [True] * count
         body = digest.entry(ledger, 999, -1, 1, b"x")
-        assert here.storage.add(AddRun(ledger, 999, [body], digest.master_key, txns=[0], version=3), "a") is Status.EFENCED
+        assert (
+            here.storage.add(AddRun(ledger, 999, [body], digest.master_key, txns=[0], version=3), "a") is Status.EFENCED
+        )
     here.commit()
     here.close()
 
 
 @pytest.mark.parametrize("new_table", [False, True], ids=["kept table", "new table"])
 def test_a_rebuild_that_was_interrupted_denies_nothing(new_table: bool, tmp_path: pathlib.Path) -> None:
-    """Wherever it ends: a start is refused, twice, or all is there; and the next rebuild, with or without a new table, is a whole one."""
+    """
+    Wherever it ends: a start is refused, twice, or all is there; and the next rebuild, with or without a new table, is
+    a whole one.
+    """
     root = killed(tmp_path)
     left = 0
     refused = served = 0
@@ -258,7 +290,9 @@ def test_a_rebuild_that_was_interrupted_denies_nothing(new_table: bool, tmp_path
                 if attempt == 1:
                     rebuilt(here)
                 continue
-            assert [isinstance(storage.read(ledger, entry), bytes) for ledger, entry in ((1, 0), (1, 9), (5, 2), (1, 10))] == [True] * 3 + [False]
+            assert [
+                isinstance(storage.read(ledger, entry), bytes) for ledger, entry in ((1, 0), (1, 9), (5, 2), (1, 10))
+            ] == [True] * 3 + [False]
             storage.close()
             served += 1
         shutil.rmtree(here)

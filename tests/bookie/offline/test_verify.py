@@ -1,4 +1,7 @@
-"""Verification of a stopped bookie's files: nothing is wrong with a good one's; each kind of damage is told with its place; nothing is changed."""
+"""
+Verification of a stopped bookie's files: nothing is wrong with a good one's; each kind of damage is told with its
+place; nothing is changed.
+"""
 
 import hashlib
 import pathlib
@@ -80,9 +83,15 @@ HARMS: dict[str, tuple[Harm, str]] = {
     "a foreign cookie": (lambda root: (root / "ledgers/current/VERSION").write_text("5\nx"), "VERSION differs"),
     "an index that is gone": (lambda root: shutil.rmtree(root / "index/current/runs"), "quire bookie rebuild-index"),
     "a table that is gone": (lambda root: shutil.rmtree(root / "index/current/ledgers"), "quire bookie rebuild-index"),
-    "how far the index had come": (lambda root: flip(root / "index/current/quire.rows", 10), "quire.rows at offset 0: damaged"),
+    "how far the index had come": (
+        lambda root: flip(root / "index/current/quire.rows", 10),
+        "quire.rows at offset 0: damaged",
+    ),
     "a manifest": (lambda root: flip(next((root / "index/current/runs").glob("MANIFEST-*")), 30), "runs/MANIFEST-"),
-    "a manifest's place": (lambda root: flip(next((root / "index/current/ledgers").glob("MANIFEST-*")), 30), " at offset 0: damaged"),
+    "a manifest's place": (
+        lambda root: flip(next((root / "index/current/ledgers").glob("MANIFEST-*")), 30),
+        " at offset 0: damaged",
+    ),
     "a journal's foot": (lambda root: flip(max((root / "journal/current").glob("0*.qj")), -500), ".qj"),
 }
 

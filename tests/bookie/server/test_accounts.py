@@ -1,4 +1,7 @@
-"""What peers make a bookie hold: four accounts, each with a bound, whoever they are and whatever they send; nothing of them is left when they are gone."""
+"""
+What peers make a bookie hold: four accounts, each with a bound, whoever they are and whatever they send; nothing of
+them is left when they are gone.
+"""
 
 import random
 from collections.abc import Callable
@@ -13,7 +16,19 @@ from quire.bookie.server.reads import ANSWERS_BYTES_AHEAD, OWED_BYTES_MAX, READS
 from quire.bookie.server.service import KEY_BYTES_MAX, LAC_BODY_BYTES_MAX
 from quire.protocol import v2, v3
 from quire.protocol.errors import Status
-from quire.protocol.messages import Auth, BookieInfo, Force, ListEntries, Read, ReadLac, ReadReply, Request, StartTls, Unserved, WriteLac
+from quire.protocol.messages import (
+    Auth,
+    BookieInfo,
+    Force,
+    ListEntries,
+    Read,
+    ReadLac,
+    ReadReply,
+    Request,
+    StartTls,
+    Unserved,
+    WriteLac,
+)
 from tests.bookie.fakes.disk import Bookie
 from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, Client, Scene, adds, adds3, batch_read, read, read3
 from tests.bookie.server.test_listener import log_lines
@@ -45,12 +60,23 @@ def poll(txn: int, previous: int = -1, **more: object) -> bytes:
 
 
 def v2_requests(rng: random.Random) -> bytes:
-    flags = {"fence": rng.random() < 0.3, "priority": rng.choice((0, 1)), "master_key": KEY, "version": rng.choice((1, 2, 2, 2))}
+    flags = {
+        "fence": rng.random() < 0.3,
+        "priority": rng.choice((0, 1)),
+        "master_key": KEY,
+        "version": rng.choice((1, 2, 2, 2)),
+    }
     if not flags["fence"] or flags["version"] == 1:
         flags["fence"], flags["master_key"] = False, None
     kinds: list[Callable[[], bytes]] = [
         lambda: v2.pack_read(Read(LEDGER, rng.randrange(-1, 5), **flags)),
-        lambda: batch_read(rng.randrange(4), rng.randrange(9), rng.choice((0, 1, 9)), rng.choice((10, 5 * MIB)), **{**flags, "version": 2}),
+        lambda: batch_read(
+            rng.randrange(4),
+            rng.randrange(9),
+            rng.choice((0, 1, 9)),
+            rng.choice((10, 5 * MIB)),
+            **{**flags, "version": 2},
+        ),
         lambda: adds(b"x", first=rng.randrange(9), ledger=rng.randrange(9), recovery=rng.random() < 0.3),
     ]
     return rng.choice(kinds)()
@@ -63,7 +89,16 @@ def v3_requests(rng: random.Random) -> bytes:
         lambda: Read(LEDGER, rng.randrange(-1, 5), fence, key if fence else None, priority, txn, 3),
         lambda: Read(rng.randrange(50), -1, True, key, priority, txn, 3),
         lambda: Read(
-            LEDGER, rng.choice((-1, -1, 1)), False, None, priority, txn, 3, rng.randrange(-1, 4), rng.choice((None, 0, 1000)), piggyback=rng.random() < 0.8
+            LEDGER,
+            rng.choice((-1, -1, 1)),
+            False,
+            None,
+            priority,
+            txn,
+            3,
+            rng.randrange(-1, 4),
+            rng.choice((None, 0, 1000)),
+            piggyback=rng.random() < 0.8,
         ),
         lambda: WriteLac(LEDGER, 0, key, rng.choice((DIGEST.lac_body(rng.randrange(9), 0), LONG)), txn, priority),
         lambda: ReadLac(LEDGER, txn, priority),
@@ -89,7 +124,10 @@ def frames(data: bytes) -> int:
 
 
 def flood(scene: Scene, client: Client, rng: random.Random) -> int:
-    """Sends arrivals of up to 256 KiB, some of which end in the middle of a frame, until nothing more is read.  How many requests that were."""
+    """
+    Sends arrivals of up to 256 KiB, some of which end in the middle of a frame, until nothing more is read.  How many
+    requests that were.
+    """
     requests = v2_requests if rng.random() < 0.5 else v3_requests
     sent, rest = 0, b""
     for _ in range(50):
@@ -117,7 +155,9 @@ def settled(scene: Scene) -> None:
 
 
 def small_scene(rng: random.Random) -> Scene:
-    scene = Scene(at_once=False, connection_pending_bytes_max=MIB, pending_bytes_max=2 * MIB, partial_frame_ms_max=10_000_000)
+    scene = Scene(
+        at_once=False, connection_pending_bytes_max=MIB, pending_bytes_max=2 * MIB, partial_frame_ms_max=10_000_000
+    )
     large(scene)
     scene.storage.sync()
     scene.storage.slow = rng.random() < 0.5
@@ -126,7 +166,10 @@ def small_scene(rng: random.Random) -> Scene:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_peer_that_takes_nothing_and_sends_everything(seed: int) -> None:
-    """Each request with every flag: what is written and not taken stays below its bound, and nothing is left when the peer has gone."""
+    """
+    Each request with every flag: what is written and not taken stays below its bound, and nothing is left when the peer
+    has gone.
+    """
     rng = random.Random(seed)
     scene = small_scene(rng)
     client = choking(scene)
@@ -169,7 +212,12 @@ def test_whoever_takes_them_in_the_end_gets_an_answer_to_each_request(seed: int)
     assert answered == sent
     settled(scene)
     assert client.take() == b""
-    assert (scene.service.reads.owed_bytes, scene.listener.partial_bytes, scene.service.parking.bytes, scene.service.reads.waiting) == (0, 0, 0, 0)
+    assert (
+        scene.service.reads.owed_bytes,
+        scene.listener.partial_bytes,
+        scene.service.parking.bytes,
+        scene.service.reads.waiting,
+    ) == (0, 0, 0, 0)
 
 
 # --- answers
@@ -452,8 +500,13 @@ def test_keys_have_a_length() -> None:
     client = scene.connect()
     for number, key in enumerate((longest, too_long)):
         status = S.EUA if number else S.EOK
-        assert client.ask(v3.pack_request(WriteLac(10 + number, 0, key, DIGEST.lac_body(10 + number, 0), 1))).status is status
-        assert client.ask(read3(2, -1, 20 + number, fence=True, master_key=key)).status is (S.EUA if number else S.ENOENTRY)
+        assert (
+            client.ask(v3.pack_request(WriteLac(10 + number, 0, key, DIGEST.lac_body(10 + number, 0), 1))).status
+            is status
+        )
+        assert client.ask(read3(2, -1, 20 + number, fence=True, master_key=key)).status is (
+            S.EUA if number else S.ENOENTRY
+        )
         assert client.ask(read3(3, -1, 20, master_key=key)).status is (S.EUA if number else S.ENOENTRY)
         assert client.ask(poll(4, ledger=20, timeout_ms=0, master_key=key)).status is (S.EUA if number else S.ENOENTRY)
         for recovery in (False, True):
@@ -480,8 +533,13 @@ def test_explicit_lacs_have_a_length() -> None:
     scene = Scene()
     client = scene.connect()
     head = DIGEST.lac_body(LEDGER, 0)[:16]
-    assert client.ask(v3.pack_request(WriteLac(LEDGER, 0, KEY, head.ljust(LAC_BODY_BYTES_MAX, b"x"), 1))).status is S.EOK
-    assert client.ask(v3.pack_request(WriteLac(LEDGER, 0, KEY, head.ljust(LAC_BODY_BYTES_MAX + 1, b"x"), 2))).status is S.EBADREQ
+    assert (
+        client.ask(v3.pack_request(WriteLac(LEDGER, 0, KEY, head.ljust(LAC_BODY_BYTES_MAX, b"x"), 1))).status is S.EOK
+    )
+    assert (
+        client.ask(v3.pack_request(WriteLac(LEDGER, 0, KEY, head.ljust(LAC_BODY_BYTES_MAX + 1, b"x"), 2))).status
+        is S.EBADREQ
+    )
     assert len(scene.storage.explicit_lac(LEDGER) or b"") == LAC_BODY_BYTES_MAX
 
 

@@ -30,7 +30,9 @@ def test_a_line_a_minute_for_each_host_and_kind() -> None:
         clock.advance(1)
         complaints.sweep()
         complaints.sweep()
-    assert lines == [f"99 more connections from {host} were closed for nonsense" for host in ("192.0.2.1", "2001:db8::1")]
+    assert lines == [
+        f"99 more connections from {host} were closed for nonsense" for host in ("192.0.2.1", "2001:db8::1")
+    ]
     with log_lines() as lines:
         complaints.tell("192.0.2.1:7", "nonsense", "again")
     assert len(lines) == 1
@@ -57,4 +59,7 @@ def test_a_listener_tells_so() -> None:
         for _ in range(1000):
             scene.connect().send(bytes(4)).lose()
         scene.clock.pump([1.0] * (int(QUIET_S) + 1))
-    assert lines == ["closing the connection from 192.0.2.1:1001: an empty frame", "999 more connections from 192.0.2.1 were closed for what they sent"]
+    assert lines == [
+        "closing the connection from 192.0.2.1:1001: an empty frame",
+        "999 more connections from 192.0.2.1 were closed for what they sent",
+    ]

@@ -33,7 +33,9 @@ class Scene:
         self.storage.listen(self.service)
         self.store = MemoryStore(self.clock, MemoryCluster("copies"))
         self.store.init_cluster()
-        self.guard = StoreGuard(self.clock, Files(), tuple, self.storage, self.store, "here", str(self.store.shared.instance_id))
+        self.guard = StoreGuard(
+            self.clock, Files(), tuple, self.storage, self.store, "here", str(self.store.shared.instance_id)
+        )
         self.copies = Copies(self.clock, self.storage, self.guard)
         for ledger in (7, 8):
             self.storage.kept[ledger] = FakeLedger(KEY)
@@ -101,7 +103,10 @@ def test_a_ledger_that_is_gone_is_dropped() -> None:
 
 
 def test_what_was_held_before_a_doubt_is_no_reason_to_end_limbo() -> None:
-    """An index that is made anew doubts a ledger while its copies are compared: it has to be looked at again, once it is known which index tells."""
+    """
+    An index that is made anew doubts a ledger while its copies are compared: it has to be looked at again, once it is
+    known which index tells.
+    """
     scene = Scene()
     scene.storage.at_once = True
     scene.copies.limbo()
@@ -116,7 +121,10 @@ def test_what_was_held_before_a_doubt_is_no_reason_to_end_limbo() -> None:
 
 
 def test_a_doubt_that_comes_while_limbo_ends_counts() -> None:
-    """Before the fence is on disk: limbo does not end.  Before the end of limbo is on disk: somebody looks at the ledger again."""
+    """
+    Before the fence is on disk: limbo does not end.  Before the end of limbo is on disk: somebody looks at the ledger
+    again.
+    """
     scene = Scene()
     scene.copies.limbo()
     scene.copies.held(7)

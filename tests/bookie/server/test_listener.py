@@ -45,7 +45,9 @@ def test_v3_then_v2_works_once() -> None:
     assert any("192.0.2.1:1001" in line for line in lines), lines
 
 
-@pytest.mark.parametrize(("head", "answer"), [("00000002", "00000002"), ("01020000", "01020000"), ("02020000", "02020000")])
+@pytest.mark.parametrize(
+    ("head", "answer"), [("00000002", "00000002"), ("01020000", "01020000"), ("02020000", "02020000")]
+)
 def test_old_versions_of_v2(head: str, answer: str) -> None:
     """0, 1 and 2 are spoken; the answer echoes version and opcode."""
     client = Scene().connect()
@@ -191,7 +193,10 @@ def test_beyond_the_bound_reading_stops_until_half_of_it_is_gone() -> None:
 
 
 def test_all_connections_together_park_so_much_and_no_more() -> None:
-    """Beyond the common bound whoever has parked something is not read from; the others are, and nobody is stuck in the end."""
+    """
+    Beyond the common bound whoever has parked something is not read from; the others are, and nobody is stuck in the
+    end.
+    """
     scene = Scene(pending_bytes_max=1 << 20)
     scene.storage.room = 0
     clients = [scene.connect() for _ in range(4)]

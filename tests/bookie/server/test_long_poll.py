@@ -10,7 +10,14 @@ from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, Client, Scene, adds, a
 S = Status
 
 
-def poll(txn: int, previous: int, timeout_ms: int | None = 1000, entry: int = LAST_ENTRY, piggyback: bool = True, ledger: int = LEDGER) -> bytes:
+def poll(
+    txn: int,
+    previous: int,
+    timeout_ms: int | None = 1000,
+    entry: int = LAST_ENTRY,
+    piggyback: bool = True,
+    ledger: int = LEDGER,
+) -> bytes:
     return read3(txn, entry, ledger, previous_lac=previous, timeout_ms=timeout_ms, piggyback=piggyback)
 
 
@@ -150,7 +157,9 @@ def test_without_a_time_it_does_not_wait() -> None:
     """A long poll without a time-out, or with zero, is answered at once."""
     scene, client = scene_with(2)
     assert client.ask(poll(1, 7, timeout_ms=None)) == ReadReply(S.EOK, LEDGER, -1, None, 0, None, 1)
-    assert client.ask(poll(2, 7, timeout_ms=None, entry=1, piggyback=False)) == ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 0, None, 2)
+    assert client.ask(poll(2, 7, timeout_ms=None, entry=1, piggyback=False)) == ReadReply(
+        S.EOK, LEDGER, 1, body(scene, 1), 0, None, 2
+    )
     assert client.ask(poll(3, 7, timeout_ms=0)) == ReadReply(S.EOK, LEDGER, -1, None, 0, None, 3)
 
 

@@ -57,10 +57,14 @@ def test_fences_reads_and_recovery_pass_parked_adds() -> None:
     scene.storage.room = 0
     client.send(adds3(2, b"b", first=1))
     scene.storage.room = 1
-    client.send(read3(3, 0) + read3(4, 0, fence=True, master_key=KEY) + adds3(5, b"r", first=7, recovery=True, priority=100))
+    client.send(
+        read3(3, 0) + read3(4, 0, fence=True, master_key=KEY) + adds3(5, b"r", first=7, recovery=True, priority=100)
+    )
     assert sorted(reply.txn or 0 for reply in client.replies()) == [3, 4, 5]  # type: ignore[union-attr]
     scene.service.relieved()
-    assert client.replies() == [AddAcks(LEDGER, 1, 1, S.EFENCED, 2)], "it was parked, so it was never accepted before the fence"
+    assert client.replies() == [AddAcks(LEDGER, 1, 1, S.EFENCED, 2)], (
+        "it was parked, so it was never accepted before the fence"
+    )
 
 
 def test_connections_get_in_in_turn() -> None:
@@ -115,7 +119,9 @@ def test_an_explicit_lac_never_overtakes_a_parked_add_of_its_connection() -> Non
     assert [reply.txn for reply in client.replies() if isinstance(reply, StatusReply)] == [2]
 
 
-def test_a_parked_explicit_lac_whose_ledger_can_not_be_read_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parked_explicit_lac_whose_ledger_can_not_be_read_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It gets its error, and those behind it get in."""
     scene = Scene()
     scene.storage.room = 0

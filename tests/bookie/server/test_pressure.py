@@ -1,5 +1,6 @@
 """
-A bookie whose disk is slow: what comes in is bounded, nothing is lost or refused, and what ends a ledger's trouble gets through.
+A bookie whose disk is slow: what comes in is bounded, nothing is lost or refused, and what ends a ledger's trouble gets
+through.
 
 A real storage on a simulated disk whose flushes wait, a real service, connections without sockets.
 """
@@ -78,7 +79,10 @@ class Slow:
 
 
 def test_memory_is_bounded_and_every_add_is_answered_once() -> None:
-    """While the flush stands still: the cache is full, the rest is parked up to its bounds, then nothing is read; afterwards all get in, in order."""
+    """
+    While the flush stands still: the cache is full, the rest is parked up to its bounds, then nothing is read;
+    afterwards all get in, in order.
+    """
     slow = Slow()
     ledgers = range(1, 7)
     slow.fill(ledgers)
@@ -99,14 +103,19 @@ def test_memory_is_bounded_and_every_add_is_answered_once() -> None:
         if not parking.runs:
             break
     assert not any(writer.wire.paused for writer in slow.writers.values())
-    assert {ledger: sorted(entries) for ledger, entries in slow.acked.items()} == {ledger: list(range(slow.sent[ledger])) for ledger in ledgers}
+    assert {ledger: sorted(entries) for ledger, entries in slow.acked.items()} == {
+        ledger: list(range(slow.sent[ledger])) for ledger in ledgers
+    }
     after = Bookie(slow.bookie.disk.crashed(None))
     for ledger in ledgers:
         assert after.read(ledger, slow.sent[ledger] - 1) == body(ledger, slow.sent[ledger] - 1, SIZE)
 
 
 def test_reads_fences_and_recovery_pass_those_who_wait() -> None:
-    """On a connection of their own and behind parked adds of the same one; recovery adds have a reserve, which is bounded too."""
+    """
+    On a connection of their own and behind parked adds of the same one; recovery adds have a reserve, which is bounded
+    too.
+    """
     slow = Slow()
     slow.fill(range(1, 3))
     writer = slow.writers[1]

@@ -32,8 +32,12 @@ S = Status
 OTHER = Digest(DigestType.CRC32C, b"wrong")
 
 
-def write_lac(txn: int, lac: int, ledger: int = LEDGER, digest: Digest = DIGEST, body: bytes | None = None, priority: int = 0) -> bytes:
-    return v3.pack_request(WriteLac(ledger, lac, digest.master_key, digest.lac_body(ledger, lac) if body is None else body, txn, priority))
+def write_lac(
+    txn: int, lac: int, ledger: int = LEDGER, digest: Digest = DIGEST, body: bytes | None = None, priority: int = 0
+) -> bytes:
+    return v3.pack_request(
+        WriteLac(ledger, lac, digest.master_key, digest.lac_body(ledger, lac) if body is None else body, txn, priority)
+    )
 
 
 def body_of(payload: bytes, entry: int, length: int | None = None) -> bytes:
@@ -123,13 +127,21 @@ def test_version_3_of_v2_is_refused_before_anything_else() -> None:
     scene.service.read_only = True
     frame = bytearray(adds(b"a"))
     frame[4] = 3
-    assert scene.connect().send(bytes(frame)).take() == bytes.fromhex("00000018030100000000006700000000000000070000000000000000")
+    assert scene.connect().send(bytes(frame)).take() == bytes.fromhex(
+        "00000018030100000000006700000000000000070000000000000000"
+    )
 
 
 def test_version_2_in_a_v3_header_is_refused() -> None:
     """A typed answer with EBADVERSION."""
     scene = Scene()
-    for frame in (adds3(1, b"a"), read3(1, 0), write_lac(1, 0), v3.pack_request(Force(LEDGER, 1)), v3.pack_request(ReadLac(LEDGER, 1))):
+    for frame in (
+        adds3(1, b"a"),
+        read3(1, 0),
+        write_lac(1, 0),
+        v3.pack_request(Force(LEDGER, 1)),
+        v3.pack_request(ReadLac(LEDGER, 1)),
+    ):
         changed = frame.replace(b"\x0a\x06\x08\x03", b"\x0a\x06\x08\x02", 1)
         assert changed != frame
         found = scene.connect().ask(changed)
@@ -178,7 +190,10 @@ def test_v3_plain_read_has_the_lac_and_a_fencing_one_has_none() -> None:
     assert (fencing.status, fencing.lac, fencing.body) == (S.EOK, None, plain.body)
 
 
-@pytest.mark.parametrize(("ledger", "entry", "status"), [(99, 0, S.ENOLEDGER), (99, -1, S.ENOLEDGER), (LEDGER, 1, S.ENOENTRY), (LEDGER, 99, S.ENOENTRY)])
+@pytest.mark.parametrize(
+    ("ledger", "entry", "status"),
+    [(99, 0, S.ENOLEDGER), (99, -1, S.ENOLEDGER), (LEDGER, 1, S.ENOENTRY), (LEDGER, 99, S.ENOENTRY)],
+)
 def test_what_is_missing(ledger: int, entry: int, status: Status) -> None:
     """An unknown ledger and a hole are told apart; no key is needed."""
     scene = Scene()
@@ -298,7 +313,9 @@ def test_explicit_lac_is_kept_as_it_was_written() -> None:
     assert client.replies() == [StatusReply(v3.WRITE_LAC, S.EOK, 1, LEDGER)]
     scene.storage.at_once = True
     assert client.ask(write_lac(2, 3)).status is S.EOK
-    assert client.ask(v3.pack_request(ReadLac(LEDGER, 3))) == LacReply(S.EOK, LEDGER, 3, DIGEST.lac_body(LEDGER, 3), None)
+    assert client.ask(v3.pack_request(ReadLac(LEDGER, 3))) == LacReply(
+        S.EOK, LEDGER, 3, DIGEST.lac_body(LEDGER, 3), None
+    )
     assert scene.storage.lac(LEDGER) == 5
     client.ask(read3(4, fence=True, master_key=KEY))
     assert client.ask(write_lac(5, 6)).status is S.EOK
@@ -353,7 +370,9 @@ def test_force() -> None:
     assert client.replies() == [StatusReply(v3.FORCE_LEDGER, S.EOK, 4, 99)]
 
 
-@pytest.mark.parametrize(("requested", "total", "free"), [(0, None, None), (1, 1000, None), (2, None, 500), (3, 1000, 500)])
+@pytest.mark.parametrize(
+    ("requested", "total", "free"), [(0, None, None), (1, 1000, None), (2, None, 500), (3, 1000, 500)]
+)
 def test_bookie_info_gives_what_was_asked_for(requested: int, total: int | None, free: int | None) -> None:
     """The answer has total and free bytes only if the request's flags name them."""
     assert Scene().connect().ask(v3.pack_request(BookieInfo(requested, 1))) == InfoReply(S.EOK, 1, total, free)
@@ -366,7 +385,11 @@ def test_who_asks_hears_which_bookie_this_is() -> None:
     client = scene.connect()
     assert client.ask(v3.pack_request(BookieInfo(BOOKIE_ID, 0))) == InfoReply(S.EOK, 0, bookie=BOOKIE)
     assert client.ask(v3.pack_request(BookieInfo(BOOKIE_ID | 1, 1))) == InfoReply(S.EOK, 1, 1000, bookie=BOOKIE)
-    assert client.send(v3.pack_request(BookieInfo(BOOKIE_ID, 0))).take().endswith(b"\xca\x06\x0d\x08\x00\xc2\x3e\x08bookie-1")
+    assert (
+        client.send(v3.pack_request(BookieInfo(BOOKIE_ID, 0)))
+        .take()
+        .endswith(b"\xca\x06\x0d\x08\x00\xc2\x3e\x08bookie-1")
+    )
     assert client.send(read(0)).take()[4] == 2
 
 
@@ -394,13 +417,17 @@ def test_auth_is_answered_in_both_generations() -> None:
     answered = bytes.fromhex("000000230a0608031005180e1000b206160a124175746844697361626c6564506c7567696e1200")
     for _ in range(2):
         assert v3_client.send(asked).take() == answered
-    assert v3_client.ask(v3.pack_request(Auth("x", b"", 1, version=3))) == AuthReply("AuthDisabledPlugin", b"", S.EOK, 1)
+    assert v3_client.ask(v3.pack_request(Auth("x", b"", 1, version=3))) == AuthReply(
+        "AuthDisabledPlugin", b"", S.EOK, 1
+    )
 
 
 def test_start_tls_is_refused_and_the_connection_goes_on() -> None:
     """StartTLS gets EBADREQ, and later requests of the connection are served."""
     client = Scene().connect()
-    assert client.send(bytes.fromhex("0000000b0a0608031009180dd20600")).take() == bytes.fromhex("0000000b0a0608031009180d109403")
+    assert client.send(bytes.fromhex("0000000b0a0608031009180dd20600")).take() == bytes.fromhex(
+        "0000000b0a0608031009180d109403"
+    )
     assert client.ask(v3.pack_request(StartTls(1))).status is S.EBADREQ
     assert client.ask(adds3(1, b"a")).status is S.EOK
 

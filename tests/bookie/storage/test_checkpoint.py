@@ -32,7 +32,9 @@ def test_the_order_of_a_checkpoint() -> None:
         calls.index(("rename", "quire.mark")),
     ]
     assert order == sorted(order)
-    journal = [number for number, (call, name) in enumerate(calls) if name.endswith(".qj") and call in ("rename", "unlink")]
+    journal = [
+        number for number, (call, name) in enumerate(calls) if name.endswith(".qj") and call in ("rename", "unlink")
+    ]
     assert journal
     assert min(journal) > order[-1]
     last_log_write = max(number for number, (call, name) in enumerate(calls) if (call, name) == ("write", "0.log"))
@@ -167,11 +169,16 @@ def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_nobody_for_ever() -> No
     assert "injected" in str(bookie.storage.read_only)
     assert bookie.tokens == [0, 1], "what the journal has is acknowledged and kept"
     bookie.disk.before = lambda call, path: None
-    assert [Bookie(bookie.disk.crashed(None)).read(1, entry) for entry in range(2)] == [body_of(1, entry, size=600_000) for entry in range(2)]
+    assert [Bookie(bookie.disk.crashed(None)).read(1, entry) for entry in range(2)] == [
+        body_of(1, entry, size=600_000) for entry in range(2)
+    ]
 
 
 def test_a_directory_without_mark_begins_at_the_start() -> None:
-    """One of two marks is gone: everything that the journal still has is replayed for that directory alone; a damaged mark stops the start."""
+    """
+    One of two marks is gone: everything that the journal still has is replayed for that directory alone; a damaged mark
+    stops the start.
+    """
     bookie = Bookie(ledgers=2)
     for ledger in range(4):
         bookie.storage.add(run_of(ledger, 0, 2), ledger)
@@ -200,7 +207,10 @@ def failing(bookie: Bookie, number: int, call: str = "sync") -> None:
 
 @pytest.mark.parametrize("call", ["sync", "write", "rename"])
 def test_a_directory_that_fails_is_given_up_alone(call: str) -> None:
-    """Its ledgers take nothing more and are unknown, never "not here"; the others are written, read and checkpointed as ever."""
+    """
+    Its ledgers take nothing more and are unknown, never "not here"; the others are written, read and checkpointed as
+    ever.
+    """
     bookie = Bookie(ledgers=3)
     for ledger in range(6):
         assert bookie.storage.add(run_of(ledger, 0, 5), ledger) is Status.EOK
@@ -255,7 +265,10 @@ def test_what_is_remembered_of_a_directory_says_no_more_once_it_is_given_up(monk
 
 
 def test_a_given_up_directory_is_remembered_and_starts_behind() -> None:
-    """The note is durable before the journal frees anything; the next start replays from the others' marks and doesn't miss a segment."""
+    """
+    The note is durable before the journal frees anything; the next start replays from the others' marks and doesn't
+    miss a segment.
+    """
     bookie = Bookie(ledgers=2, journal_segment_bytes=1 << 20)
     bookie.storage.add(run_of(1, 0, 5), "a")
     bookie.commit()
@@ -280,7 +293,10 @@ def test_a_given_up_directory_is_remembered_and_starts_behind() -> None:
 
 
 def test_a_directory_that_is_back_gets_a_mark_before_its_note_goes() -> None:
-    """Also where the metadata had nothing to mark and the journal nothing new: its old mark names a segment that was freed long ago."""
+    """
+    Also where the metadata had nothing to mark and the journal nothing new: its old mark names a segment that was freed
+    long ago.
+    """
     bookie = left_behind()
     again = Bookie(bookie.disk.killed(), ledgers=2)
     assert again.storage.stale == ["/disk/ledgers1"]
@@ -352,7 +368,10 @@ def test_a_flush_that_has_no_room_is_not_begun() -> None:
 
 
 def test_a_start_on_a_full_disk_keeps_in_memory_what_lay_there() -> None:
-    """What filled the cache when the process was killed: the bookie starts read-only, writes nothing, and flushes when there is room."""
+    """
+    What filled the cache when the process was killed: the bookie starts read-only, writes nothing, and flushes when
+    there is room.
+    """
     bookie = Bookie(ledgers=2, write_cache_bytes_max=4 << 20)
     full = Usage(1, 1 << 40, 1 << 20)
     bookie.disk.usage = lambda path: full  # type: ignore[method-assign]  # a full disk
@@ -367,7 +386,9 @@ def test_a_start_on_a_full_disk_keeps_in_memory_what_lay_there() -> None:
         disk.usage = lambda path: full  # type: ignore[method-assign]
         bookie = Bookie(disk, ledgers=2)
         bookie.clock.advance(0)
-        assert not [path for call, path in disk.calls if call == "write" and path.endswith(".log")], "nothing is written to a full disk"
+        assert not [path for call, path in disk.calls if call == "write" and path.endswith(".log")], (
+            "nothing is written to a full disk"
+        )
         assert "is full" in (bookie.storage.read_only or "")
         assert bookie.storage.add(run_of(4, 0), "no") is Status.EREADONLY
         assert all(bookie.read(1, each) == body_of(1, each, 50_000) for each in range(entry))
@@ -408,8 +429,8 @@ def test_a_start_on_a_full_disk_has_a_bound() -> None:
 @pytest.mark.parametrize("long", [False, True])
 def test_a_full_disk_at_any_write_costs_nothing(long: bool) -> None:
     """
-    ENOSPC at each write, rename, row and sync of rows (not begun) of a checkpoint of two directories, once or for some rounds: read-only meanwhile,
-    then all is stored, once and right, and no directory is given up.
+    ENOSPC at each write, rename, row and sync of rows (not begun) of a checkpoint of two directories, once or for some
+    rounds: read-only meanwhile, then all is stored, once and right, and no directory is given up.
     """
     at = 0
     while True:
@@ -449,7 +470,10 @@ def test_a_full_disk_at_any_write_costs_nothing(long: bool) -> None:
         assert bookie.storage.counters.directories_lost == 0
         for storage in (bookie, Bookie(bookie.disk.crashed(None), ledgers=2)):
             for ledger in (0, 1, 2):
-                assert [storage.read(ledger, entry) for entry in range(9)] == [*(body_of(ledger, entry) for entry in range(8)), Status.ENOENTRY], (at, ledger)
+                assert [storage.read(ledger, entry) for entry in range(9)] == [
+                    *(body_of(ledger, entry) for entry in range(8)),
+                    Status.ENOENTRY,
+                ], (at, ledger)
             assert [storage.read(4, entry) for entry in (3, 7)] == [body_of(4, 3), body_of(4, 7)]
             assert storage.read(3, 3) is Status.ENOLEDGER
             assert storage.storage.add(run_of(5, 8), "no") is Status.EFENCED
@@ -458,7 +482,10 @@ def test_a_full_disk_at_any_write_costs_nothing(long: bool) -> None:
 
 
 def test_what_was_not_begun_is_tried_again_soon() -> None:
-    """No descriptor is left for a while: the bookie stays writable, then read-only until the next checkpoint; no directory is given up."""
+    """
+    No descriptor is left for a while: the bookie stays writable, then read-only until the next checkpoint; no directory
+    is given up.
+    """
     bookie = Bookie(ledgers=2)
     for ledger in range(4):
         bookie.storage.add(run_of(ledger, 0, 3), ledger)

@@ -36,7 +36,10 @@ def test_the_memory_is_bounded() -> None:
 
 
 def test_a_late_writer_does_not_bring_a_ledger_back() -> None:
-    """Its adds are refused as fenced, also after a restart that replays the deletion; repair and a LAC hear that there is no such ledger."""
+    """
+    Its adds are refused as fenced, also after a restart that replays the deletion; repair and a LAC hear that there is
+    no such ledger.
+    """
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 3), "a")
     bookie.storage.add(run_of(2, 0, 3), "a")
@@ -81,7 +84,10 @@ def test_only_a_copy_that_goes_is_not_remembered() -> None:
 
 
 def test_a_fence_of_a_deleted_ledger_is_kept_longer_than_the_memory_of_the_deletion() -> None:
-    """Whoever recovers a ledger that has the id of a deleted one takes a "no" for a fenced bookie: it must be one, also after the next start."""
+    """
+    Whoever recovers a ledger that has the id of a deleted one takes a "no" for a fenced bookie: it must be one, also
+    after the next start.
+    """
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 3), "a")
     bookie.commit()
@@ -97,7 +103,10 @@ def test_a_fence_of_a_deleted_ledger_is_kept_longer_than_the_memory_of_the_delet
 
 
 def test_a_superfluous_copy_leaves_its_fence() -> None:
-    """A writer that slept since before the ledger was closed may still take this bookie for one of its own; who copies the ledger here again may."""
+    """
+    A writer that slept since before the ledger was closed may still take this bookie for one of its own; who copies the
+    ledger here again may.
+    """
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 3), "a")
     bookie.commit()

@@ -1,4 +1,7 @@
-"""Lists of a ledger's entries: nothing that was there when one was asked for is missing, they are made one at a time, and their length weighs on nobody."""
+"""
+Lists of a ledger's entries: nothing that was there when one was asked for is missing, they are made one at a time, and
+their length weighs on nobody.
+"""
 
 import random
 import tracemalloc

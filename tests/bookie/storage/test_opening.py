@@ -1,4 +1,7 @@
-"""A start's directories: which may be left out, and what is no reason for that.  Whole starts are in `test_dead_directory`."""
+"""
+A start's directories: which may be left out, and what is no reason for that.  Whole starts are in
+`test_dead_directory`.
+"""
 
 import errno
 from collections.abc import Callable
@@ -41,8 +44,14 @@ def test_a_dead_directory_is_left_out_from_then_on() -> None:
     assert "injected" in opening.dead[TWO]
     opened: list[LedgerDirectory] = []
     disk = Disk()
-    Opening(disk, options_of(ledgers=3), opening.dead).open(disk.open_rows, {ONE: None, THREE: None}, lambda: None, opened)
-    assert [(directory.configured, isinstance(directory, DeadDirectory)) for directory in opened] == [(ONE, False), (TWO, True), (THREE, False)]
+    Opening(disk, options_of(ledgers=3), opening.dead).open(
+        disk.open_rows, {ONE: None, THREE: None}, lambda: None, opened
+    )
+    assert [(directory.configured, isinstance(directory, DeadDirectory)) for directory in opened] == [
+        (ONE, False),
+        (TWO, True),
+        (THREE, False),
+    ]
     assert opened[1].failed == opening.dead[TWO]
 
 

@@ -105,7 +105,8 @@ def test_when_the_adds_end_all_go_on() -> None:
 def test_who_comes_as_the_rest_ends_stands_behind_those_who_waited() -> None:
     """A read that arrives as the pause ends begins after one that waited before it."""
     bench = Bench()
-    bench.clock.callLater(0.001 + RESTS * 0.001, bench.ask)  # before the timer of the one that waits, at the same moment
+    # before the timer of the one that waits, at the same moment
+    bench.clock.callLater(0.001 + RESTS * 0.001, bench.ask)
     bench.ask()
     bench.counters.adds += 1
     bench.end(0)

@@ -23,7 +23,18 @@ from quire.bookie.storage.workers import InlineWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Bookie, Events, HeldWorkers, Inode, body_of, options_of, run_of
+from tests.bookie.fakes.disk import (
+    DIGEST,
+    KEY,
+    OTHER_KEY,
+    Bookie,
+    Events,
+    HeldWorkers,
+    Inode,
+    body_of,
+    options_of,
+    run_of,
+)
 from tests.reactor import reactor, run
 
 
@@ -53,7 +64,10 @@ def test_many_adds_share_one_sync() -> None:
 
 
 def test_wrong_key_is_refused_first() -> None:
-    """The first key given is the ledger's; another gets EUA, also on a fenced ledger, for adds, fences and LAC writes alike."""
+    """
+    The first key given is the ledger's; another gets EUA, also on a fenced ledger, for adds, fences and LAC writes
+    alike.
+    """
     bookie = Bookie()
     assert bookie.storage.add(run_of(1, 0), "a") is Status.EOK
     assert bookie.storage.add(run_of(1, 1, key=OTHER_KEY), "b") is Status.EUA
@@ -78,7 +92,10 @@ def test_fence_stops_plain_adds_and_lets_recovery_pass() -> None:
 
 
 def test_second_fence_waits_for_the_first() -> None:
-    """A fence that another caller set a moment ago is answered only once it is durable; later ones are answered without a sync."""
+    """
+    A fence that another caller set a moment ago is answered only once it is durable; later ones are answered without a
+    sync.
+    """
     bookie = Bookie()
     bookie.storage.fence(1, KEY, "first")
     bookie.storage.fence(1, KEY, "second")
@@ -150,7 +167,10 @@ def test_fence_of_an_unknown_ledger_survives() -> None:
 @pytest.mark.parametrize("journals", [1, 3])
 @pytest.mark.parametrize("flushed", [False, True])
 def test_fences_and_keys_of_empty_ledgers_outlive_the_journal(journals: int, flushed: bool) -> None:
-    """Checkpoints with an empty write cache store them too, so the journal may forget them: after many rounds of both, and crashes between."""
+    """
+    Checkpoints with an empty write cache store them too, so the journal may forget them: after many rounds of both, and
+    crashes between.
+    """
     bookie = Bookie(journals=journals, ledgers=2)
     for ledger in range(12):
         bookie = Bookie(bookie.disk.crashed(random.Random(ledger)), journals=journals, ledgers=2)
@@ -184,7 +204,13 @@ def test_everything_survives_power_loss(flushed: bool) -> None:
     again = Bookie(bookie.disk.crashed(None))
     assert (again.storage.counters.replayed_entries == 0) == flushed
     assert all(again.read(1, entry) == body_of(1, entry) for entry in range(300))
-    assert [again.read(2, entry) for entry in range(4, 9)] == [Status.ENOENTRY, body_of(2, 5), body_of(2, 6), body_of(2, 7), Status.ENOENTRY]
+    assert [again.read(2, entry) for entry in range(4, 9)] == [
+        Status.ENOENTRY,
+        body_of(2, 5),
+        body_of(2, 6),
+        body_of(2, 7),
+        Status.ENOENTRY,
+    ]
     assert again.storage.explicit_lac(2) == lac
     assert again.storage.add(run_of(2, 8), "e") is Status.EFENCED
     assert again.storage.add(run_of(1, 300, key=OTHER_KEY), "e") is Status.EUA
@@ -244,7 +270,9 @@ def test_last_entry_and_lac_after_restart() -> None:
 
 
 def test_read_run_follows_the_batch_rules() -> None:
-    """Count and size limits, the first entry always, gaps end a batch, and a batch may go on from the disk into memory."""
+    """
+    Count and size limits, the first entry always, gaps end a batch, and a batch may go on from the disk into memory.
+    """
     bookie = Bookie()
     storage = bookie.storage
     storage.add(run_of(1, 0, 300, size=10), "a")
@@ -290,7 +318,10 @@ def test_later_copies_win_everywhere() -> None:
 
 
 def test_limbo_never_says_no() -> None:
-    """A ledger in limbo serves what it has, says "unknown" instead of "no", and sends plain writers away; all of it durable."""
+    """
+    A ledger in limbo serves what it has, says "unknown" instead of "no", and sends plain writers away; all of it
+    durable.
+    """
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 3), "a")
     assert bookie.storage.set_limbo(1, True, "l") is Status.EOK
@@ -338,7 +369,9 @@ def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
 
 
 def test_an_end_of_limbo_that_is_on_its_way_does_not_outlive_a_doubt() -> None:
-    """A ledger is doubted while the block that ends its limbo is not synced yet: limbo is durable only behind that block."""
+    """
+    A ledger is doubted while the block that ends its limbo is not synced yet: limbo is durable only behind that block.
+    """
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 3), "a")
     bookie.storage.set_limbo(1, True)
@@ -355,8 +388,8 @@ def test_an_end_of_limbo_that_is_on_its_way_does_not_outlive_a_doubt() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_what_a_directory_has_is_not_replayed_into_it(seed: int) -> None:
     """
-    Another directory is lost and comes back empty, so a start replays all that the journals still have.  The ledgers of the others are what they are after
-    any other start, whatever stood in the journal before their marks.
+    Another directory is lost and comes back empty, so a start replays all that the journals still have.  The ledgers of
+    the others are what they are after any other start, whatever stood in the journal before their marks.
     """
     rng = random.Random(seed)
     shape = {"journals": rng.randint(1, 2), "ledgers": 3}
@@ -367,7 +400,12 @@ def test_what_a_directory_has_is_not_replayed_into_it(seed: int) -> None:
         state = storage.ledger(ledger)
         what = rng.randrange(9)
         if what < 3:
-            storage.add(run_of(ledger, rng.randrange(20), rng.randint(1, 4), v3=rng.random() < 0.5, recovery=rng.random() < 0.5), step)
+            storage.add(
+                run_of(
+                    ledger, rng.randrange(20), rng.randint(1, 4), v3=rng.random() < 0.5, recovery=rng.random() < 0.5
+                ),
+                step,
+            )
         elif what == 3:
             storage.fence(ledger, KEY, step)
         elif what == 4:
@@ -396,7 +434,10 @@ def test_what_a_directory_has_is_not_replayed_into_it(seed: int) -> None:
 
 
 def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
-    """A crash left the directories with different marks, and the journal went: it goes on in front of one of them, and nothing of it is passed over."""
+    """
+    A crash left the directories with different marks, and the journal went: it goes on in front of one of them, and
+    nothing of it is passed over.
+    """
     bookie = Bookie(ledgers=2)
     mark = "/disk/ledgers0/current/quire.mark"
     marks = []
@@ -421,7 +462,10 @@ def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
 
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_journal_is_added_to_a_bookie_that_was_killed(marked: bool) -> None:
-    """Ledgers change their journals by it.  What they had in the old ones comes before what they get in the new ones, whoever is replayed first later."""
+    """
+    Ledgers change their journals by it.  What they had in the old ones comes before what they get in the new ones,
+    whoever is replayed first later.
+    """
     first = Bookie(journals=2)
     if marked:
         first.storage.add(run_of(100, 0), "a")
@@ -442,27 +486,43 @@ def test_a_journal_is_added_to_a_bookie_that_was_killed(marked: bool) -> None:
 
 
 def test_a_mark_fences_without_limbo_and_takes_nothing_back() -> None:
-    """A ledger that the metadata gives to others has its fence only; one that is in limbo or fenced already stays so; the fence is durable at once."""
+    """
+    A ledger that the metadata gives to others has its fence only; one that is in limbo or fenced already stays so; the
+    fence is durable at once.
+    """
     bookie = Bookie()
     for ledger in (1, 2):
         bookie.storage.add(run_of(ledger, 0), "a")
     bookie.storage.fence(2, KEY, "f")
     bookie.storage.set_limbo(2, True)
     bookie.commit()
-    bookie.now(Deferred.fromCoroutine(bookie.storage.mark_limbo({1: LedgerRow(KEY, fenced=True), 2: LedgerRow(KEY), 3: LedgerRow(KEY, fenced=True)})))
+    bookie.now(
+        Deferred.fromCoroutine(
+            bookie.storage.mark_limbo(
+                {1: LedgerRow(KEY, fenced=True), 2: LedgerRow(KEY), 3: LedgerRow(KEY, fenced=True)}
+            )
+        )
+    )
     for ledger in (1, 3):
         state = bookie.storage.ledger(ledger)
         assert state is not None
         assert state.fence_durable
     for one in (bookie, Bookie(bookie.disk.crashed(None))):
         assert one.storage.limbo_ledgers() == [2]
-        assert [one.storage.add(run_of(ledger, 1), "no") for ledger in (1, 2, 3)] == [Status.EFENCED, Status.EREADONLY, Status.EFENCED]
+        assert [one.storage.add(run_of(ledger, 1), "no") for ledger in (1, 2, 3)] == [
+            Status.EFENCED,
+            Status.EREADONLY,
+            Status.EFENCED,
+        ]
         one.storage.set_limbo(2, False)
         assert one.storage.add(run_of(2, 1), "no") is Status.EFENCED
 
 
 def test_limbo_of_a_ledger_without_a_row_hides_nothing_that_is_indexed() -> None:
-    """A crash may leave index rows of a ledger that is in no table: what is held of it is served too, also when limbo has ended."""
+    """
+    A crash may leave index rows of a ledger that is in no table: what is held of it is served too, also when limbo has
+    ended.
+    """
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 3), "a")
     bookie.commit()
@@ -490,7 +550,9 @@ def test_replay_finds_the_key_of_a_ledger_that_had_none() -> None:
 
 
 def test_delete_takes_everything() -> None:
-    """Rows, cached and indexed entries go, durably; a new ledger with the same id starts empty and keeps its own entries."""
+    """
+    Rows, cached and indexed entries go, durably; a new ledger with the same id starts empty and keeps its own entries.
+    """
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0, 300), "a")
     bookie.storage.add(run_of(2, 0, 3), "b")
@@ -510,7 +572,13 @@ def test_delete_takes_everything() -> None:
     gone = Bookie(bookie.disk.crashed(None))
     assert gone.read(1, 0) is Status.ENOLEDGER
     assert bookie.storage.add(run_of(1, 10, 2, key=OTHER_KEY), "d") is Status.EOK
-    assert [bookie.read(1, entry) for entry in (0, 9, 10, 11, 12)] == [Status.ENOENTRY, Status.ENOENTRY, body_of(1, 10), body_of(1, 11), Status.ENOENTRY]
+    assert [bookie.read(1, entry) for entry in (0, 9, 10, 11, 12)] == [
+        Status.ENOENTRY,
+        Status.ENOENTRY,
+        body_of(1, 10),
+        body_of(1, 11),
+        Status.ENOENTRY,
+    ]
     bookie.commit()
     for disk in (bookie.disk.crashed(None), None):
         if disk is None:
@@ -518,7 +586,12 @@ def test_delete_takes_everything() -> None:
             disk = bookie.disk.crashed(None)
         again = Bookie(disk)
         again.storage.flush()
-        assert [again.read(1, entry) for entry in (0, 299, 10, 301)] == [Status.ENOENTRY, Status.ENOENTRY, body_of(1, 10), Status.ENOENTRY]
+        assert [again.read(1, entry) for entry in (0, 299, 10, 301)] == [
+            Status.ENOENTRY,
+            Status.ENOENTRY,
+            body_of(1, 10),
+            Status.ENOENTRY,
+        ]
         assert again.read(2, 2) == body_of(2, 2)
 
 
@@ -554,7 +627,9 @@ def test_full_journal_queue_parks() -> None:
 
 
 def test_journal_sync_failure_is_final() -> None:
-    """EIO from one fdatasync: no token comes back, now or later, though later syncs would succeed; the owner is told once."""
+    """
+    EIO from one fdatasync: no token comes back, now or later, though later syncs would succeed; the owner is told once.
+    """
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0), "a")
     bookie.commit()
@@ -584,8 +659,9 @@ def test_journal_sync_failure_is_final() -> None:
 
 def test_a_journal_that_cannot_grow_makes_read_only_and_comes_back() -> None:
     """
-    The disk is full when the next segment is wanted: plain adds are refused while there is still room for fences and recovery; half a segment does not
-    stay behind; when a checkpoint has given segments back, or others have made room, all is well again.
+    The disk is full when the next segment is wanted: plain adds are refused while there is still room for fences and
+    recovery; half a segment does not stay behind; when a checkpoint has given segments back, or others have made room,
+    all is well again.
     """
     bookie = Bookie(write_cache_bytes_max=64 << 20)
     reasons = bookie.reasons
@@ -633,7 +709,10 @@ def scarce(bookie: Bookie, segments: int) -> Callable[[str, str], None]:
 @pytest.mark.parametrize("synced", [True, False])
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool, synced: bool) -> None:
-    """The disk is full, but old segments can be given back: that is done at once, and nobody is refused; a start finds the same."""
+    """
+    The disk is full, but old segments can be given back: that is done at once, and nobody is refused; a start finds the
+    same.
+    """
     bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_sync_data=synced)
     reasons = bookie.reasons
     bookie.disk.before = scarce(bookie, 3)
@@ -644,7 +723,9 @@ def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool
     assert bookie.tokens == list(range(100))
     assert reasons == []
     assert bookie.storage.counters.checkpoints in (3, 4, 5)
-    again = Bookie(bookie.disk.killed(), write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_sync_data=synced)
+    again = Bookie(
+        bookie.disk.killed(), write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_sync_data=synced
+    )
     again.disk.before = scarce(again, 3)
     assert all(again.read(1, entry) == body_of(1, entry, 100_000) for entry in range(100))
     for entry in range(100, 150):
@@ -662,8 +743,8 @@ def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool
 @pytest.mark.parametrize("early", [False, True])
 def test_a_clean_stop_with_a_full_journal_disk(early: bool) -> None:
     """
-    What can be given back is given back first, then the journal ends with its mark: all that waits is acknowledged.  A checkpoint that began early gives
-    nothing back.
+    What can be given back is given back first, then the journal ends with its mark: all that waits is acknowledged.  A
+    checkpoint that began early gives nothing back.
     """
     workers = HeldWorkers()
     bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
@@ -683,7 +764,10 @@ def test_a_clean_stop_with_a_full_journal_disk(early: bool) -> None:
 
 
 def test_a_journal_that_a_checkpoint_can_not_shorten_enough_makes_read_only() -> None:
-    """What it gives back is smaller than the segment that is wanted, so it is removed, and that does not help either: then plain adds are refused."""
+    """
+    What it gives back is smaller than the segment that is wanted, so it is removed, and that does not help either: then
+    plain adds are refused.
+    """
     bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_segment_bytes=8 << 20)
 
     def before(call: str, path: str) -> None:
@@ -756,7 +840,9 @@ def test_no_space_for_the_journal_stops_the_bookie() -> None:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_failed_flush_makes_read_only(number: int) -> None:
-    """A failed sync of an entry log is final: read-only, the journal is kept.  A full disk is tried again, and passes."""
+    """
+    A failed sync of an entry log is final: read-only, the journal is kept.  A full disk is tried again, and passes.
+    """
     bookie = Bookie()
     reasons = bookie.reasons
     bookie.storage.add(run_of(1, 0, 10), "a")
@@ -791,7 +877,10 @@ def test_failed_flush_makes_read_only(number: int) -> None:
 
 
 def test_those_who_wait_for_room_hear_of_a_fault() -> None:
-    """Parked adds are called again when the disk or the journal fails, and are refused then, so that nobody waits for ever."""
+    """
+    Parked adds are called again when the disk or the journal fails, and are refused then, so that nobody waits for
+    ever.
+    """
     pool = HeldWorkers()
     bookie = Bookie(workers=pool)
     entry = 0
@@ -831,7 +920,9 @@ def test_several_directories() -> None:
         assert sorted(again.storage.ledger_ids()) == list(range(12))
         if not step:
             bookie.storage.flush()
-    assert bookie.now(bookie.storage.stored_ledgers()) == array("q", range(12)), "ascending, whatever directory they lie in"
+    assert bookie.now(bookie.storage.stored_ledgers()) == array("q", range(12)), (
+        "ascending, whatever directory they lie in"
+    )
     assert len(bookie.disk.find(".log")) == 3
     assert bookie.storage.disk_usage() == (1 << 40, 1 << 39)
     with pytest.raises(StorageError, match="2 journals"):
@@ -886,7 +977,9 @@ def test_bit_rot_is_eio_never_no() -> None:
     (path,) = bookie.disk.find(".log")
     size = len(body_of(1, 0)) + 4
     bookie.disk.flip(path, 1024 + 3 * size + 40)
-    assert [bookie.read(1, entry) for entry in range(10)] == [body_of(1, entry) if entry != 3 else Status.EIO for entry in range(10)]
+    assert [bookie.read(1, entry) for entry in range(10)] == [
+        body_of(1, entry) if entry != 3 else Status.EIO for entry in range(10)
+    ]
     assert bookie.now(bookie.storage.read_run(1, 0, 10, 1 << 20)) == [body_of(1, entry) for entry in range(3)]
     assert bookie.now(bookie.storage.read_run(1, 3, 10, 1 << 20)) is Status.EIO
     assert bookie.storage.counters.read_errors >= 2
@@ -989,11 +1082,16 @@ def test_small_writes_in_any_order_against_a_model() -> None:
         assert bookie.read(ledger, entry) == model.get((ledger, entry), Status.ENOENTRY)
     for ledger in range(3):
         have = decode(bookie.now(bookie.storage.entries(ledger)))
-        assert [entry for first, count in have for entry in range(first, first + count)] == sorted(entry for known, entry in model if known == ledger)
+        assert [entry for first, count in have for entry in range(first, first + count)] == sorted(
+            entry for known, entry in model if known == ledger
+        )
 
 
 def test_on_a_real_disk_with_threads(tmp_path: Any) -> None:
-    """The same with RocksDB, a journal thread, the storage pool and a real reactor: adds, flushes, sequential reads, restart."""
+    """
+    The same with RocksDB, a journal thread, the storage pool and a real reactor: adds, flushes, sequential reads,
+    restart.
+    """
     options = options_of(str(tmp_path), flush_interval_ms=10, write_cache_bytes_max=2 << 20)
 
     async def story() -> None:
@@ -1059,7 +1157,10 @@ def test_files_default_is_the_real_one(tmp_path: Any) -> None:
 
 
 def test_without_journaled_data_a_kill_leaves_limbo() -> None:
-    """Adds come back once the note is synced; after a kill the ledgers that had adds since the checkpoint say "unknown", others still say no."""
+    """
+    Adds come back once the note is synced; after a kill the ledgers that had adds since the checkpoint say "unknown",
+    others still say no.
+    """
     bookie = Bookie(journal_write_data=False)
     for ledger in (1, 2):
         assert bookie.storage.add(run_of(ledger, 0, 5), ledger) is Status.EOK
@@ -1131,9 +1232,14 @@ def test_a_journal_that_is_not_freed_has_a_bound() -> None:
 
 
 def test_who_waits_for_the_backlog_needs_no_luck_with_a_checkpoint() -> None:
-    """One runs that began too early to free enough: the next one follows it at once, though nobody comes who would ask for it."""
+    """
+    One runs that began too early to free enough: the next one follows it at once, though nobody comes who would ask for
+    it.
+    """
     workers = HeldWorkers()
-    bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, journal_backlog_bytes_max=4 << 20, flush_interval_ms=3_600_000)
+    bookie = Bookie(
+        workers=workers, write_cache_bytes_max=64 << 20, journal_backlog_bytes_max=4 << 20, flush_interval_ms=3_600_000
+    )
     assert bookie.storage.add(run_of(1, 0, size=400_000), 0) is Status.EOK
     bookie.commit()
     bookie.storage.flush()
@@ -1152,7 +1258,10 @@ def test_who_waits_for_the_backlog_needs_no_luck_with_a_checkpoint() -> None:
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_one_group_larger_than_the_backlog_parks_nobody_for_good(sync: bool) -> None:
-    """The segment that was made for it is larger than the bound by itself, and no checkpoint can free the one that is being written."""
+    """
+    The segment that was made for it is larger than the bound by itself, and no checkpoint can free the one that is
+    being written.
+    """
     bookie = Bookie(write_cache_bytes_max=64 << 20, journal_backlog_bytes_max=1 << 20, journal_sync_data=sync)
     for entry in range(5):
         refused = 0
@@ -1166,7 +1275,9 @@ def test_one_group_larger_than_the_backlog_parks_nobody_for_good(sync: bool) -> 
 
 
 def test_an_explicit_lac_waits_for_room_and_a_fence_does_not() -> None:
-    """A full queue takes no explicit LAC, nor makes its ledger; fences pass, for each of them ends a ledger's trouble."""
+    """
+    A full queue takes no explicit LAC, nor makes its ledger; fences pass, for each of them ends a ledger's trouble.
+    """
     bookie = Bookie(journal_queue_bytes_max=1 << 20, write_cache_bytes_max=64 << 20)
     lac = struct.pack(">qq", 2, 5)
     for entry in range(5):
@@ -1204,7 +1315,10 @@ def test_limbo_that_ended_is_back_after_a_crash_that_lost_the_copies() -> None:
 
 @pytest.mark.parametrize("sizes", [[100], [100, 200, 300]])
 def test_what_a_read_costs(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random read: one index seek, one read of the entry log.  A sequential reader: one of each for every run, up to 256 entries."""
+    """
+    A random read: one index seek, one read of the entry log.  A sequential reader: one of each for every run, up to 256
+    entries.
+    """
     bookie = Bookie(write_cache_bytes_max=64 << 20)
     for entry in range(1024):
         bookie.storage.add(run_of(1, entry, size=sizes[entry % len(sizes)]), entry)

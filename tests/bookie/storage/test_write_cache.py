@@ -100,7 +100,8 @@ def test_runs_are_bounded() -> None:
 
 def test_a_half_is_full_at_its_share() -> None:
     """
-    Half of the configured bytes but for a reserve, which recovery may use up; the swap makes room; forgetting a ledger takes it from both halves.
+    Half of the configured bytes but for a reserve, which recovery may use up; the swap makes room; forgetting a ledger
+    takes it from both halves.
     """
     cache = WriteCache(2 * (LEDGER_OVERHEAD + 600))
     cache.put(1, 0, [b"x"], (LEDGER_OVERHEAD + 600) * 7 // 8 - LEDGER_OVERHEAD - 1)
@@ -122,7 +123,10 @@ def test_a_half_is_full_at_its_share() -> None:
 
 
 def test_read_ahead_has_a_bound() -> None:
-    """The ledger that was read ahead longest ago goes first; a window that can't fit is not kept; a ledger has few windows."""
+    """
+    The ledger that was read ahead longest ago goes first; a window that can't fit is not kept; a ledger has few
+    windows.
+    """
     ahead = ReadAhead(1000)
     ahead.put(1, 10, [bytes(100), bytes(101)])
     assert ahead.get(1, 11) == bytes(101)

@@ -1,4 +1,7 @@
-"""Compaction and the removal of logs: what lives stays readable byte for byte, at every crash; what is doubtful is left alone."""
+"""
+Compaction and the removal of logs: what lives stays readable byte for byte, at every crash; what is doubtful is left
+alone.
+"""
 
 import errno
 import random
@@ -66,7 +69,9 @@ def compact(directory: LedgerDirectory, victims: list[int]) -> Compaction:
 
 
 def check(directory: LedgerDirectory, ledger: int, count: int) -> None:
-    assert [directory.read(ledger, entry) for entry in range(count)] == [body_of(ledger, entry) for entry in range(count)]
+    assert [directory.read(ledger, entry) for entry in range(count)] == [
+        body_of(ledger, entry) for entry in range(count)
+    ]
     assert directory.read(ledger, count) is None
 
 
@@ -82,7 +87,10 @@ def dead_and_alive(disk: Disk) -> LedgerDirectory:
 
 
 def test_what_lives_is_moved_and_the_rest_goes() -> None:
-    """After a compaction the old logs go, and what lives is read from new ones, which have ledgers maps; also after a restart."""
+    """
+    After a compaction the old logs go, and what lives is read from new ones, which have ledgers maps; also after a
+    restart.
+    """
     disk = Disk()
     directory = dead_and_alive(disk)
     finished = directory.logs.finished()
@@ -118,7 +126,10 @@ def test_totals_come_from_maps_where_it_matters() -> None:
 
 
 def test_a_pass_that_compacts_nothing_walks_no_further_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the index was walked over, deletions are counted: the next pass reads no row for them, and finds the log that nobody needs any more all the same."""
+    """
+    Once the index was walked over, deletions are counted: the next pass reads no row for them, and finds the log that
+    nobody needs any more all the same.
+    """
     directory = opened(Disk())
     for ledger in range(4):
         store(directory, (ledger, 0, 30))
@@ -162,7 +173,10 @@ def test_a_log_being_written_is_no_candidate() -> None:
 
 
 def test_an_emptied_index_costs_no_log() -> None:
-    """Logs with entries of ledgers that the table knows stay when the index lost its rows; those of unknown ledgers may go."""
+    """
+    Logs with entries of ledgers that the table knows stay when the index lost its rows; those of unknown ledgers may
+    go.
+    """
     disk = Disk()
     directory = dead_and_alive(disk)
     directory.table.write({2: LedgerRow(b"k")})
@@ -172,8 +186,12 @@ def test_an_emptied_index_costs_no_log() -> None:
     doubts = [unneeded(directory, log, frozenset(), no_pause) for log in directory.logs.finished()]
     assert any(doubt is not None and "ledger 2" in doubt for doubt in doubts)
     directory.table.write({2: None})
-    assert [unneeded(directory, log, frozenset(), no_pause) for log in directory.logs.finished()] == [None] * len(doubts)
-    assert any(unneeded(directory, log, {2}, no_pause) for log in directory.logs.finished()), "one that is only in memory counts as known"
+    assert [unneeded(directory, log, frozenset(), no_pause) for log in directory.logs.finished()] == [None] * len(
+        doubts
+    )
+    assert any(unneeded(directory, log, {2}, no_pause) for log in directory.logs.finished()), (
+        "one that is only in memory counts as known"
+    )
 
 
 def test_copies_that_are_elsewhere_are_not_missed() -> None:
@@ -225,7 +243,9 @@ def test_a_missing_log_keeps_the_others_moving() -> None:
 
 
 def test_a_write_that_comes_between_copy_and_move_wins() -> None:
-    """A part of a run is written again, a ledger is deleted, while their old records are being copied: neither comes back."""
+    """
+    A part of a run is written again, a ledger is deleted, while their old records are being copied: neither comes back.
+    """
     directory = opened(Disk())
     store(directory, (1, 0, 20), (2, 0, 20), (3, 0, 20))
     directory.logs.rotate()
@@ -244,7 +264,11 @@ def test_a_write_that_comes_between_copy_and_move_wins() -> None:
         pass
     assert made.kept == {}
     remove_logs(directory, made.emptied())
-    assert directory.read_run(1, 0, 20, 1 << 20) == [*(body_of(1, entry) for entry in range(5)), *again, *(body_of(1, entry) for entry in range(8, 20))]
+    assert directory.read_run(1, 0, 20, 1 << 20) == [
+        *(body_of(1, entry) for entry in range(5)),
+        *again,
+        *(body_of(1, entry) for entry in range(8, 20)),
+    ]
     assert directory.read(2, 0) is None
     check(directory, 3, 20)
 
@@ -386,7 +410,10 @@ def story(bookie: Bookie) -> Iterator[None]:
 
 
 def test_a_crash_at_every_single_call_of_a_compaction() -> None:
-    """The power goes before the n-th call, for every n of the story; nothing acknowledged is missing, and the next pass cleans up."""
+    """
+    The power goes before the n-th call, for every n of the story; nothing acknowledged is missing, and the next pass
+    cleans up.
+    """
     counting = bookie_on(Roomy())
     starts = []
     for _ in story(counting):
@@ -433,12 +460,19 @@ def roomy(disk: Disk) -> Disk:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["add", "add", "add", "again", "delete", "reclaim", "reclaim", "kill", "crash"]), st.integers(1, 4), st.integers(1, 30)),
+        st.tuples(
+            st.sampled_from(["add", "add", "add", "again", "delete", "reclaim", "reclaim", "kill", "crash"]),
+            st.integers(1, 4),
+            st.integers(1, 30),
+        ),
         max_size=25,
     )
 )
 def test_histories_against_a_model(steps: list[tuple[str, int, int]]) -> None:
-    """Adds, adds again with other bytes, deletions, passes, kills and power losses in any order: what is read is what a dict holds."""
+    """
+    Adds, adds again with other bytes, deletions, passes, kills and power losses in any order: what is read is what a
+    dict holds.
+    """
     bookie = bookie_on(Roomy())
     model: dict[int, dict[int, bytes]] = {}
     deleted: set[int] = set()
@@ -463,7 +497,9 @@ def test_histories_against_a_model(steps: list[tuple[str, int, int]]) -> None:
         elif what == "reclaim":
             reclaimed(bookie, count / 30)
         else:
-            bookie = bookie_on(roomy(bookie.disk.killed() if what == "kill" else bookie.disk.crashed(random.Random(count))))
+            bookie = bookie_on(
+                roomy(bookie.disk.killed() if what == "kill" else bookie.disk.crashed(random.Random(count)))
+            )
     reclaimed(bookie)
     for ledger, entries in model.items():
         for entry in range(max(entries, default=-1) + 2):

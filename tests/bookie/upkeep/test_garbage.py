@@ -1,4 +1,7 @@
-"""Rounds of garbage collection: what counts as evidence that a ledger is deleted, when a pass over the logs is made, and how far it may go."""
+"""
+Rounds of garbage collection: what counts as evidence that a ledger is deleted, when a pass over the logs is made, and
+how far it may go.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +42,9 @@ class Store(MemoryStore):
         self.reads: list[int] = []
         self.count: int | None = None
         self.far = Progress(0, 1 << 40)
-        self.page: Callable[[int, int], list[int]] = lambda after, limit: sorted(have for have in self.have if have > after)[:limit]
+        self.page: Callable[[int, int], list[int]] = lambda after, limit: sorted(
+            have for have in self.have if have > after
+        )[:limit]
 
     def cluster(self) -> Deferred[Cluster]:
         return succeed(Cluster(self.instance, ""))
@@ -59,7 +64,11 @@ class Store(MemoryStore):
 
     def read_ledger(self, ledger: int) -> Deferred[Versioned[Any]]:
         self.reads.append(ledger)
-        return succeed(Versioned(metadata(), 0)) if ledger in self.have else fail(NoSuchLedgerExistsOnMetadataServer(f"ledger {ledger}"))
+        return (
+            succeed(Versioned(metadata(), 0))
+            if ledger in self.have
+            else fail(NoSuchLedgerExistsOnMetadataServer(f"ledger {ledger}"))
+        )
 
 
 class Disk(Files):
@@ -81,7 +90,9 @@ class Scene:
         self.storage.counters = StorageCounters()  # type: ignore[assignment]  # the real ones
         self.space = FakeSpace()
         self.guard = StoreGuard(self.clock, self.disk, tuple, self.storage, self.store, "here", "ours")
-        self.garbage = Garbage(self.clock, options_of(**options), self.disk, self.storage, self.space, self.store, self.guard)  # type: ignore[arg-type]  # a fake
+        self.garbage = Garbage(
+            self.clock, options_of(**options), self.disk, self.storage, self.space, self.store, self.guard
+        )  # type: ignore[arg-type]  # a fake
         self.garbage.start()
 
     @property
@@ -162,7 +173,8 @@ def doubtful() -> list[tuple[str, Callable[[Scene], None]]]:
         scene.store.instance = "another cluster"
 
     def unreadable(scene: Scene) -> None:
-        scene.store.read_ledger = lambda ledger: fail(MetaStore("no answer"))  # type: ignore[method-assign]  # for this test
+        # for this test
+        scene.store.read_ledger = lambda ledger: fail(MetaStore("no answer"))  # type: ignore[method-assign]
 
     def becomes_foreign(scene: Scene) -> None:
         read = scene.store.read_ledger
@@ -173,12 +185,18 @@ def doubtful() -> list[tuple[str, Callable[[Scene], None]]]:
 
         scene.store.read_ledger = late  # type: ignore[method-assign]  # for this test
 
-    return [(made.__name__, made) for made in (fails_later, empty, unordered, behind, partial, foreign, unreadable, becomes_foreign)]
+    return [
+        (made.__name__, made)
+        for made in (fails_later, empty, unordered, behind, partial, foreign, unreadable, becomes_foreign)
+    ]
 
 
 @pytest.mark.parametrize(("name", "spoil"), doubtful())
 def test_doubtful_evidence_deletes_nothing(name: str, spoil: Callable[[Scene], None]) -> None:
-    """An empty, partial, unordered or failed listing, a candidate that exists or can't be read, another cluster; and the reason is told."""
+    """
+    An empty, partial, unordered or failed listing, a candidate that exists or can't be read, another cluster; and the
+    reason is told.
+    """
     scene = Scene([2, 3, 4, 5, 6, 8], 2, 4, 6, 8)
     spoil(scene)
     scene.round()
@@ -205,7 +223,13 @@ def test_the_listing_covers_only_what_is_held_here() -> None:
     scene = Scene([5000, 5001], *range(20_000))
     asked: list[int] = []
     page = scene.store.page
-    scene.store.page = lambda after, limit: asked.append(after) or page(after, limit)  # type: ignore[func-returns-value]  # notes it
+    # notes it
+
+    def noted(after, limit):
+        asked.append(after)
+        return page(after, limit)
+
+    scene.store.page = noted
     scene.round()
     assert asked == [4999]
 
@@ -261,9 +285,13 @@ def test_an_id_that_is_used_again_meanwhile_keeps_its_new_entries(monkeypatch: p
     assert scene.storage.counters.gc_ledgers_deleted == 120
 
 
-@pytest.mark.parametrize("failure", [StorageError("ledger table: the row of ledger 2 is damaged"), OSError(5, "Input/output error")])
+@pytest.mark.parametrize(
+    "failure", [StorageError("ledger table: the row of ledger 2 is damaged"), OSError(5, "Input/output error")]
+)
 def test_a_ledger_whose_row_is_damaged_is_told(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stays, and the round says why; the others go, logs are looked at all the same, and the next round tries again."""
+    """
+    It stays, and the round says why; the others go, logs are looked at all the same, and the next round tries again.
+    """
     scene = Scene([1, 2, 3, 4], 4)
     delete = scene.storage.delete_ledger
 
@@ -293,7 +321,10 @@ def test_local_ledgers_that_can_not_be_listed_are_told(monkeypatch: pytest.Monke
 
 
 def test_compactions_come_when_they_are_due() -> None:
-    """Minor by its interval, major by its own with the higher threshold, which also counts as a minor one; logs are not looked at in vain."""
+    """
+    Minor by its interval, major by its own with the higher threshold, which also counts as a minor one; logs are not
+    looked at in vain.
+    """
     scene = Scene([1], 1, minor_compaction_interval_s=3600, major_compaction_interval_s=7200)
     for _ in range(13):
         scene.round()
@@ -330,7 +361,10 @@ def test_a_forced_round() -> None:
     ],
 )
 def test_how_far_a_forced_round_goes(options: dict[str, Any], used: float, wanted: float) -> None:
-    """Full disks hold compaction back, what is turned off stays off, unless an option says otherwise; logs that nobody needs are always looked for."""
+    """
+    Full disks hold compaction back, what is turned off stays off, unless an option says otherwise; logs that nobody
+    needs are always looked for.
+    """
     scene = Scene([1], 1, **options)
     scene.disk.used = used
     scene.garbage.force()
@@ -382,6 +416,8 @@ def test_the_status_shows_directories() -> None:
     space.uses = {1: LogUse(1, 600, 150, 2), 2: LogUse(2, 300, 100, 2), 3: LogUse(3, 100, 0, 0)}
     space.doubtful[7] = "why"
     scene.space.directories.append(space)
-    assert scene.garbage.status()["directories"] == [{"path": "/ledgers", "logs": 3, "bytes": 1000, "living_bytes": 250, "left_alone": 1, "problem": None}]
+    assert scene.garbage.status()["directories"] == [
+        {"path": "/ledgers", "logs": 3, "bytes": 1000, "living_bytes": 250, "left_alone": 1, "problem": None}
+    ]
     gauges = {name: value for name, _meaning, value in scene.garbage.gauges()}
     assert (gauges["entry_logs"], gauges["entry_log_living_bytes"], gauges["gc_running"]) == (3, 250, 0)

@@ -1,4 +1,7 @@
-"""The index made anew beside the running bookie: what it has afterwards, what goes on meanwhile, what a failure or a crash leaves."""
+"""
+The index made anew beside the running bookie: what it has afterwards, what goes on meanwhile, what a failure or a crash
+leaves.
+"""
 
 import random
 import shutil
@@ -76,7 +79,9 @@ def lived() -> Bookie:
 
 def check(bookie: Bookie, count: int = 80) -> None:
     for ledger in (1, 2):
-        assert [bookie.read(ledger, entry) for entry in range(count)] == [body_of(ledger, entry) for entry in range(count)]
+        assert [bookie.read(ledger, entry) for entry in range(count)] == [
+            body_of(ledger, entry) for entry in range(count)
+        ]
         assert bookie.read(ledger, count) is Status.ENOENTRY
         assert decode(bookie.now(bookie.storage.entries(ledger))) == [(0, count)]
     assert bookie.read(3, 0) is Status.ENOLEDGER
@@ -91,7 +96,10 @@ def forget_rows(bookie: Bookie, path: str = RUNS, ledger: int | None = None) -> 
 
 
 def test_lost_rows_come_back() -> None:
-    """Of every ledger that is known, the later of two copies; the old index is gone at the next start, and the next run uses its place."""
+    """
+    Of every ledger that is known, the later of two copies; the old index is gone at the next start, and the next run
+    uses its place.
+    """
     bookie = lived()
     check(bookie)
     before = bookie.disk.rows[RUNS].as_dict()
@@ -212,7 +220,10 @@ def test_an_entry_that_was_denied_is_found_at_once() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_comes_meanwhile_counts_more(seed: int) -> None:
-    """Adds, entries written again, deletions and flushes between any two steps; then the new index has what a reader was told all the time."""
+    """
+    Adds, entries written again, deletions and flushes between any two steps; then the new index has what a reader was
+    told all the time.
+    """
     rng = random.Random(seed)
     workers = HeldWorkers()
     bookie = bookie_on(workers=workers, entry_log_bytes_max=LOG_BYTES if seed % 2 else 1 << 20)
@@ -317,7 +328,10 @@ def test_a_damaged_record_is_never_denied() -> None:
 
 
 def test_a_damaged_record_behind_ones_that_were_written_again_keeps_its_sum() -> None:
-    """The first of its neighbours are not named at this place any more; what follows is, and is what the old index says it was."""
+    """
+    The first of its neighbours are not named at this place any more; what follows is, and is what the old index says it
+    was.
+    """
     bookie = bookie_on()
     store(bookie, 1, 0, 10)
     flushed(bookie)
@@ -332,7 +346,9 @@ def test_a_damaged_record_behind_ones_that_were_written_again_keeps_its_sum() ->
     found = reindexed(bookie)
     assert found.done
     assert "entries 3 to 9 of ledger 1 some differ" in found.problems[0]
-    assert [bookie.read(1, entry) for entry in range(10)] == [Status.EIO if entry == 5 else body_of(1, entry) for entry in range(10)]
+    assert [bookie.read(1, entry) for entry in range(10)] == [
+        Status.EIO if entry == 5 else body_of(1, entry) for entry in range(10)
+    ]
 
 
 class Broken(WatchedRows):
@@ -402,7 +418,10 @@ def test_ledgers_that_were_doubted_are_told_of_though_the_run_fails() -> None:
 
 
 def test_a_crash_at_any_step_loses_nothing() -> None:
-    """Power loss before every change of the disk, with adds on their way: whichever index the next start finds, it has everything."""
+    """
+    Power loss before every change of the disk, with adds on their way: whichever index the next start finds, it has
+    everything.
+    """
     cut = 0
     places = set()
     while True:
@@ -430,7 +449,9 @@ def test_a_crash_at_any_step_loses_nothing() -> None:
         again = bookie_on(after)
         for ledger, token in ((1, "taken"), (2, "later")):
             count = 83 if token in bookie.tokens else 80
-            assert [again.read(ledger, entry) for entry in range(count)] == [body_of(ledger, entry) for entry in range(count)], cut
+            assert [again.read(ledger, entry) for entry in range(count)] == [
+                body_of(ledger, entry) for entry in range(count)
+            ], cut
         assert again.read(3, 0) is Status.ENOLEDGER
         again.close()
         if left >= 0:
@@ -586,7 +607,10 @@ def test_passes_over_the_logs_wait_and_a_stop_ends_it() -> None:
 
 @pytest.mark.parametrize("first", ["index", "pass"])
 def test_a_stop_does_not_wait_for_one_that_waits_for_the_other(first: str) -> None:
-    """An index that is made anew and a pass over the logs take turns: whichever is under way, both end at their next step, and nobody rests so long."""
+    """
+    An index that is made anew and a pass over the logs take turns: whichever is under way, both end at their next step,
+    and nobody rests so long.
+    """
     workers = HeldWorkers()
     bookie = bookie_on(workers=workers, compaction_entries_per_second=1)
     for part in range(6):
@@ -774,7 +798,10 @@ def test_a_fault_of_the_directory_closes_both() -> None:
 
 
 def test_how_far_the_new_index_had_come_is_known(tmp_path: Path) -> None:
-    """The numbers of the old one do not count any more, wherever it ends; a loss of rows is noticed from the first moment on."""
+    """
+    The numbers of the old one do not count any more, wherever it ends; a loss of rows is noticed from the first moment
+    on.
+    """
     lived_here(tmp_path)
     here = Here(tmp_path)
     finish(here)
@@ -840,7 +867,10 @@ def test_a_stopped_bookie_whose_index_lies_at_the_other_place(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["rocksdb", "sorted"])
 def test_entries_that_only_apaches_index_names_get_rows_of_ours(name: str, tmp_path: Path) -> None:
-    """With real files: what a fallback served has sums of ours then, Apache's index stays below, and the store can be opened again."""
+    """
+    With real files: what a fallback served has sums of ours then, Apache's index stays below, and the store can be
+    opened again.
+    """
     root = unpack(f"{name}_bookie0_stopped", tmp_path)
     here = Here(root)
     for _ in range(2):
@@ -871,7 +901,10 @@ def test_entries_that_only_apaches_index_names_get_rows_of_ours(name: str, tmp_p
 
 
 def test_the_old_index_tells_which_of_two_forms_of_an_entry_is_the_newer_one() -> None:
-    """A compaction copies an entry to a log of its own; the entry is written again to a log that was begun before that one."""
+    """
+    A compaction copies an entry to a log of its own; the entry is written again to a log that was begun before that
+    one.
+    """
     bookie = bookie_on()
     for part in range(4):
         for ledger in (1, 2):
@@ -894,4 +927,6 @@ def test_the_old_index_tells_which_of_two_forms_of_an_entry_is_the_newer_one() -
     found = reindexed(bookie)
     assert (found.done, found.problems, found.taken_over) == (True, [], 0)
     assert bookie.read(2, 5) == body_of(2, 5, 30)
-    assert [bookie.read(2, entry) for entry in range(80) if entry != 5] == [body_of(2, entry) for entry in range(80) if entry != 5]
+    assert [bookie.read(2, entry) for entry in range(80) if entry != 5] == [
+        body_of(2, entry) for entry in range(80) if entry != 5
+    ]

@@ -1,4 +1,6 @@
-"""Passes over the entry logs: what is taken, in which order and at what rate, what a failure leaves, how a stop ends them."""
+"""
+Passes over the entry logs: what is taken, in which order and at what rate, what a failure leaves, how a stop ends them.
+"""
 
 import random
 from pathlib import Path
@@ -39,7 +41,9 @@ def test_the_emptiest_go_first_and_as_many_together_as_fit() -> None:
     """Logs with the fewest living bytes are grouped first, up to the size and the moves of a pass."""
     victims = [LogUse(1, 1000, 700, 3), LogUse(2, 1000, 100, 3), LogUse(3, 1000, 300, 3), LogUse(4, 1000, 600, 3)]
     assert [[use.log for use in group] for group in groups(victims, 1000)] == [[2, 3, 4], [1]]
-    assert [[use.log for use in group] for group in groups([LogUse(1, 10, 5, MOVES_MAX), LogUse(2, 10, 6, 1)], 1000)] == [[1], [2]]
+    assert [
+        [use.log for use in group] for group in groups([LogUse(1, 10, 5, MOVES_MAX), LogUse(2, 10, 6, 1)], 1000)
+    ] == [[1], [2]]
     assert list(groups([], 1000)) == []
 
 
@@ -146,7 +150,10 @@ def test_damage_is_told_and_left_alone() -> None:
     """A log with a damaged entry is named with its offset and kept; its other entries stay readable."""
     bookie = half_dead()
     bookie.now(bookie.storage.flush())
-    bookie.disk.flip("/disk/ledgers0/current/0.log", bytes(bookie.disk.inodes["/disk/ledgers0/current/0.log"].data).find(body_of(2, 3)) + 30)
+    bookie.disk.flip(
+        "/disk/ledgers0/current/0.log",
+        bytes(bookie.disk.inodes["/disk/ledgers0/current/0.log"].data).find(body_of(2, 3)) + 30,
+    )
     for _ in range(3):
         reclaimed(bookie)
     (space,) = bookie.upkeep.space.directories
@@ -194,8 +201,17 @@ def test_a_stop_ends_a_pass_at_its_next_step() -> None:
 
 
 def test_beside_everything_else(tmp_path: Path) -> None:
-    """RocksDB, threads and a real reactor: ledgers come and go, some entries are written again, all is read, while passes are made without a pause."""
-    options = options_of(str(tmp_path), flush_interval_ms=20, entry_log_bytes_max=64 << 10, compaction_bytes_per_second=0, journal_sync_data=False)
+    """
+    RocksDB, threads and a real reactor: ledgers come and go, some entries are written again, all is read, while passes
+    are made without a pause.
+    """
+    options = options_of(
+        str(tmp_path),
+        flush_interval_ms=20,
+        entry_log_bytes_max=64 << 10,
+        compaction_bytes_per_second=0,
+        journal_sync_data=False,
+    )
 
     async def told(storage: Storage, waiting: list[Deferred[None]]) -> None:
         waiter: Deferred[None] = Deferred()

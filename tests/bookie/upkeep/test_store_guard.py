@@ -1,4 +1,7 @@
-"""A metadata store that was set back: a bookie notices, says so, deletes nothing, and goes on when an operator has accepted it."""
+"""
+A metadata store that was set back: a bookie notices, says so, deletes nothing, and goes on when an operator has
+accepted it.
+"""
 
 import copy
 from collections.abc import Iterator
@@ -13,7 +16,17 @@ from twisted.logger import globalLogPublisher
 from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import STORE
 from quire.bookie.upkeep.garbage import Garbage
-from quire.bookie.upkeep.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, Seen, StoreGuard, bytes_of, note_of, read_seen
+from quire.bookie.upkeep.store_guard import (
+    ARRIVED_S,
+    GIVEN_MAX,
+    LOOK_S,
+    RAISED_MAX,
+    Seen,
+    StoreGuard,
+    bytes_of,
+    note_of,
+    read_seen,
+)
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
@@ -58,7 +71,10 @@ class Scene:
         return Bookie(self, name, held)
 
     def backup(self) -> dict[str, object]:
-        return {name: copy.copy(getattr(self.shared, name)) for name in ("ledgers", "next_ledger", "changes", "deletions", "set_back")}
+        return {
+            name: copy.copy(getattr(self.shared, name))
+            for name in ("ledgers", "next_ledger", "changes", "deletions", "set_back")
+        }
 
     def put_back(self, saved: dict[str, object]) -> None:
         for name, value in saved.items():
@@ -81,9 +97,19 @@ class Bookie:
         (self.directory / "current").mkdir(parents=True, exist_ok=True)
         self.storage = scene.storages.setdefault(name, FakeStorage())
         self.storage.kept.update({ledger: FakeLedger(b"") for ledger in held})
-        self.guard = StoreGuard(scene.clock, Files(), lambda: [str(self.directory)], self.storage, scene.store, name, str(scene.shared.instance_id))
-        self.garbage = Garbage(scene.clock, options_of(), Disk(), self.storage, FakeSpace(), scene.store, self.guard)  # type: ignore[arg-type]  # a fake
-        self.guard.noticed = lambda: self.garbage.force(minor=False, major=False)  # type: ignore[assignment, return-value]
+        self.guard = StoreGuard(
+            scene.clock,
+            Files(),
+            lambda: [str(self.directory)],
+            self.storage,
+            scene.store,
+            name,
+            str(scene.shared.instance_id),
+        )
+        # a fake
+        parts = (scene.clock, options_of(), Disk(), self.storage, FakeSpace(), scene.store, self.guard)
+        self.garbage = Garbage(*parts)  # type: ignore[arg-type]
+        self.guard.noticed = lambda: self.garbage.force(minor=False, major=False)  # type: ignore[assignment]
         now(Deferred.fromCoroutine(self.guard.start()))
 
     def hold(self, *ledgers: int) -> None:
@@ -126,7 +152,10 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def test_an_old_backup_costs_nothing_until_it_is_accepted(scene: Scene) -> None:
-    """Two rounds, a start in between: all is there, ids go on above, store and command are named; accepted, what the store lacks goes."""
+    """
+    Two rounds, a start in between: all is there, ids go on above, store and command are named; accepted, what the store
+    lacks goes.
+    """
     old = scene.ledgers(3)
     saved = scene.backup()
     new = scene.ledgers(4)
@@ -170,7 +199,9 @@ def test_ledgers_newer_than_the_last_look_show_it_by_their_ids(scene: Scene) -> 
 
 
 def test_ids_above_what_was_seen_are_raised_over_too(scene: Scene) -> None:
-    """A ledger came that was not looked for before the bookie went down; the store is behind by its counter of changes."""
+    """
+    A ledger came that was not looked for before the bookie went down; the store is behind by its counter of changes.
+    """
     saved = scene.backup()
     scene.ledgers(2)
     bookie = scene.bookie("b1")
@@ -184,7 +215,10 @@ def test_ids_above_what_was_seen_are_raised_over_too(scene: Scene) -> None:
 
 
 def test_ledgers_that_just_came_show_it_at_once(scene: Scene) -> None:
-    """Without garbage collection: the bookie looks a second after a ledger came that is new to it.  One that exists was named by its caller."""
+    """
+    Without garbage collection: the bookie looks a second after a ledger came that is new to it.  One that exists was
+    named by its caller.
+    """
     bookie = scene.bookie()
     now(scene.store.create_ledger(40, metadata()))
     bookie.storage.arrived.add(40)
@@ -215,7 +249,10 @@ def test_ids_that_callers_chose_do_not_show_it(scene: Scene) -> None:
 
 
 def test_the_first_start_in_a_cluster_whose_callers_choose_ids(scene: Scene) -> None:
-    """As after an upgrade: the journal and the tables name ledgers that were deleted before, with ids below those that exist.  They are deleted as ever."""
+    """
+    As after an upgrade: the journal and the tables name ledgers that were deleted before, with ids below those that
+    exist.  They are deleted as ever.
+    """
     (given,) = scene.ledgers(1)
     now(scene.store.create_ledger(900, metadata()))
     scene.storages["b1"] = storage = FakeStorage()
@@ -228,7 +265,9 @@ def test_the_first_start_in_a_cluster_whose_callers_choose_ids(scene: Scene) -> 
 
 
 def test_the_first_start_before_a_store_that_was_set_back(scene: Scene) -> None:
-    """Where nobody chooses ids a ledger that the store never gave shows it, also to a bookie that never looked before."""
+    """
+    Where nobody chooses ids a ledger that the store never gave shows it, also to a bookie that never looked before.
+    """
     old = scene.ledgers(2)
     scene.storages["b1"] = storage = FakeStorage()
     storage.arrived.add(7)
@@ -238,7 +277,10 @@ def test_the_first_start_before_a_store_that_was_set_back(scene: Scene) -> None:
 
 
 def test_one_bookie_that_noticed_tells_the_others(scene: Scene) -> None:
-    """Ids that were raised hide it from those that look later; the note does not.  One whose numbers were never ahead stops, too."""
+    """
+    Ids that were raised hide it from those that look later; the note does not.  One whose numbers were never ahead
+    stops, too.
+    """
     old = scene.ledgers(2)
     first, second = scene.bookie("b1", *old), scene.bookie("b2", *old)
     saved = scene.backup()
@@ -258,7 +300,9 @@ def test_one_bookie_that_noticed_tells_the_others(scene: Scene) -> None:
 
 
 def test_a_store_of_a_new_epoch_is_behind_by_its_ids(scene: Scene) -> None:
-    """A restored ZooKeeper may count transactions from a higher number; and the other way round where no ledger was made."""
+    """
+    A restored ZooKeeper may count transactions from a higher number; and the other way round where no ledger was made.
+    """
     scene.ledgers(5)
     bookie = scene.bookie()
     scene.shared.next_ledger -= 1
@@ -381,7 +425,9 @@ def test_who_asks_at_the_same_time_shares_a_look(scene: Scene) -> None:
     outcomes: list[object] = []
 
     def ask() -> None:
-        Deferred.fromCoroutine(bookie.guard.trust_store()).addBoth(lambda found: outcomes.append(found and found.getErrorMessage()))
+        Deferred.fromCoroutine(bookie.guard.trust_store()).addBoth(
+            lambda found: outcomes.append(found and found.getErrorMessage())
+        )
 
     for _ in range(4):
         ask()
@@ -417,7 +463,10 @@ def test_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("far", [5 + GIVEN_MAX, LEDGER_ID_MAX])
 def test_ids_too_far_to_have_been_given_do_not_show_it(scene: Scene, far: int) -> None:
-    """A ledger whose id its caller chose, that went before a bookie looked; and when the store is behind, an acceptance leaves ids to give."""
+    """
+    A ledger whose id its caller chose, that went before a bookie looked; and when the store is behind, an acceptance
+    leaves ids to give.
+    """
     (old,) = scene.ledgers(1)
     saved = scene.backup()
     (new,) = scene.ledgers(1)
@@ -453,7 +502,8 @@ def test_a_note_that_cannot_be_read_ends_no_looks(scene: Scene) -> None:
 def test_a_look_that_fails_as_it_should_not_is_not_the_last(scene: Scene) -> None:
     """After an unexpected error of the store the next look takes place and counts."""
     bookie = scene.bookie()
-    scene.store.faults = lambda name, _: Fault(error=ValueError("odd")) if name == "progress" else None  # type: ignore[arg-type]
+    odd = Fault(error=ValueError("odd"))  # type: ignore[arg-type]
+    scene.store.faults = lambda name, _: odd if name == "progress" else None
     scene.clock.advance(LOOK_S)
     scene.store.faults = None
     scene.ledgers(1)

@@ -101,7 +101,8 @@ async def cluster_of_one(heard=answer_all, greeted=silent, **options):
     factory = Factory.forProtocol(Host)
     factory.buildProtocol = lambda _address: Host(heard, greeted)
     port = reactor.listenTCP(0, factory, interface="127.0.0.1")
-    pool = BookiePool(reactor, Addresses(), ClientOptions(**options))  # type: ignore[arg-type]  # addresses stands in for a store
+    # addresses stands in for a store
+    pool = BookiePool(reactor, Addresses(), ClientOptions(**options))  # type: ignore[arg-type]
     try:
         yield f"127.0.0.1:{port.getHost().port}", pool, port
     finally:
@@ -231,7 +232,8 @@ def test_a_host_that_comes_back_is_found_again():
             await maybeDeferred(port.stopListening)
             factory = port.factory
             await pool.close()
-            fresh = BookiePool(reactor, Addresses(), ClientOptions(reconnect_wait_ms_max=50))  # type: ignore[arg-type]  # as above
+            # as above
+            fresh = BookiePool(reactor, Addresses(), ClientOptions(reconnect_wait_ms_max=50))  # type: ignore[arg-type]
             assert (await fresh.read(bookie, 1, 0)).code == -8
             again = reactor.listenTCP(number, factory, interface="127.0.0.1")
             sink = Waiting()
@@ -277,7 +279,9 @@ def test_two_bookies_exchange_their_addresses(protocol, telling):
             cluster_of_one(heard=bookie_at(1)) as (_, _, other),
         ):
             addresses = Addresses()
-            pool = BookiePool(reactor, addresses, ClientOptions(protocol=protocol, reconnect_wait_ms_max=20))  # type: ignore[arg-type]  # as above
+            # as above
+            options = ClientOptions(protocol=protocol, reconnect_wait_ms_max=20)
+            pool = BookiePool(reactor, addresses, options)  # type: ignore[arg-type]
             for port in (one, other):
                 addresses.known["a"] = ServiceInfo.of("127.0.0.1", port.getHost().port)
                 assert (await pool.read("a", 1, 0)).code == -13

@@ -209,7 +209,8 @@ def body(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
 
 
 def make_pool(net: Net, addresses: Addresses | None = None, **options: Any) -> BookiePool:
-    return BookiePool(net, addresses or Addresses(), ClientOptions(**options))  # type: ignore[arg-type]  # addresses stands in for a store
+    # addresses stands in for a store
+    return BookiePool(net, addresses or Addresses(), ClientOptions(**options))  # type: ignore[arg-type]
 
 
 def result(deferred: Deferred[Any]) -> Any:

@@ -41,7 +41,9 @@ def from_row(row) -> LedgerMetadata:
     )
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"v{row['version']}-{row['digest']}-{row['ledger_id']}-{row['state']}")
+@pytest.mark.parametrize(
+    "row", ROWS, ids=lambda row: f"v{row['version']}-{row['digest']}-{row['ledger_id']}-{row['state']}"
+)
 def test_the_reference_wrote_it(row):
     """Every vector decodes to its fields, and its fields encode to the vector, bit for bit."""
     data = bytes.fromhex(row["bytes"])
@@ -58,7 +60,14 @@ def test_there_are_vectors_of_every_format_and_digest():
 
 SPEC_OPEN = bytes.fromhex(
     "426f6f6b69654d65746164617461466f726d617456657273696f6e09330a4b"
-    "080310031800" + "20ffffffffffffffffff01" + "2801" + "3220" + "0a08626b313a33313831" + "0a08626b323a33313831" + "0a08626b333a33313831" + "1000"
+    "080310031800"
+    + "20ffffffffffffffffff01"
+    + "2801"
+    + "3220"
+    + "0a08626b313a33313831"
+    + "0a08626b323a33313831"
+    + "0a08626b333a33313831"
+    + "1000"
     "3803420673656372657448026" + "0ef9bafcdf8acd19101"
 )
 SPEC_CLOSED = bytes.fromhex(
@@ -70,11 +79,18 @@ SPEC_CLOSED = bytes.fromhex(
 
 def test_worked_examples():
     """metadata-rules.md 4.1, 4.2: an open ledger with a token, and a closed one after an ensemble change."""
-    opened = LedgerMetadata.new(3, 3, 2, ["bk1:3181", "bk2:3181", "bk3:3181"], DigestType.CRC32C, b"secret", ctoken=0x0123456789ABCDEF)
+    opened = LedgerMetadata.new(
+        3, 3, 2, ["bk1:3181", "bk2:3181", "bk3:3181"], DigestType.CRC32C, b"secret", ctoken=0x0123456789ABCDEF
+    )
     assert encode(opened) == SPEC_OPEN
     closed = decode(SPEC_CLOSED)
     assert encode(closed) == SPEC_CLOSED
-    assert (closed.last_entry, closed.length, closed.ctime_ms, dict(closed.custom)) == (149, 15000, 1700000000000, {"application": b"pulsar"})
+    assert (closed.last_entry, closed.length, closed.ctime_ms, dict(closed.custom)) == (
+        149,
+        15000,
+        1700000000000,
+        {"application": b"pulsar"},
+    )
     assert closed.fragments[1] == Fragment(100, ("bk1:3181", "bk4:3181", "bk3:3181"))
 
 
@@ -137,7 +153,9 @@ def test_junk_raises_only_our_errors(version, body):
 
 
 def fields(**changes):
-    message = LedgerMetadataFormat(quorumSize=1, ensembleSize=1, length=0, lastEntryId=-1, state=1, password=b"p", digestType=3)
+    message = LedgerMetadataFormat(
+        quorumSize=1, ensembleSize=1, length=0, lastEntryId=-1, state=1, password=b"p", digestType=3
+    )
     message.segment.add(firstEntryId=0, ensembleMember=["a:1"])
     for name, value in changes.items():
         if value is None:
@@ -204,7 +222,11 @@ def test_fragments_must_rise():
 def test_format_1_has_no_place_for_secrets():
     """A value that format 1 can't carry isn't cut down silently."""
     with pytest.raises(MetadataSerialization, match="format 1"):
-        encode(LedgerMetadata(1, 1, 1, LedgerState.OPEN, -1, 0, (Fragment(0, ("a:1",)),), DigestType.MAC, b"", format_version=1))
+        encode(
+            LedgerMetadata(
+                1, 1, 1, LedgerState.OPEN, -1, 0, (Fragment(0, ("a:1",)),), DigestType.MAC, b"", format_version=1
+            )
+        )
 
 
 def test_what_a_store_has_keeps_its_version_and_names_its_ledger():

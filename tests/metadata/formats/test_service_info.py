@@ -37,7 +37,10 @@ def test_a_live_bookie_wrote_it(bookie, data):
 
 def test_an_example():
     """127.0.0.1:3181."""
-    assert encode(ServiceInfo.of("127.0.0.1", 3181)).hex() == "32220a06626f6f6b696510ed181a093132372e302e302e31220a626f6f6b69652d727063"
+    assert (
+        encode(ServiceInfo.of("127.0.0.1", 3181)).hex()
+        == "32220a06626f6f6b696510ed181a093132372e302e302e31220a626f6f6b69652d727063"
+    )
 
 
 def test_everything_that_can_be_announced():

@@ -55,7 +55,8 @@ def test_a_process_that_dies_drops_its_lock(directory):
     """Killed without a chance to clean up: the file stays, the lock doesn't."""
     text = (
         "import os, signal, sys; from quire.metadata.sqlite.session_file import SessionFile\n"
-        "session = SessionFile(sys.argv[1], lambda: 5.0); print(session.path, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+        "session = SessionFile(sys.argv[1], lambda: 5.0); print(session.path, flush=True); os.kill(os.getpid(), "
+        "signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", text, directory], capture_output=True, text=True, check=False)
     path = done.stdout.strip()
@@ -71,12 +72,19 @@ def test_the_lock_does_not_pass_to_programs(directory):
     text = (
         "import os, signal, subprocess, sys; from quire.metadata.sqlite.session_file import SessionFile\n"
         "session = SessionFile(sys.argv[1], lambda: 5.0)\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read()'], stdin=int(sys.argv[2]), stdout=subprocess.DEVNULL, close_fds=False)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read()'], stdin=int(sys.argv[2]), "
+        "stdout=subprocess.DEVNULL, close_fds=False)\n"
         "print(session.path, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     reading, writing = os.pipe()
     try:
-        done = subprocess.run([sys.executable, "-c", text, directory, str(reading)], stdout=subprocess.PIPE, text=True, check=False, pass_fds=[reading])
+        done = subprocess.run(
+            [sys.executable, "-c", text, directory, str(reading)],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+            pass_fds=[reading],
+        )
         assert not is_alive(done.stdout.strip(), 5.0, 1000)
     finally:
         os.close(reading)

@@ -1,4 +1,7 @@
-"""What only the SQLite file has: durability settings, groups, sessions in files, and files that are not what they should be."""
+"""
+What only the SQLite file has: durability settings, groups, sessions in files, and files that are not what they should
+be.
+"""
 
 import os
 import sqlite3
@@ -80,7 +83,10 @@ def test_a_failed_change_takes_nothing_with_it(sqlite_place):
             tables.create_ledger(connection, store.uri, 2, b"half")
             raise LedgerExist("on purpose")
 
-        outcomes = await DeferredList([store.create_ledger(1, ledger()), store.run(half, writes=True), store.create_ledger(3, ledger())], consumeErrors=True)
+        outcomes = await DeferredList(
+            [store.create_ledger(1, ledger()), store.run(half, writes=True), store.create_ledger(3, ledger())],
+            consumeErrors=True,
+        )
         assert [success for success, _ in outcomes] == [True, False, True]
         assert await store.ledger_ids() == [1, 3]
 
@@ -88,7 +94,9 @@ def test_a_failed_change_takes_nothing_with_it(sqlite_place):
 
 
 def test_a_fault_in_one_job_is_its_own(sqlite_place):
-    """Even a programming error on the thread fails only its own call: the thread lives, and the neighbours are committed."""
+    """
+    Even a programming error on the thread fails only its own call: the thread lives, and the neighbours are committed.
+    """
 
     async def story():
         store = await sqlite_place.ready()
@@ -96,7 +104,12 @@ def test_a_fault_in_one_job_is_its_own(sqlite_place):
         def wrong(connection):
             raise ZeroDivisionError("on purpose")
 
-        jobs = [store.create_ledger(1, ledger()), store.run(wrong, writes=True), store.run(wrong), store.create_ledger(2, ledger())]
+        jobs = [
+            store.create_ledger(1, ledger()),
+            store.run(wrong, writes=True),
+            store.run(wrong),
+            store.create_ledger(2, ledger()),
+        ]
         outcomes = await DeferredList(jobs, consumeErrors=True)
         assert [success for success, _ in outcomes] == [True, False, False, True]
         assert outcomes[1][1].check(ZeroDivisionError)
@@ -122,7 +135,10 @@ def test_close_while_the_session_is_made(sqlite_place):
 
 
 def test_a_locked_file_is_an_error_in_time(sqlite_place):
-    """Somebody else holds the write lock: the change fails after the session timeout, naming the file; reads go on meanwhile."""
+    """
+    Somebody else holds the write lock: the change fails after the session timeout, naming the file; reads go on
+    meanwhile.
+    """
 
     async def story():
         await sqlite_place.ready()
@@ -224,7 +240,10 @@ def test_damaged_metadata_is_named(sqlite_place):
     async def story():
         store = await sqlite_place.ready()
         await store.create_ledger(7, ledger())
-        await store.run(lambda connection: connection.execute("UPDATE ledgers SET data = x'00', version = 9 WHERE id = 7") and None, writes=True)
+        await store.run(
+            lambda connection: connection.execute("UPDATE ledgers SET data = x'00', version = 9 WHERE id = 7") and None,
+            writes=True,
+        )
         assert "ledger 7" in str(await failing(store.read_ledger(7), MetadataSerialization))
         damaged, sound = Heard(), Heard()
         store.watch_ledger(7, damaged)
@@ -312,8 +331,8 @@ async def statements_of(store, story) -> list[str]:
 
 def test_a_change_costs_what_it_changes(sqlite_place):
     """
-    With 3 and with 600 ledgers watched, as many statements: for a ledger that is made, for a change of one that is watched, for a watch.  A
-    change by another process reads what it changed, and nothing else.
+    With 3 and with 600 ledgers watched, as many statements: for a ledger that is made, for a change of one that is
+    watched, for a watch.  A change by another process reads what it changed, and nothing else.
     """
 
     async def story():
@@ -332,7 +351,9 @@ def test_a_change_costs_what_it_changes(sqlite_place):
 
             async def change(who, ears=ears):
                 found = await who.read_ledger(1)
-                written = await who.write_ledger(1, found.value.with_ensemble(found.value.last_fragment.first + 1, BOOKIES), found.version)
+                written = await who.write_ledger(
+                    1, found.value.with_ensemble(found.value.last_fragment.first + 1, BOOKIES), found.version
+                )
                 await ears.until(lambda seen: seen == written)
 
             async def watch():
@@ -364,11 +385,16 @@ def test_an_unreadable_ledger_is_read_once_for_each_change(sqlite_place):
         store.watch_ledger(7, Heard())
         store.watch_ledger(8, sound)
         await sound.until(lambda seen: seen == made)
-        await other.run(lambda connection: connection.execute("UPDATE ledgers SET data = x'00', version = 9 WHERE id = 7") and None, writes=True)
+        await other.run(
+            lambda connection: connection.execute("UPDATE ledgers SET data = x'00', version = 9 WHERE id = 7") and None,
+            writes=True,
+        )
 
         async def change():
             found = await other.read_ledger(8)
-            written = await other.write_ledger(8, found.value.with_ensemble(found.value.last_fragment.first + 1, BOOKIES), found.version)
+            written = await other.write_ledger(
+                8, found.value.with_ensemble(found.value.last_fragment.first + 1, BOOKIES), found.version
+            )
             await sound.until(lambda seen: seen == written)
 
         await change()
@@ -392,7 +418,10 @@ def dumped(source, target) -> None:
 
 @pytest.mark.parametrize("copy", [vacuumed, dumped])
 def test_a_copied_file_has_its_log_again(sqlite_place, copy):
-    """A copy by SQLite's other means has a rollback journal, with which a power loss may undo a commit: it is given a log before anything is done in it."""
+    """
+    A copy by SQLite's other means has a rollback journal, with which a power loss may undo a commit: it is given a log
+    before anything is done in it.
+    """
     source = path_of(sqlite_place)
 
     async def story():
@@ -440,7 +469,9 @@ def test_the_wal_is_folded_in(sqlite_place):
         await store.create_ledger(1, ledger())
         await store.close()
         assert not Path(f"{path_of(sqlite_place)}-wal").exists()
-        found = await deferToThread(lambda: sqlite3.connect(path_of(sqlite_place)).execute("SELECT id FROM ledgers").fetchall())
+        found = await deferToThread(
+            lambda: sqlite3.connect(path_of(sqlite_place)).execute("SELECT id FROM ledgers").fetchall()
+        )
         assert found == [(1,)]
 
     run(story)

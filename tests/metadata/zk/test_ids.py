@@ -1,4 +1,7 @@
-"""The generators of ledger ids on a pretended ZooKeeper, whose counters stand where a real one gets only after 2^31 ledgers."""
+"""
+The generators of ledger ids on a pretended ZooKeeper, whose counters stand where a real one gets only after 2^31
+ledgers.
+"""
 
 from types import SimpleNamespace
 
@@ -17,7 +20,10 @@ END = (1 << 31) - 1
 
 
 class Pretended:
-    """The few calls that a generator makes; a sequence's number is the count of creations below its parent, as in ZooKeeper."""
+    """
+    The few calls that a generator makes; a sequence's number is the count of creations below its parent, as in
+    ZooKeeper.
+    """
 
     uri = "zk://pretended/r"
 
@@ -31,8 +37,11 @@ class Pretended:
         if path not in self.nodes:
             return succeed(None)
         children = sum(node.rpartition("/")[0] == path for node in self.nodes)
-        changes = (2 * self.counters.get(path, children) - children) % (1 << 32)  # comings and goings, as an int of Java's
-        return succeed(SimpleNamespace(numChildren=children, cversion=changes if changes < 1 << 31 else changes - (1 << 32)))
+        # comings and goings, as an int of Java's
+        changes = (2 * self.counters.get(path, children) - children) % (1 << 32)
+        return succeed(
+            SimpleNamespace(numChildren=children, cversion=changes if changes < 1 << 31 else changes - (1 << 32))
+        )
 
     def use_up(self, path, count):
         parent = path.rpartition("/")[0]
@@ -116,7 +125,9 @@ def test_long_ids_follow_the_short_ones(number):
 
 def test_others_have_switched_to_long_ids():
     """A generator that begins when idgen-long is there uses the highest directory."""
-    session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000002", "/r/idgen-long/HOB-0000000007", "/r/idgen-long/other")
+    session = Pretended(
+        "/r/idgen-long", "/r/idgen-long/HOB-0000000002", "/r/idgen-long/HOB-0000000007", "/r/idgen-long/other"
+    )
     ids = LedgerIds(session, "/r", Layout.LONG)
     assert now(ids.next()) == 7 << 32
     session.nodes.add("/r/idgen-long/HOB-0000000009")
@@ -125,14 +136,18 @@ def test_others_have_switched_to_long_ids():
 
 def test_a_full_directory_is_followed_by_the_next():
     """2^31 - 2 is the last low half."""
-    session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000001", counters={"/r/idgen-long/HOB-0000000001": END - 1})
+    session = Pretended(
+        "/r/idgen-long", "/r/idgen-long/HOB-0000000001", counters={"/r/idgen-long/HOB-0000000001": END - 1}
+    )
     ids = LedgerIds(session, "/r", Layout.LONG)
     assert now(ids.next()) == (1 << 32) + END - 1
     assert now(ids.next()) == 2 << 32
 
 
 def test_a_directory_that_vanishes_is_never_made_again():
-    """An Apache client drops old directories; making one anew would repeat its ids, so the list is read again instead."""
+    """
+    An Apache client drops old directories; making one anew would repeat its ids, so the list is read again instead.
+    """
     session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000001")
     ids = LedgerIds(session, "/r", Layout.LONG)
     assert now(ids.next()) == 1 << 32
@@ -149,7 +164,9 @@ def test_a_directory_that_vanishes_is_never_made_again():
 
 def test_the_highest_ids():
     """2^63 - 1 is never given: the last high half that fits is 2^31 - 1."""
-    session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-2147483647", counters={"/r/idgen-long/HOB-2147483647": END - 1})
+    session = Pretended(
+        "/r/idgen-long", "/r/idgen-long/HOB-2147483647", counters={"/r/idgen-long/HOB-2147483647": END - 1}
+    )
     ids = LedgerIds(session, "/r", Layout.LONG)
     assert now(ids.next()) == (END << 32) + END - 1 < (1 << 63) - 1
     with pytest.raises(LedgerIdOverflow):
@@ -182,7 +199,11 @@ def test_a_strange_name():
         (Layout.HIERARCHICAL, Pretended("/r/idgen", counters={"/r/idgen": END - 1}), END - 1),
         (Layout.HIERARCHICAL, Pretended("/r/idgen", counters={"/r/idgen": END}), 1 << 32),
         (Layout.LONG, Pretended("/r/idgen", "/r/idgen-long", counters={"/r/idgen": 9}), 1 << 32),
-        (Layout.LONG, Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000007", counters={"/r/idgen-long/HOB-0000000007": 3}), (7 << 32) + 3),
+        (
+            Layout.LONG,
+            Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000007", counters={"/r/idgen-long/HOB-0000000007": 3}),
+            (7 << 32) + 3,
+        ),
     ],
 )
 def test_the_position_is_the_next_id_and_draws_none(layout, session, wanted):
@@ -212,10 +233,20 @@ def test_the_position_never_falls_where_a_directory_is_dropped():
 @pytest.mark.parametrize("layout", [Layout.HIERARCHICAL, Layout.LONG, Layout.FLAT])
 @pytest.mark.parametrize(
     ("first", "next_long"),
-    [(3, 3), (5000, 5000), (END, 1 << 32), (END + 1, 1 << 32), (1 << 32, 1 << 32), ((3 << 32) + 70, (3 << 32) + 70), ((3 << 32) + END + 9, 4 << 32)],
+    [
+        (3, 3),
+        (5000, 5000),
+        (END, 1 << 32),
+        (END + 1, 1 << 32),
+        (1 << 32, 1 << 32),
+        ((3 << 32) + 70, (3 << 32) + 70),
+        ((3 << 32) + END + 9, 4 << 32),
+    ],
 )
 def test_ids_are_raised(layout, first, next_long):
-    """Short ids are used up to there, long ones in the directory of their high half; what nobody draws is not used up."""
+    """
+    Short ids are used up to there, long ones in the directory of their high half; what nobody draws is not used up.
+    """
     session = Pretended("/r/idgen", counters={"/r/idgen": 2, "/r": 2})
     ids = LedgerIds(session, "/r", layout)
     if layout is Layout.FLAT and first > END:

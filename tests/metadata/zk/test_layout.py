@@ -108,6 +108,15 @@ def test_strange_layouts_are_refused(data):
 
 def test_special_nodes_are_no_ledgers():
     """The cluster's own nodes below the root."""
-    for name in ("available", "cookies", "LAYOUT", "INSTANCEID", "underreplication", "idgen", "idgen-long", "ID-0000000001"):
+    for name in (
+        "available",
+        "cookies",
+        "LAYOUT",
+        "INSTANCEID",
+        "underreplication",
+        "idgen",
+        "idgen-long",
+        "ID-0000000001",
+    ):
         assert is_special(name)
         assert not any(LedgerPaths("/r", layout).is_ledger_top(name) for layout in Layout)

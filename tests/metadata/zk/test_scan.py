@@ -1,4 +1,6 @@
-"""Walks over the ledgers' trees on a pretended ZooKeeper, whose server is behind the others until it is told to catch up."""
+"""
+Walks over the ledgers' trees on a pretended ZooKeeper, whose server is behind the others until it is told to catch up.
+"""
 
 import pytest
 from twisted.internet.defer import Deferred, succeed
@@ -27,7 +29,11 @@ class Behind:
         return succeed(None)
 
     async def children(self, path: str) -> list[str]:
-        below = {found[len(path) + 1 :].partition("/")[0] for ledger in self._known if (found := self._paths.path_of(ledger)).startswith(f"{path}/")}
+        below = {
+            found[len(path) + 1 :].partition("/")[0]
+            for ledger in self._known
+            if (found := self._paths.path_of(ledger)).startswith(f"{path}/")
+        }
         if not below and path != "/r":
             raise NoNode(path)
         return list(below)
@@ -35,12 +41,17 @@ class Behind:
 
 @pytest.mark.parametrize("layout", Layout)
 def test_a_server_that_is_behind_hides_no_ledger(layout: Layout) -> None:
-    """Also one whose directories, on any level, did not exist for it yet: a bookie that lost its disks asks which ledgers it had."""
+    """
+    Also one whose directories, on any level, did not exist for it yet: a bookie that lost its disks asks which ledgers
+    it had.
+    """
     paths = LedgerPaths("/r", layout)
     old, new = {0, 7}, {8, 10_000, 20_000_000, 1_000_000_000, 1 << 31, 1 << 62}
     for after in (-1, 7, 9, 999_999_999):
         session = Behind(paths, old, new)
         found: list[object] = []
-        Deferred.fromCoroutine(LedgerScan(session, paths, after, 1000).run()).addBoth(found.append)  # type: ignore[arg-type]  # pretended
+        # pretended
+        scan = LedgerScan(session, paths, after, 1000)  # type: ignore[arg-type]
+        Deferred.fromCoroutine(scan.run()).addBoth(found.append)
         assert found == [sorted(ledger for ledger in old | new if ledger > after)]
         assert session.syncs == 1

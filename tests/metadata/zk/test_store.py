@@ -53,7 +53,14 @@ def tree(client, path) -> dict:
     """path -> (data, is ephemeral, version, ACL) of everything at and below a znode."""
     data, stat = client.get(path)
     acls, _ = client.get_acls(path)
-    found = {path: (data, stat.ephemeralOwner != 0, stat.version, [f"{acl.id.scheme}:{acl.id.id}:{acl.perms}" for acl in acls])}
+    found = {
+        path: (
+            data,
+            stat.ephemeralOwner != 0,
+            stat.version,
+            [f"{acl.id.scheme}:{acl.id.id}:{acl.perms}" for acl in acls],
+        )
+    }
     for name in client.get_children(path):
         found |= tree(client, f"{path}/{name}")
     return found
@@ -69,8 +76,8 @@ def root_of(uri) -> str:
 @pytest.mark.parametrize("name", ["rocksdb", "sorted"])
 def test_a_live_cluster_is_reproduced(zookeeper_place, raw, name):
     """
-    init, three bookies with cookies, five ledgers of which four are closed: the tree that Apache BookKeeper left, path by
-    path: data, kind, version and ACL.  Only its instance id, which is random, is put in its place first.
+    init, three bookies with cookies, five ledgers of which four are closed: the tree that Apache BookKeeper left, path
+    by path: data, kind, version and ACL.  Only its instance id, which is random, is put in its place first.
     """
     rows = [json.loads(line) for line in (VECTORS / f"{name}_znodes_running.jsonl").read_text().splitlines()]
     wanted = {
@@ -95,7 +102,9 @@ def test_a_live_cluster_is_reproduced(zookeeper_place, raw, name):
                 opened = replace(value, state=LedgerState.OPEN, last_entry=-1, length=0)
                 made = await store.create_ledger(await store.new_ledger_id(), opened)
                 if value.is_closed:
-                    closed = await store.write_ledger(int(path[-4:]), made.value.closed(value.last_entry, value.length), made.version)
+                    closed = await store.write_ledger(
+                        int(path[-4:]), made.value.closed(value.last_entry, value.length), made.version
+                    )
                     assert closed.version == version
         # The node of the last id is removed without waiting; a listing of its directory comes after that.
         found = {path.removeprefix(root): node for path, node in (await deferToThread(tree, raw, root)).items()}
@@ -108,7 +117,10 @@ def test_a_live_cluster_is_reproduced(zookeeper_place, raw, name):
 
 
 def test_what_the_reference_wrote_is_read(zookeeper_place, raw):
-    """The captured tree put into a ZooKeeper as it is: cluster, bookies, cookies, ledgers and their pages are read from it."""
+    """
+    The captured tree put into a ZooKeeper as it is: cluster, bookies, cookies, ledgers and their pages are read from
+    it.
+    """
     rows = [json.loads(line) for line in (VECTORS / "sorted_znodes_running.jsonl").read_text().splitlines()]
     root = root_of(zookeeper_place.uri)
 
@@ -116,7 +128,9 @@ def test_what_the_reference_wrote_is_read(zookeeper_place, raw):
         raw.ensure_path(root.rpartition("/")[0])
         for row in rows:
             if row["path"].startswith("/ledgers"):
-                raw.create(root + row["path"].removeprefix("/ledgers"), bytes.fromhex(row["data"]), ephemeral=row["ephemeral"])
+                raw.create(
+                    root + row["path"].removeprefix("/ledgers"), bytes.fromhex(row["data"]), ephemeral=row["ephemeral"]
+                )
 
     async def story():
         await deferToThread(put)
@@ -124,7 +138,9 @@ def test_what_the_reference_wrote_is_read(zookeeper_place, raw):
         instance = next(row["text"] for row in rows if row["path"].endswith("INSTANCEID"))
         assert (await store.cluster()).instance_id == instance
         listed = await store.bookies()
-        assert {f"{host}:{port}" for host, port in (info.bookie_address() for info in listed.writable.values())} == set(listed.writable)
+        assert {f"{host}:{port}" for host, port in (info.bookie_address() for info in listed.writable.values())} == set(
+            listed.writable
+        )
         assert await store.cookies() == sorted(listed.writable)
         assert instance.encode() in (await store.read_cookie(next(iter(listed.writable)))).value
         ids = await store.ledger_ids()
@@ -156,7 +172,12 @@ def test_old_bookies_announce_nothing(zookeeper_place, raw):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "path"), [("zk+flat", "L0000012345"), ("zk+hierarchical", "00/0001/L2345"), ("zk+longhierarchical", "000/0000/0000/0001/L2345")]
+    ("scheme", "path"),
+    [
+        ("zk+flat", "L0000012345"),
+        ("zk+hierarchical", "00/0001/L2345"),
+        ("zk+longhierarchical", "000/0000/0000/0001/L2345"),
+    ],
 )
 def test_layouts(zookeeper_place, raw, scheme, path):
     """The scheme decides the LAYOUT of a new cluster and where its ledgers lie; plain `zk` follows what is there."""
@@ -190,7 +211,10 @@ def test_layouts(zookeeper_place, raw, scheme, path):
 
 
 def test_the_first_opener_decides_the_layout(zookeeper_place, raw):
-    """A root without LAYOUT (as `metaformat` leaves it) gets one from whoever opens it first; one without INSTANCEID is read too."""
+    """
+    A root without LAYOUT (as `metaformat` leaves it) gets one from whoever opens it first; one without INSTANCEID is
+    read too.
+    """
     root = root_of(zookeeper_place.uri)
 
     async def story():
@@ -199,7 +223,9 @@ def test_the_first_opener_decides_the_layout(zookeeper_place, raw):
         found = await store.cluster()
         assert found.instance_id == ""
         assert (
-            (await deferToThread(raw.get, f"{root}/LAYOUT"))[0] == found.layout.encode() == b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+            (await deferToThread(raw.get, f"{root}/LAYOUT"))[0]
+            == found.layout.encode()
+            == b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
         )
         assert await deferToThread(raw.exists, f"{root}/available/readonly")
 
@@ -211,7 +237,9 @@ def test_an_unknown_layout_is_refused(zookeeper_place, raw):
     root = root_of(zookeeper_place.uri)
 
     async def story():
-        await deferToThread(raw.create, f"{root}/LAYOUT", b"2\norg.apache.bookkeeper.meta.MSLedgerManagerFactory:1", makepath=True)
+        await deferToThread(
+            raw.create, f"{root}/LAYOUT", b"2\norg.apache.bookkeeper.meta.MSLedgerManagerFactory:1", makepath=True
+        )
         store = await zookeeper_place.open()
         for operation in (store.cluster(), store.create_ledger(1, ledger()), store.ledger_ids(), store.new_ledger_id()):
             assert "MSLedgerManagerFactory" in str(await failing(operation, MetaStore))
@@ -343,7 +371,10 @@ def test_lost_answers_change_nothing(lossy, number):
 
 
 def test_a_lost_answer_never_hides_a_real_conflict(lossy, zookeeper_place):
-    """When the second try finds what another has written, it is told so: no foreign ledger or version is taken for its own."""
+    """
+    When the second try finds what another has written, it is told so: no foreign ledger or version is taken for its
+    own.
+    """
     proxy, store = lossy
 
     async def story():
@@ -361,7 +392,10 @@ def test_a_lost_answer_never_hides_a_real_conflict(lossy, zookeeper_place):
 
 
 def test_watches_survive_lost_connections(lossy, zookeeper_place):
-    """kazoo forgets its watches with the connection; what changed meanwhile is told after the return, and later changes too."""
+    """
+    kazoo forgets its watches with the connection; what changed meanwhile is told after the return, and later changes
+    too.
+    """
     proxy, store = lossy
 
     async def story():
@@ -415,8 +449,9 @@ def is_new_session(args) -> bool:
 @pytest.mark.parametrize("told", ["nothing", "that the connection is lost"])
 def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, told):
     """
-    A bookie and a repair sleep past their session, others take their places, and they wake up to leave: before they hear of anything, or while they wait for
-    the connection, which kazoo has again by then.  What they send is for their old session.  Who asks to be told of its end is, before anybody goes on.
+    A bookie and a repair sleep past their session, others take their places, and they wake up to leave: before they
+    hear of anything, or while they wait for the connection, which kazoo has again by then.  What they send is for their
+    old session.  Who asks to be told of its end is, before anybody goes on.
     """
     root = root_of(zookeeper_place.uri)
 
@@ -459,7 +494,10 @@ def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, told):
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, number):
-    """The answer of a leave is lost and the session with it; another process has the id and the lock when it is tried again."""
+    """
+    The answer of a leave is lost and the session with it; another process has the id and the lock when it is tried
+    again.
+    """
     proxy, store = lossy
 
     async def story():
@@ -489,14 +527,19 @@ def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, numbe
 
 
 def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tmp_path):
-    """A timeout below two ticks is two ticks to the server, which counts them by the tick: a bookie that was killed is back at the first try."""
+    """
+    A timeout below two ticks is two ticks to the server, which counts them by the tick: a bookie that was killed is
+    back at the first try.
+    """
 
     async def story():
         server = await deferToThread(ZooKeeper, tmp_path, tick_ms=1000)
         proxy = Proxy(reactor, server.port)
         await proxy.start()
         try:
-            killed = await open_store(reactor, server.uri.replace(server.address, f"127.0.0.1:{proxy.port}"), session_timeout_ms=1000)
+            killed = await open_store(
+                reactor, server.uri.replace(server.address, f"127.0.0.1:{proxy.port}"), session_timeout_ms=1000
+            )
             again = await open_store(reactor, server.uri, session_timeout_ms=1000)
             await again.init_cluster()
             await killed.register_bookie("a:1", HERE)
@@ -514,7 +557,10 @@ def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tm
 
 
 def test_all_who_choose_bookies_hear_in_time_that_the_store_is_away(lossy, zookeeper_place):
-    """They share one reading, and its failure, instead of waiting for one after the other; the store is back for all of them too."""
+    """
+    They share one reading, and its failure, instead of waiting for one after the other; the store is back for all of
+    them too.
+    """
     proxy, _ = lossy
     direct = zookeeper_place.uri
 
@@ -561,8 +607,9 @@ async def answered(proxy, store, *operations) -> list[int]:
 
 def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
     """
-    With 3 and with 40 ledgers followed and bookies registered, as many requests: to make, open and close a ledger, to replace a bookie, to begin and to end a
-    watch, and for a change of a ledger that is watched.  However often one was watched, its change is told to us once.
+    With 3 and with 40 ledgers followed and bookies registered, as many requests: to make, open and close a ledger, to
+    replace a bookie, to begin and to end a watch, and for a change of a ledger that is watched.  However often one was
+    watched, its change is told to us once.
     """
     proxy, plain = lossy
     sleeper = Sleeper(reactor)
@@ -594,7 +641,9 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
 
             async def change(heard=heard):
                 found = await other.read_ledger(1000)
-                written = await other.write_ledger(1000, found.value.with_ensemble(found.value.last_fragment.first + 1, OTHERS), found.version)
+                written = await other.write_ledger(
+                    1000, found.value.with_ensemble(found.value.last_fragment.first + 1, OTHERS), found.version
+                )
                 await heard.until(lambda seen: seen == written)
 
             async def watch(watches=watches):
@@ -610,7 +659,9 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
                     create,
                     lambda self_made=self_made: self_made[0].close(),
                     lambda self_made=self_made: client.open_ledger(self_made[0].id),
-                    lambda: Deferred.fromCoroutine(client.choice.replace(StoreEnsemble(0, ((0, "b:0"),), ("b:0", "b:1"), must=True))),
+                    lambda: Deferred.fromCoroutine(
+                        client.choice.replace(StoreEnsemble(0, ((0, "b:0"),), ("b:0", "b:1"), must=True))
+                    ),
                     watch,
                     lambda watches=watches: succeed(watches[0].cancel()),
                     change,
@@ -651,7 +702,9 @@ def test_nobody_there(tmp_path):
 
 
 def test_a_server_that_goes_and_comes_back(tmp_path):
-    """While it is down every operation fails in time with the address; when it is back they work, and the watches go on."""
+    """
+    While it is down every operation fails in time with the address; when it is back they work, and the watches go on.
+    """
     server = ZooKeeper(tmp_path, tick_ms=250)
 
     async def story():
@@ -663,7 +716,13 @@ def test_a_server_that_goes_and_comes_back(tmp_path):
         await heard.until(lambda seen: seen == made)
         await deferToThread(server.stop)
         began = reactor.seconds()
-        for operation in [store.cluster(), store.read_ledger(1), store.bookies(), store.new_ledger_id(), store.register_bookie("a:1", HERE)]:
+        for operation in [
+            store.cluster(),
+            store.read_ledger(1),
+            store.bookies(),
+            store.new_ledger_id(),
+            store.register_bookie("a:1", HERE),
+        ]:
             assert server.address in str(await failing(operation, MetaStore))
         assert reactor.seconds() - began < 30
         again = await deferToThread(lambda: ZooKeeper(tmp_path, server.port, tick_ms=250))
@@ -682,7 +741,9 @@ def test_a_server_that_goes_and_comes_back(tmp_path):
 
 
 def test_a_server_that_hangs(tmp_path):
-    """A server that takes connections and says nothing is as bad as none: an error in time; when it goes on, so do we."""
+    """
+    A server that takes connections and says nothing is as bad as none: an error in time; when it goes on, so do we.
+    """
     server = ZooKeeper(tmp_path, tick_ms=250)
 
     async def story():
@@ -726,7 +787,12 @@ def test_a_cluster_that_is_destroyed_under_a_handle(zookeeper_place):
         store, other = await zookeeper_place.ready(), await zookeeper_place.open()
         await other.create_ledger(1, ledger())
         await store.destroy_cluster((await store.cluster()).instance_id)
-        for operation in (other.create_ledger(2, ledger()), other.new_ledger_id(), other.ledger_ids(), other.register_bookie("a:1", HERE)):
+        for operation in (
+            other.create_ledger(2, ledger()),
+            other.new_ledger_id(),
+            other.ledger_ids(),
+            other.register_bookie("a:1", HERE),
+        ):
             await failing(operation, NoCluster)
 
     run(story)

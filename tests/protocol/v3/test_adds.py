@@ -38,7 +38,10 @@ def naive_batch(batch: AddBatch, txn: int, entries: list[int] | None = None) -> 
     bodies, key = batch.bodies(), batch.digest.master_key
     wanted = list(range(batch.first, batch.first + batch.count)) if entries is None else entries
     flags = {"priority": batch.priority, "recovery": batch.recovery, "deferred": batch.deferred_sync}
-    return b"".join(naive.v3_add(txn + at, batch.ledger, entry, key, bodies[entry - batch.first], **flags) for at, entry in enumerate(wanted))
+    return b"".join(
+        naive.v3_add(txn + at, batch.ledger, entry, key, bodies[entry - batch.first], **flags)
+        for at, entry in enumerate(wanted)
+    )
 
 
 # --- packing
@@ -53,13 +56,26 @@ def naive_batch(batch: AddBatch, txn: int, entries: list[int] | None = None) -> 
     st.sampled_from([0, 1, 100, 300]),
     st.booleans(),
 )
-def test_packed_frames_are_protobufs(ledger: int, first: int, txn: int, sizes: list[int], recovery: bool, priority: int, deferred: bool) -> None:
+def test_packed_frames_are_protobufs(
+    ledger: int, first: int, txn: int, sizes: list[int], recovery: bool, priority: int, deferred: bool
+) -> None:
     """Byte for byte what protobuf writes, over every width of every number; and they come back as one run."""
     batch = AddBatch(DIGEST, ledger, first, first - 1, 7, [bytes(size) for size in sizes], recovery, priority, deferred)
     data = v3.pack_adds(batch, txn)
     assert data == naive_batch(batch, txn)
     (run,) = runs(data)
-    assert run == AddRun(ledger, first, batch.bodies(), DIGEST.master_key, recovery, priority, deferred, None, list(range(txn, txn + len(sizes))), 3)
+    assert run == AddRun(
+        ledger,
+        first,
+        batch.bodies(),
+        DIGEST.master_key,
+        recovery,
+        priority,
+        deferred,
+        None,
+        list(range(txn, txn + len(sizes))),
+        3,
+    )
     backwards = [first + at for at in reversed(range(0, len(sizes), 2))]
     assert v3.pack_adds(batch, txn, backwards) == naive_batch(batch, txn, backwards)
 
@@ -115,7 +131,9 @@ def test_transactions_of_a_run_need_not_be_consecutive() -> None:
     data = b"".join(naive.v3_add(txn, 1, at, KEY, body(1, at)) for at, txn in enumerate(numbers))
     (run,) = runs(data)
     assert run.txns == numbers
-    assert v3.add_acks(run, Status.EOK) == b"".join(naive.v3_ack(txn, Status.EOK, 1, at) for at, txn in enumerate(numbers))
+    assert v3.add_acks(run, Status.EOK) == b"".join(
+        naive.v3_ack(txn, Status.EOK, 1, at) for at, txn in enumerate(numbers)
+    )
 
 
 def test_the_stored_ids_are_the_bodys_and_the_answered_ones_the_requests() -> None:
@@ -143,14 +161,26 @@ def test_a_frame_above_the_limit_inside_a_run_closes() -> None:
 def test_the_highest_entry_ends_a_run() -> None:
     """Entry ids do not wrap around within a run."""
     top = (1 << 63) - 1
-    frames = [naive.v3_add(at, 1, entry, KEY, body(1, entry)) for at, entry in enumerate((top - 1, top, -top - 1, -top, -1, 0, 1))]
+    frames = [
+        naive.v3_add(at, 1, entry, KEY, body(1, entry))
+        for at, entry in enumerate((top - 1, top, -top - 1, -top, -1, 0, 1))
+    ]
     found = runs(b"".join(frames))
     assert list(flat(found)) == [naive.v3_request(frame[4:]) for frame in frames]
     assert [len(run.bodies) for run in found] == [2, 2, 3]
     assert len(runs(frames[1] + frames[2])) == 2
 
 
-@pytest.mark.parametrize("flags", [{}, {"priority": 100}, {"recovery": True}, {"deferred": True}, {"priority": 100, "recovery": True, "deferred": True}])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"priority": 100},
+        {"recovery": True},
+        {"deferred": True},
+        {"priority": 100, "recovery": True, "deferred": True},
+    ],
+)
 def test_any_changed_byte_of_a_run_is_noticed(flags: dict[str, int]) -> None:
     """Each byte of the third frame, changed in several ways: what comes out is what protobuf says, whatever that is."""
     frames = [naive.v3_add(200 + n, 300, 400 + n, KEY, body(300, 400 + n), **flags) for n in range(5)]
@@ -160,7 +190,8 @@ def test_any_changed_byte_of_a_run_is_noticed(flags: dict[str, int]) -> None:
         changed[at] ^= mask
         expected = naive.v3_request(bytes(changed[4:]))
         found, failure = fed(Requests, [before + bytes(changed) + after])
-        if expected is None:  # no longer V3: the connection turns V2, where this means nothing (an unknown operation is let through)
+        # no longer V3: the connection turns V2, where this means nothing (an unknown operation is let through)
+        if expected is None:
             assert failure or found[2].operation > 12
         else:
             assert (found[2], failure) == (expected, ""), at
@@ -184,12 +215,15 @@ unusual = st.sampled_from(
         lambda p: p + b"\xc2\x0c\x06\x0a\x01k\x12\x01v",  # a request context
         lambda p: p + b"\xca\x3e\x01x",  # an unknown field
         lambda p: p.replace(b"\x0a\x06\x08\x03\x10\x02", b"\x0a\x06\x10\x02\x08\x03", 1),  # fields in another order
-        lambda p: bytes((10, p[1] + 1)) + p[2:].replace(b"\x10\x02\x18", b"\x10\x82\x00\x18", 1),  # a longer form of a number
+        # a longer form of a number
+        lambda p: bytes((10, p[1] + 1)) + p[2:].replace(b"\x10\x02\x18", b"\x10\x82\x00\x18", 1),
         lambda p: p,
     ]
 )
 some_adds = st.builds(
-    lambda change, txn, ledger, entry, key, size, flags: change(naive.v3_add(txn, ledger, entry, key, body(ledger, entry, size), **flags)[4:]),
+    lambda change, txn, ledger, entry, key, size, flags: change(
+        naive.v3_add(txn, ledger, entry, key, body(ledger, entry, size), **flags)[4:]
+    ),
     st.one_of(st.just(lambda p: p), unusual),
     st.integers(100, 140),
     st.sampled_from([1, 1, 1, 200]),
@@ -209,10 +243,18 @@ def test_streams_of_adds_against_the_slow_twin(payloads: list[bytes], cuts: list
 
 
 @settings(max_examples=100)
-@given(st.integers(100, 300), st.integers(100, 300), st.lists(st.sampled_from([0, 5, 91, 92, 93, 300]), min_size=2, max_size=60), st.sampled_from([1, 3]))
+@given(
+    st.integers(100, 300),
+    st.integers(100, 300),
+    st.lists(st.sampled_from([0, 5, 91, 92, 93, 300]), min_size=2, max_size=60),
+    st.sampled_from([1, 3]),
+)
 def test_long_runs_against_the_slow_twin(txn: int, first: int, sizes: list[int], step: int) -> None:
     """Runs over several blocks of 128, sizes mixed, transactions in steps."""
-    payloads = [naive.v3_add(txn + at * step, 1, first + at, KEY, body(1, first + at, size))[4:] for at, size in enumerate(sizes)]
+    payloads = [
+        naive.v3_add(txn + at * step, 1, first + at, KEY, body(1, first + at, size))[4:]
+        for at, size in enumerate(sizes)
+    ]
     found = runs(b"".join(map(framed, payloads)))
     assert len(found) == 1
     assert list(flat(found)) == [naive.v3_request(payload) for payload in payloads]
@@ -221,7 +263,9 @@ def test_long_runs_against_the_slow_twin(txn: int, first: int, sizes: list[int],
 # --- answers
 
 
-stepped = st.builds(lambda first, step, count: [first + at * step for at in range(count)], txns, st.integers(1, 3), st.integers(1, 300))
+stepped = st.builds(
+    lambda first, step, count: [first + at * step for at in range(count)], txns, st.integers(1, 3), st.integers(1, 300)
+)
 
 
 @given(st.one_of(st.lists(txns, min_size=1, max_size=6), stepped), i64, i64, st.sampled_from(list(Status)))
@@ -275,7 +319,13 @@ def test_an_ack_of_another_form_does_not_mislead_about_the_next() -> None:
     assert v3.Replies().feed(data) == [AddAcks(9, 200, 21, Status.EOK, 150)]
 
 
-some_acks = st.builds(naive.v3_ack, st.integers(120, 132), st.sampled_from([Status.EOK, Status.EOK, Status.EIO]), st.just(1), st.integers(125, 130))
+some_acks = st.builds(
+    naive.v3_ack,
+    st.integers(120, 132),
+    st.sampled_from([Status.EOK, Status.EOK, Status.EIO]),
+    st.just(1),
+    st.integers(125, 130),
+)
 
 
 @settings(max_examples=150)

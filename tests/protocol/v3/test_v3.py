@@ -38,7 +38,17 @@ from tests.protocol.samples import ENTRY, KEY, LAC_BODY, captured, fed, flat, fr
 
 # SPDX-License-Identifier: Apache-2.0
 
-ASKED = ["ADD", "recovery ADD", "deferred-sync ADD", "READ", "fence READ", "recovery READ", "long poll", "WRITE_LAC", "READ_LAC"]
+ASKED = [
+    "ADD",
+    "recovery ADD",
+    "deferred-sync ADD",
+    "READ",
+    "fence READ",
+    "recovery READ",
+    "long poll",
+    "WRITE_LAC",
+    "READ_LAC",
+]
 ASKED += ["FORCE", "INFO", "LIST", "START_TLS", "AUTH", "operation 12"]
 ANSWERED = [name for name in samples.V3_FRAMES if name not in ASKED]
 REQUESTS = captured(3, "request") + [(name, samples.v3(name), "") for name in ASKED]
@@ -79,7 +89,14 @@ def asked(reply: Reply) -> Request:
     txn = reply.txn if not isinstance(reply, AddAcks | BatchReply) else 0
     match reply:
         case AddAcks():
-            return AddRun(reply.ledger, reply.first, [b""] * reply.count, KEY, txns=list(range(reply.txn or 0, (reply.txn or 0) + reply.count)), version=3)
+            return AddRun(
+                reply.ledger,
+                reply.first,
+                [b""] * reply.count,
+                KEY,
+                txns=list(range(reply.txn or 0, (reply.txn or 0) + reply.count)),
+                version=3,
+            )
         case ReadReply():
             return Read(reply.ledger, reply.entry, txn=txn, version=3)
         case LacReply():
@@ -91,7 +108,11 @@ def asked(reply: Reply) -> Request:
         case AuthReply():
             return Auth(reply.plugin, b"", txn, version=3)
         case StatusReply():
-            kinds = {6: WriteLac(reply.ledger, 0, KEY, b"", reply.txn), 9: StartTls(reply.txn), 10: Force(reply.ledger, reply.txn)}
+            kinds = {
+                6: WriteLac(reply.ledger, 0, KEY, b"", reply.txn),
+                9: StartTls(reply.txn),
+                10: Force(reply.ledger, reply.txn),
+            }
             return kinds.get(reply.operation, Unserved(reply.operation, reply.txn))
         case _:
             raise AssertionError(reply)
@@ -153,11 +174,15 @@ def test_known_values() -> None:
     """Known frames are read as these requests and replies."""
     assert one_request(samples.v3("fence READ")) == Read(1, -1, True, KEY, txn=5, version=3)
     assert one_request(samples.v3("recovery READ")) == Read(1, 0, True, KEY, 100, 6, 3)
-    assert one_request(samples.v3("long poll")) == Read(1, -1, txn=7, version=3, previous_lac=0, timeout_ms=1000, piggyback=True)
+    assert one_request(samples.v3("long poll")) == Read(
+        1, -1, txn=7, version=3, previous_lac=0, timeout_ms=1000, piggyback=True
+    )
     assert one_request(samples.v3("WRITE_LAC")) == WriteLac(1, 0, KEY, LAC_BODY, 8)
     assert one_request(samples.v3("INFO")) == BookieInfo(3, 11)
     assert one_request(samples.v3("AUTH")) == Auth("sasl", b"", 14, version=3)
-    assert one_request(samples.v3("deferred-sync ADD")) == AddRun(1, 0, [ENTRY], KEY, deferred_sync=True, txns=[3], version=3)
+    assert one_request(samples.v3("deferred-sync ADD")) == AddRun(
+        1, 0, [ENTRY], KEY, deferred_sync=True, txns=[3], version=3
+    )
     assert one_request(samples.v3("operation 12")) == Unserved(12, 15)
     assert one_reply(samples.v3("READ_LAC ok")) == LacReply(Status.EOK, 1, 9, LAC_BODY, ENTRY)
     assert one_reply(samples.v3("INFO ok")) == InfoReply(Status.EOK, 11, 1000, 500)
@@ -295,7 +320,9 @@ def test_a_missing_sub_message_can_be_answered(operation: int) -> None:
     """A request without its body is unserved, and the refusal repeats its header."""
     request = one_request(framed(bytes((0x0A, 8, 8, 3, 16, operation, 24, 9, 32, 100))))
     assert request == Unserved(operation, 9, 100)
-    assert v3.bare(request, Status.EBADREQ) == framed(bytes((0x0A, 8, 8, 3, 16, operation, 24, 9, 32, 100)) + b"\x10\x94\x03")
+    assert v3.bare(request, Status.EBADREQ) == framed(
+        bytes((0x0A, 8, 8, 3, 16, operation, 24, 9, 32, 100)) + b"\x10\x94\x03"
+    )
 
 
 def test_an_add_without_sub_message_has_ids_0() -> None:
@@ -351,9 +378,17 @@ def test_older_versions_are_decoded_so_that_they_can_be_answered(version: int) -
 
 def test_junk_in_answers_closes() -> None:
     """A malformed answer fails the receiver, and the answers before it are returned."""
-    for payload in (b"\x0a", b"\x10\x00", bytes((0x0A, 6, 8, 3, 16, 13, 24, 9, 16, 0)), bytes((0x0A, 6, 8, 3, 16, 1, 24, 9, 16, 7)), samples.v2("READ")[4:]):
+    for payload in (
+        b"\x0a",
+        b"\x10\x00",
+        bytes((0x0A, 6, 8, 3, 16, 13, 24, 9, 16, 0)),
+        bytes((0x0A, 6, 8, 3, 16, 1, 24, 9, 16, 7)),
+        samples.v2("READ")[4:],
+    ):
         receiver = v3.Replies()
-        assert receiver.feed(samples.v3("ADD ok") + framed(payload) + samples.v3("ADD ok")) == [AddAcks(1, 0, 1, Status.EOK, 1)]
+        assert receiver.feed(samples.v3("ADD ok") + framed(payload) + samples.v3("ADD ok")) == [
+            AddAcks(1, 0, 1, Status.EOK, 1)
+        ]
         assert isinstance(receiver.failure, MalformedFrame)
 
 
@@ -376,7 +411,9 @@ streams = st.lists(
     st.one_of(
         st.sampled_from([samples.v3(name)[4:] for name in ASKED]),
         st.builds(
-            lambda txn, entry, size, recovery: naive.v3_add(txn, 1, entry, KEY, struct.pack(">qqqq", 1, entry, 0, 0) + b"x" * size, recovery=recovery)[4:],
+            lambda txn, entry, size, recovery: naive.v3_add(
+                txn, 1, entry, KEY, struct.pack(">qqqq", 1, entry, 0, 0) + b"x" * size, recovery=recovery
+            )[4:],
             st.integers(0, 400),
             st.integers(0, 6),
             st.sampled_from([0, 0, 100, 150]),

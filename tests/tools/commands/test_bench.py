@@ -34,7 +34,10 @@ def check(found: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--protocol", "v3"], ["--rate", "4000"]], ids=["closed", "v3", "open"])
 def test_write(uri: str, options: list[str]) -> None:
-    """Every key of the yardstick; syncs from the bookies' metrics, so that acknowledgements without a sync are seen; the ledger is gone after."""
+    """
+    Every key of the yardstick; syncs from the bookies' metrics, so that acknowledgements without a sync are seen; the
+    ledger is gone after.
+    """
     before = len(ok("ledger", "list", "--json", metadata=uri).rows)
     found = ok("bench", "write", "--size", 100, "--entries", 8000, "--json", *options, metadata=uri).document
     check(found)
@@ -61,7 +64,9 @@ def test_pids_give_the_cpu_of_local_processes(cluster: LocalCluster) -> None:
     assert "/proc/4194305" in refused(1, "bench", "write", "--entries", 10, "--pids", 4194305, metadata=cluster.uri)
 
 
-@pytest.mark.parametrize("options", [[], ["--random"], ["--random", "--rate", "1000"]], ids=["stream", "random", "open"])
+@pytest.mark.parametrize(
+    "options", [[], ["--random"], ["--random", "--rate", "1000"]], ids=["stream", "random", "open"]
+)
 def test_read(uri: str, options: list[str]) -> None:
     """A ledger of its own is written, read and deleted; or one that is named, which stays."""
     check(ok("bench", "read", "--size", 100, "--entries", 1000, "--json", *options, metadata=uri).document)

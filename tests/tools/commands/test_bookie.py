@@ -1,4 +1,7 @@
-"""`quire bookie` and `quire cookie` as processes: the daemon's life with SIGTERM and SIGKILL, its exit statuses, and the commands beside it."""
+"""
+`quire bookie` and `quire cookie` as processes: the daemon's life with SIGTERM and SIGKILL, its exit statuses, and the
+commands beside it.
+"""
 
 import json
 import os
@@ -38,8 +41,10 @@ class Cluster:
 
     def write_conf(self, more: str = "") -> None:
         self.conf.write_text(
-            f"metadataServiceUri={self.uri}\nbookiePort=0\nbookieId=one\nadvertisedAddress=127.0.0.1\nlisteningInterface=127.0.0.1\n"
-            f"journalDirectories={self.path}/journal\nledgerDirectories={self.path}/ledgers\njournalSegmentSizeMB=1\ndbStorage_writeCacheMaxSizeMb=4\n"
+            f"metadataServiceUri={self.uri}\nbookiePort=0\nbookieId=one\nadvertisedAddress=127.0.0.1\n"
+            "listeningInterface=127.0.0.1\n"
+            f"journalDirectories={self.path}/journal\nledgerDirectories={self.path}/ledgers\njournalSegmentSizeMB=1\n"
+            "dbStorage_writeCacheMaxSizeMb=4\n"
             f"diskUsageThreshold=0.999\ndiskUsageWarnThreshold=0.999\n{more}"
         )
 
@@ -49,9 +54,17 @@ class Cluster:
         assert done.code == status, (arguments, done)
         return done.err if status else done.out
 
-    def start(self, *more: str, module: tuple[str, ...] = ("quire.tools", "bookie", "start"), **environment: str) -> "Process":
+    def start(
+        self, *more: str, module: tuple[str, ...] = ("quire.tools", "bookie", "start"), **environment: str
+    ) -> "Process":
         command = [sys.executable, "-m", *module, "--conf", str(self.conf), *more]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment})
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
         self.started.append(process)
         return Process(process)
 
@@ -64,7 +77,9 @@ class Cluster:
             runpy.run_module("quire.tools.daemons.bookie", run_name="__main__")
         """
         command = [sys.executable, "-c", textwrap.dedent(program)]
-        self.started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        self.started.append(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        )
         return Process(self.started[-1])
 
     def end(self) -> None:
@@ -133,7 +148,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_more_connections_than_descriptors(cluster: Cluster) -> None:
-    """Idle ones go, checkpoints and new segments go on, nothing is given up, and it stays writable; the log says how the limit is divided."""
+    """
+    Idle ones go, checkpoints and new segments go on, nothing is given up, and it stays writable; the log says how the
+    limit is divided.
+    """
     cluster.write_conf("flushInterval=20\n")
     bookie = cluster.start_with_files(200)
     bookie.ready()
@@ -153,14 +171,19 @@ def test_more_connections_than_descriptors(cluster: Cluster) -> None:
             assert ok[4:8] == bytes(4)
             while checkpoints() == before:
                 bookie.ask(read(entry))
-        with urllib.request.urlopen(bookie.metrics.replace("/metrics", "/api/v1/bookie/state/readonly"), timeout=WAIT_S) as answer:
+        with urllib.request.urlopen(
+            bookie.metrics.replace("/metrics", "/api/v1/bookie/state/readonly"), timeout=WAIT_S
+        ) as answer:
             assert json.loads(answer.read()) == {"readOnly": False, "reasons": []}
     finally:
         for each in idle:
             each.close()
     status, log = bookie.end()
     assert status == 0, log
-    assert "200 files may be open: 20 in each index and table, 8 entry logs in each ledger directory, 48 connections" in log
+    assert (
+        "200 files may be open: 20 in each index and table, 8 entry logs in each ledger directory, 48 connections"
+        in log
+    )
     assert "connectionsMax" in log
     assert not list(cluster.path.rglob("quire.lost"))
 
@@ -168,12 +191,17 @@ def test_more_connections_than_descriptors(cluster: Cluster) -> None:
 def test_too_few_descriptors(cluster: Cluster) -> None:
     """The start says how many a bookie needs, and where that is set."""
     bookie = cluster.start_with_files(120)
-    assert re.search(r"may have 120 files open, and a bookie with these directories needs \d+.* LimitNOFILE=", bookie.failed())
+    assert re.search(
+        r"may have 120 files open, and a bookie with these directories needs \d+.* LimitNOFILE=", bookie.failed()
+    )
     assert bookie.process.returncode == 1
 
 
 def test_the_life_of_a_bookie(cluster: Cluster) -> None:
-    """Started, written to, listed, killed, started again with everything it had acknowledged, stopped cleanly; small all the time."""
+    """
+    Started, written to, listed, killed, started again with everything it had acknowledged, stopped cleanly; small all
+    the time.
+    """
     bookie = cluster.start()
     assert bookie.ready()[1] == "one"
     ok, fenced = bookie.ask(adds(b"a"), read(-1, ledger=8, fence=True, master_key=KEY))
@@ -183,7 +211,9 @@ def test_the_life_of_a_bookie(cluster: Cluster) -> None:
     assert numbers["quire_journal_syncs_total"] >= 1
     assert numbers["process_resident_memory_bytes"] < RESIDENT_MAX
     rows = [json.loads(line) for line in cluster.quire("bookie", "list", "--json").splitlines()]
-    assert rows == [{"bookie": "one", "state": "writable", "address": f"127.0.0.1:{bookie.port}", "metrics": bookie.metrics}]
+    assert rows == [
+        {"bookie": "one", "state": "writable", "address": f"127.0.0.1:{bookie.port}", "metrics": bookie.metrics}
+    ]
 
     assert bookie.end(signal.SIGKILL)[0] == -signal.SIGKILL
     again = cluster.start()
@@ -207,9 +237,22 @@ def test_the_life_of_a_bookie(cluster: Cluster) -> None:
 
 
 def test_detached_with_a_pid_file(cluster: Cluster) -> None:
-    """`--daemon` returns when the bookie serves; a second one is refused; `stop` waits for the end and the file goes with the process."""
+    """
+    `--daemon` returns when the bookie serves; a second one is refused; `stop` waits for the end and the file goes with
+    the process.
+    """
     pidfile, log = cluster.path / "pid", cluster.path / "log"
-    arguments = ("bookie", "start", "--conf", str(cluster.conf), "--daemon", "--pidfile", str(pidfile), "--log", str(log))
+    arguments = (
+        "bookie",
+        "start",
+        "--conf",
+        str(cluster.conf),
+        "--daemon",
+        "--pidfile",
+        str(pidfile),
+        "--log",
+        str(log),
+    )
     assert cluster.quire(*arguments).startswith("ready one 127.0.0.1:")
     try:
         assert "which is a running bookie" in cluster.quire(*arguments, status=1)
@@ -218,7 +261,9 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
         assert json.loads(cluster.quire("bookie", "readonly", "one", "on", "--json"))["read_only"] is True
         assert "read-only" in cluster.quire("bookie", "list")
         assert json.loads(cluster.quire("bookie", "info", "one", "--json"))["total_bytes"] > 0
-        assert "it runs, here or elsewhere; stop it first" in cluster.quire("bookie", "format", "--conf", str(cluster.conf), "--yes", status=1)
+        assert "it runs, here or elsewhere; stop it first" in cluster.quire(
+            "bookie", "format", "--conf", str(cluster.conf), "--yes", status=1
+        )
         assert "one is up" in cluster.quire("cookie", "delete", "one", status=1)
     finally:
         cluster.quire("bookie", "stop", "--pidfile", str(pidfile))
@@ -227,7 +272,9 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
     assert "one has stopped" in log.read_text()
     assert "no bookie runs under it" in cluster.quire("bookie", "stop", "--pidfile", str(pidfile), status=1)
     pidfile.write_text(f"{os.getpid()}\n")
-    assert "no running bookie" in cluster.quire("bookie", "stop", "--pidfile", str(pidfile), status=1), "we are no bookie, so we are not signalled"
+    assert "no running bookie" in cluster.quire("bookie", "stop", "--pidfile", str(pidfile), status=1), (
+        "we are no bookie, so we are not signalled"
+    )
 
 
 def test_its_log_is_put_aside_when_it_is_full(tmp_path: Path) -> None:
@@ -247,7 +294,13 @@ def test_its_log_is_put_aside_when_it_is_full(tmp_path: Path) -> None:
         """
     log = tmp_path / "bookie.log"
     log.write_text("from before\n")
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(log)], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(log)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bookie.log", "bookie.log.1", "bookie.log.2"]
     assert all(path.stat().st_size < 1100 for path in tmp_path.iterdir())
@@ -276,7 +329,10 @@ def test_cookies_and_format(cluster: Cluster) -> None:
     cluster.started[-1].terminate()
     assert cluster.started[-1].wait(WAIT_S) == 0
     assert "add --yes" in cluster.quire("bookie", "format", "--conf", str(cluster.conf), status=2)
-    assert json.loads(cluster.quire("bookie", "format", "--conf", str(cluster.conf), "--yes", "--json"))["cookie_removed"] is True
+    assert (
+        json.loads(cluster.quire("bookie", "format", "--conf", str(cluster.conf), "--yes", "--json"))["cookie_removed"]
+        is True
+    )
     assert not (cluster.path / "ledgers" / "current").exists()
     assert cluster.quire("bookie", "list") == ""
 
@@ -305,7 +361,15 @@ def test_its_process_has_a_clock_that_is_never_set_and_one_heap(shared: Cluster)
         bookie_daemon.share_memory = lambda: print("one heap")
         bookie_daemon.main(sys.argv[1:])
         """
-    command = [sys.executable, "-c", textwrap.dedent(program), "--conf", str(shared.conf), "--metadata", f"sqlite://{shared.path}/other.db"]
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(program),
+        "--conf",
+        str(shared.conf),
+        "--metadata",
+        f"sqlite://{shared.path}/other.db",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stdout) == (1, "steady False\none heap\n")
 
@@ -327,7 +391,9 @@ def test_configurations_that_are_refused(shared: Cluster) -> None:
 
 def test_starts_that_fail_say_why(shared: Cluster) -> None:
     """Status 1, and the reason is the last line: no cluster there; a port that is taken."""
-    status, log = shared.start("--metadata", f"sqlite://{shared.path}/other.db", module=("quire.tools.daemons.bookie",)).ended()
+    status, log = shared.start(
+        "--metadata", f"sqlite://{shared.path}/other.db", module=("quire.tools.daemons.bookie",)
+    ).ended()
     assert (status, "quire metadata init" in log.strip().splitlines()[-1]) == (1, True), log
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -340,7 +406,11 @@ def test_starts_that_fail_say_why(shared: Cluster) -> None:
 def test_python_without_assertions_is_refused(shared: Cluster) -> None:
     """A bookie under `python -O` ends with status 2 and the reason."""
     done = subprocess.run(
-        [sys.executable, "-O", "-m", "quire.tools.daemons.bookie", "--conf", str(shared.conf)], capture_output=True, text=True, timeout=WAIT_S, check=False
+        [sys.executable, "-O", "-m", "quire.tools.daemons.bookie", "--conf", str(shared.conf)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
     )
     assert done.returncode == 2
     assert "python -O" in done.stderr
@@ -348,9 +418,19 @@ def test_python_without_assertions_is_refused(shared: Cluster) -> None:
 
 def test_the_daemon_carries_no_command_line_library() -> None:
     """typer and rich cost memory for the life of the process."""
-    modules = "quire.tools.daemons.bookie, quire.bookie.lifecycle.bookie, quire.bookie.storage.storage, quire.metadata.uri"
-    program = f"import sys, {modules}; print([name for name in ('typer', 'rich', 'prometheus_client', 'kazoo') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S).stdout == "[]\n"
+    modules = (
+        "quire.tools.daemons.bookie, quire.bookie.lifecycle.bookie, quire.bookie.storage.storage, quire.metadata.uri"
+    )
+    program = (
+        f"import sys, {modules}; print([name for name in ('typer', 'rich', 'prometheus_client', 'kazoo') if "
+        "name in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_threads_share_one_heap(tmp_path: Path) -> None:
@@ -361,7 +441,8 @@ def test_threads_share_one_heap(tmp_path: Path) -> None:
 
         share_memory()
         together = threading.Barrier(5)
-        threads = [threading.Thread(target=lambda: (together.wait(), [bytes(10_000) for _ in range(100)], together.wait())) for _ in range(5)]
+        fill = lambda: (together.wait(), [bytes(10_000) for _ in range(100)], together.wait())
+        threads = [threading.Thread(target=fill) for _ in range(5)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -1,4 +1,7 @@
-"""`quire bookie gc` on a real bookie process: the space of deleted ledgers comes back, and what remains is read byte for byte."""
+"""
+`quire bookie gc` on a real bookie process: the space of deleted ledgers comes back, and what remains is read byte for
+byte.
+"""
 
 import json
 import random
@@ -42,7 +45,10 @@ def gc(cluster: Cluster, *arguments: str) -> dict[str, object]:
 
 
 def test_space_comes_back(cluster: Cluster) -> None:
-    """Ledgers written side by side, most deleted, garbage collected by command: logs shrink to what lives; SIGKILL and a restart change nothing."""
+    """
+    Ledgers written side by side, most deleted, garbage collected by command: logs shrink to what lives; SIGKILL and a
+    restart change nothing.
+    """
     bookie = cluster.start()
     bookie.ready()
     with connect(cluster.uri) as client:

@@ -24,7 +24,9 @@ def check(done: dict[str, object], data: bytes, entries: int) -> None:
     assert fragments[-1]["last"] == entries - 1
 
 
-@pytest.mark.parametrize("options", [[], ["--protocol", "v3"], ["--metadata", "zookeeper"]], ids=["sqlite", "v3", "zookeeper"])
+@pytest.mark.parametrize(
+    "options", [[], ["--protocol", "v3"], ["--metadata", "zookeeper"]], ids=["sqlite", "v3", "zookeeper"]
+)
 def test_a_small_demo(tmp_path: Path, options: list[str]) -> None:
     """A real file of this project: equal digests, a bookie killed in the middle, an ensemble change; exit status 0."""
     data = b"".join(path.read_bytes() for path in sorted(Path(demo.__file__).parent.glob("*.py")))
@@ -36,7 +38,10 @@ def test_a_small_demo(tmp_path: Path, options: list[str]) -> None:
 
 
 def test_the_summary_for_people(tmp_path: Path) -> None:
-    """Entries, speed, the bookie that was killed, the change, both digests; the story beside it on standard error.  One line is cut in parts."""
+    """
+    Entries, speed, the bookie that was killed, the change, both digests; the story beside it on standard error.  One
+    line is cut in parts.
+    """
     file = tmp_path / "line"
     file.write_bytes(b"only this")
     done = ok("demo", file)
@@ -66,7 +71,9 @@ def test_the_standard_library_is_the_default() -> None:
 
 
 def test_lines_of_files(tmp_path: Path) -> None:
-    """Line ends stay, a long line comes in pieces, no file runs into the next; batches have the size that was asked for."""
+    """
+    Line ends stay, a long line comes in pieces, no file runs into the next; batches have the size that was asked for.
+    """
     contents = [b"a\nb", b"", b"\n\nc\r\n", b"x" * (PAYLOAD_BYTES_MAX + 3) + b"\n"]
     files = []
     for number, content in enumerate(contents):
@@ -91,7 +98,13 @@ def test_lines_of_files(tmp_path: Path) -> None:
 )
 def test_the_verdict(changed: dict[str, object], why: str) -> None:
     """Success means equal digests, equal counts and at least one ensemble change."""
-    done: dict[str, object] = {"sha256_in": "same", "sha256_out": "same", "entries": 10, "read_entries": 10, "ensemble_changes": 1}
+    done: dict[str, object] = {
+        "sha256_in": "same",
+        "sha256_out": "same",
+        "entries": 10,
+        "read_entries": 10,
+        "ensemble_changes": 1,
+    }
     verdict = demo.verdict({**done, **changed})
     assert why in verdict
     assert bool(verdict) == bool(changed)

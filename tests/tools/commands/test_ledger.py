@@ -39,7 +39,10 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
-@pytest.mark.parametrize(("options", "entries"), [(["--lines"], 5000), (["--size", 1000], -(-len(TEXT) // 1000)), ([], -(-len(TEXT) // 65536))])
+@pytest.mark.parametrize(
+    ("options", "entries"),
+    [(["--lines"], 5000), (["--size", 1000], -(-len(TEXT) // 1000)), ([], -(-len(TEXT) // 65536))],
+)
 def test_what_goes_in_comes_out(uri: str, tmp_path: Path, options: list[object], entries: int, protocol: str) -> None:
     """Lines or blocks, from a file, over both protocols: the payloads joined are the file."""
     file = tmp_path / "text"
@@ -87,7 +90,21 @@ def test_an_empty_input_is_an_empty_closed_ledger(uri: str) -> None:
 
 def test_show(uri: str, cluster: LocalCluster, secret: Path) -> None:
     """Quorums, digest, fragments; never the password."""
-    ledger = written(uri, b"a\nb\n", "--lines", "--ensemble", 4, "--write", 2, "--ack", 1, "--digest", "MAC", "--password-file", secret)
+    ledger = written(
+        uri,
+        b"a\nb\n",
+        "--lines",
+        "--ensemble",
+        4,
+        "--write",
+        2,
+        "--ack",
+        1,
+        "--digest",
+        "MAC",
+        "--password-file",
+        secret,
+    )
     done = ok("ledger", "show", ledger, "--json", metadata=uri)
     shown = done.document
     assert (shown["ensemble_size"], shown["write_quorum"], shown["ack_quorum"], shown["digest"]) == (4, 2, 1, "MAC")
@@ -105,7 +122,13 @@ def test_list(uri: str, text: int) -> None:
     rows = ok("ledger", "list", "--json", metadata=uri).rows
     assert [row["ledger"] for row in rows] == sorted(row["ledger"] for row in rows)
     (row,) = [row for row in rows if row["ledger"] == text]
-    assert (row["state"], row["entries"], row["bytes"], row["copies"], row["fragments"]) == ("CLOSED", 5000, len(TEXT), 3, 1)
+    assert (row["state"], row["entries"], row["bytes"], row["copies"], row["fragments"]) == (
+        "CLOSED",
+        5000,
+        len(TEXT),
+        3,
+        1,
+    )
     assert len(ok("ledger", "list", metadata=uri).out.splitlines()) == len(rows) + 1
 
 
@@ -154,7 +177,9 @@ def test_files_that_can_not_be_read(uri: str, tmp_path: Path) -> None:
     """The file is named; no ledger is made."""
     before = ok("ledger", "list", metadata=uri).out
     assert "/no/such/file" in refused(1, "ledger", "write", "-f", "/no/such/file", metadata=uri)
-    assert "/no/such/secret" in refused(1, "ledger", "write", "--password-file", "/no/such/secret", metadata=uri, stdin=b"x")
+    assert "/no/such/secret" in refused(
+        1, "ledger", "write", "--password-file", "/no/such/secret", metadata=uri, stdin=b"x"
+    )
     assert ok("ledger", "list", metadata=uri).out == before
 
 
@@ -175,7 +200,9 @@ class Command:
 
     def __init__(self, uri: str, *arguments: object) -> None:
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen([*COMMAND, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(uri))
+        self.process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(uri)
+        )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         assert self.process.stderr is not None
@@ -249,7 +276,9 @@ def test_check_counts_every_copy(uri: str, text: int) -> None:
 
 
 def test_check_tells_by_fragment_and_bookie_what_is_missing(cluster: LocalCluster) -> None:
-    """Metadata that names bookies without the entries: status 1, each range with its reason, and a word on what to do."""
+    """
+    Metadata that names bookies without the entries: status 1, each range with its reason, and a word on what to do.
+    """
     ledger = written(cluster.uri, b"a\nb\nc\nd\n", "--lines", "--ensemble", 3, "--write", 3, "--ack", 2)
 
     async def move() -> tuple[str, str]:
@@ -277,7 +306,10 @@ def test_check_tells_by_fragment_and_bookie_what_is_missing(cluster: LocalCluste
 
 
 def test_interrupted_writing_leaves_no_traceback(uri: str) -> None:
-    """SIGINT, or two, ends it with status 130; the ledger stays open and can be recovered with what was acknowledged, which is told."""
+    """
+    SIGINT, or two, ends it with status 130; the ledger stays open and can be recovered with what was acknowledged,
+    which is told.
+    """
     with Command(uri, "ledger", "write", "--lines") as writer:
         ledger = begin_writing(writer)
         writer.say(b"before\n")

@@ -24,7 +24,9 @@ class Local:
 
     def __init__(self, *options: object) -> None:
         command = [*COMMAND, "local", "--json", *map(str, options)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), start_new_session=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), start_new_session=True
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.told: dict[str, Any] = json.loads(line) if line else {}
@@ -118,7 +120,10 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with Local("--dir", place, "--bookies", 1) as first:
         line = refused(1, "local", "--dir", place)
         assert "Traceback" not in line
-        with connect(first.told["metadata"]) as bk, bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+        with (
+            connect(first.told["metadata"]) as bk,
+            bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer,
+        ):
             assert writer.append(b"still there") == 0
         assert first.process.poll() is None
         first.process.terminate()

@@ -59,7 +59,12 @@ def test_destroy_refuses_while_a_bookie_is_up(tmp_path: Path) -> None:
         line = refused(1, "metadata", "destroy", "--cluster", shown["cluster"], metadata=cluster.uri)
         assert "WrongCluster" in line
         cluster.stop()
-        assert ok("metadata", "destroy", "--cluster", shown["cluster"], "--json", metadata=cluster.uri).document["destroyed"] is True
+        assert (
+            ok("metadata", "destroy", "--cluster", shown["cluster"], "--json", metadata=cluster.uri).document[
+                "destroyed"
+            ]
+            is True
+        )
 
 
 def test_a_store_that_is_down_is_named_in_bounded_time() -> None:
@@ -67,7 +72,10 @@ def test_a_store_that_is_down_is_named_in_bounded_time() -> None:
     commands = ("metadata show", "ledger list", "ledger read 0", "bookie list", "bench write")
     address = f"127.0.0.1:{free_ports(1)[0]}"
     pipe, given = subprocess.PIPE, environment(f"zk://{address}/ledgers")
-    started = [subprocess.Popen([*COMMAND, *words.split()], stdout=pipe, stderr=pipe, env=given, text=True) for words in commands]
+    started = [
+        subprocess.Popen([*COMMAND, *words.split()], stdout=pipe, stderr=pipe, env=given, text=True)
+        for words in commands
+    ]
     try:
         for words, process in zip(commands, started, strict=True):
             output, errors = process.communicate(timeout=WAIT_S)

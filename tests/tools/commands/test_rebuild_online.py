@@ -1,4 +1,7 @@
-"""`quire bookie rebuild-index --online` on real bookie processes: beside writers and readers, and when RocksDB's own files are damaged."""
+"""
+`quire bookie rebuild-index --online` on real bookie processes: beside writers and readers, and when RocksDB's own files
+are damaged.
+"""
 
 import json
 import signal
@@ -41,12 +44,18 @@ def three(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 def test_beside_a_writer(one: Cluster) -> None:
-    """Every acknowledged entry is read afterwards, also after SIGKILL; a second time too; the files are in order, and a stopped bookie can do it as well."""
+    """
+    Every acknowledged entry is read afterwards, also after SIGKILL; a second time too; the files are in order, and a
+    stopped bookie can do it as well.
+    """
     bookie = one.start()
     bookie.ready()
     place = one.path / "ledgers" / "current" / "quire.index"
     written = 0
-    with connect_blocking(one.uri) as client, client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+    with (
+        connect_blocking(one.uri) as client,
+        client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer,
+    ):
         for turn in range(2):
             asked = [*COMMAND, "bookie", "rebuild-index", "--online", "one", "--json"]
             with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment(one.uri)) as rebuilding:
@@ -79,14 +88,30 @@ def payload(entry: int) -> bytes:
 def test_wrong_command_lines(one: Cluster) -> None:
     """Missing and contradicting options are usage errors, and an unknown bookie names the next command."""
     assert "--online ID" in one.quire("bookie", "rebuild-index", status=2)
-    assert "--ledgers is for a stopped bookie" in one.quire("bookie", "rebuild-index", "--online", "one", "--ledgers", status=2)
+    assert "--ledgers is for a stopped bookie" in one.quire(
+        "bookie", "rebuild-index", "--online", "one", "--ledgers", status=2
+    )
     assert "`quire bookie list`" in one.quire("bookie", "rebuild-index", "--online", "nobody:1", status=1)
 
 
-def test_a_bookie_that_was_started_again_has_not_done_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bookie_that_was_started_again_has_not_done_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What it says is that nothing runs and nothing went wrong: it knows of nothing."""
-    begun = {"path": "/ledgers", "logs": 5, "logs_read": 1, "entries": 7, "taken_over": 0, "limbo": 0, "problems": [], "done": False}
-    answers = [{"running": True, "problem": None, "directories": [begun]}, {"running": False, "problem": None, "directories": []}]
+    begun = {
+        "path": "/ledgers",
+        "logs": 5,
+        "logs_read": 1,
+        "entries": 7,
+        "taken_over": 0,
+        "limbo": 0,
+        "problems": [],
+        "done": False,
+    }
+    answers = [
+        {"running": True, "problem": None, "directories": [begun]},
+        {"running": False, "problem": None, "directories": []},
+    ]
     monkeypatch.setattr(directories, "service_of", lambda bookie, metadata: None)
     monkeypatch.setattr(directories, "told", lambda *asked: json.dumps(answers.pop(0)).encode())
     monkeypatch.setattr(directories, "REBUILD_LOOK_S", 0.0)
@@ -97,11 +122,17 @@ def test_a_bookie_that_was_started_again_has_not_done_it(monkeypatch: pytest.Mon
 
 
 def test_a_stop_and_what_is_refused_while_it_runs(one: Cluster) -> None:
-    """One at a time; a stop waits neither for its end nor for the garbage collection that waits for it, however slow it may go."""
+    """
+    One at a time; a stop waits neither for its end nor for the garbage collection that waits for it, however slow it
+    may go.
+    """
     one.write_conf("allowLoopback=true\nflushInterval=50\ncompactionRateByEntries=1\n")
     bookie = one.start()
     bookie.ready()
-    with connect_blocking(one.uri) as client, client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+    with (
+        connect_blocking(one.uri) as client,
+        client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer,
+    ):
         writer.append_many([payload(entry) for entry in range(2000)])
     state = json.loads(one.quire("bookie", "rebuild-index", "--online", "one", "--no-wait", "--json"))
     assert (state["running"], state["problem"]) == (True, None)
@@ -115,7 +146,10 @@ def test_a_stop_and_what_is_refused_while_it_runs(one: Cluster) -> None:
 
 
 def damage_tables(bookie: LocalBookie) -> None:
-    """A byte in each kilobyte of the tables of the index is another one, but for their ends, which RocksDB reads at a start."""
+    """
+    A byte in each kilobyte of the tables of the index is another one, but for their ends, which RocksDB reads at a
+    start.
+    """
     for path in (bookie.directory / "ledgers" / "current" / "runs").glob("*.sst"):
         data = bytearray(path.read_bytes())
         for at in range(200, len(data) * 3 // 4, 1000):
@@ -130,8 +164,8 @@ async def codes_of(client: Client, bookie: str, ledgers: list[int], entry: int) 
 
 def test_damaged_tables_are_mended_while_the_bookie_serves(three: LocalCluster) -> None:
     """
-    Entries that gave errors are there again; a ledger of which the index could not tell what it has is never denied, and whole again after its copies were
-    compared; then the bookie says "no" again where there is nothing.
+    Entries that gave errors are there again; a ledger of which the index could not tell what it has is never denied,
+    and whole again after its copies were compared; then the bookie says "no" again where there is nothing.
     """
     bookie = three.bookies[0]
 

@@ -50,7 +50,10 @@ def naming(bk: Client, bookie: str) -> set[int]:
 
 
 def test_decommission_of_a_killed_bookie(cluster: LocalCluster, bk: Client) -> None:
-    """Refused while it is up; then every ledger, striped ones and an open one too, has all its copies, and the cookie is gone."""
+    """
+    Refused while it is up; then every ledger, striped ones and an open one too, has all its copies, and the cookie is
+    gone.
+    """
     uri = cluster.uri
     ledgers = [write(bk, number) for number in range(len(SHAPES))]
     writer = bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
@@ -85,7 +88,10 @@ def test_decommission_of_a_killed_bookie(cluster: LocalCluster, bk: Client) -> N
 
 
 def test_recover(cluster: LocalCluster, bk: Client) -> None:
-    """A dry run counts and changes nothing; --ledger frees one ledger; without it all; the cookie stays, and so does an open ledger elsewhere."""
+    """
+    A dry run counts and changes nothing; --ledger frees one ledger; without it all; the cookie stays, and so does an
+    open ledger elsewhere.
+    """
     uri = cluster.uri
     ledgers = [write(bk, number) for number in range(len(SHAPES))]
     lost = bk.metadata(ledgers[1]).fragments[0].bookies[1]
@@ -130,7 +136,9 @@ def test_nowhere_to_copy_to(cluster: LocalCluster, bk: Client) -> None:
     assert "all that are writable are in the ensemble or failed lately" in failed.err
     assert "Traceback" not in failed.err
     assert naming(bk, lost) == {ledger}
-    assert lost in {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}, "its cookie stays until it is free"
+    assert lost in {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}, (
+        "its cookie stays until it is free"
+    )
     with LocalCluster(cluster.directory / "more", 1, options={**SMALL, "metadataServiceUri": uri}) as more:
         ok("decommission", lost, metadata=uri)
         assert naming(bk, more.ids[0]) == {ledger}

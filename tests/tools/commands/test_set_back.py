@@ -1,7 +1,9 @@
 """
-An old backup of the metadata store put back under bookies with newer ledgers, as processes: a SQLite file and ZooKeeper's data directory.
+An old backup of the metadata store put back under bookies with newer ledgers, as processes: a SQLite file and
+ZooKeeper's data directory.
 
-Two rounds of garbage collection cost nothing, whoever is asked names the store and the command; ids are not given twice; and the command lets go.
+Two rounds of garbage collection cost nothing, whoever is asked names the store and the command; ids are not given
+twice; and the command lets go.
 """
 
 import shutil
@@ -44,7 +46,12 @@ def held(uri: str, bookies: list[str], ledgers: list[int]) -> int:
     async def story() -> int:
         client = await connect_api(reactor, uri)
         try:
-            answers = [await client.pool.read(bookie, ledger, entry) for bookie in bookies for ledger in ledgers for entry in range(ENTRIES)]
+            answers = [
+                await client.pool.read(bookie, ledger, entry)
+                for bookie in bookies
+                for ledger in ledgers
+                for entry in range(ENTRIES)
+            ]
         finally:
             await client.close()
         return sum(answer.code == OK for answer in answers)
@@ -66,7 +73,14 @@ def online(cluster: LocalCluster, backup: Path) -> None:
     old.close()
     new.close()
     running = {bookie.id for bookie in cluster.bookies if bookie.pid is not None}
-    until(lambda: {row["bookie"] for row in ok("bookie", "list", "--json", metadata=cluster.uri).rows if row["state"] == "writable"}, lambda up: up == running)
+    until(
+        lambda: {
+            row["bookie"]
+            for row in ok("bookie", "list", "--json", metadata=cluster.uri).rows
+            if row["state"] == "writable"
+        },
+        lambda up: up == running,
+    )
 
 
 def files_of(cluster: LocalCluster) -> Path:
@@ -114,13 +128,17 @@ def test_an_old_backup_costs_no_entry(tmp_path: Path, kind: str) -> None:
 
         info = ok("bookie", "info", bookies[0], "--json", metadata=uri).document["store"]
         assert (info["behind"], info["metadata"], info["unknown_ledgers"]) == (True, uri, 2)
-        metrics = next(row["metrics"] for row in ok("bookie", "list", "--json", metadata=uri).rows if row["bookie"] == bookies[0])
+        metrics = next(
+            row["metrics"] for row in ok("bookie", "list", "--json", metadata=uri).rows if row["bookie"] == bookies[0]
+        )
         with urllib.request.urlopen(metrics, timeout=10) as answer:
             assert b"quire_metadata_store_behind 1.0" in answer.read()
 
         newer = written(uri)
         assert newer > max(new), "no id is given twice"
-        shown = until(lambda: ok("metadata", "set-back", "--json", metadata=uri).document, lambda found: counts(found) == [2, 2])
+        shown = until(
+            lambda: ok("metadata", "set-back", "--json", metadata=uri).document, lambda found: counts(found) == [2, 2]
+        )
         assert (shown["set_back"], shown["accepted"], shown["unheard"], shown["metadata"]) == (True, False, [], uri)
         assert "nothing was accepted" in refused(1, "metadata", "set-back", "--accept", "--cluster", "x", metadata=uri)
         assert held(uri, bookies, new) == 2 * copies
@@ -128,11 +146,17 @@ def test_an_old_backup_costs_no_entry(tmp_path: Path, kind: str) -> None:
         assert done["accepted"]
         assert done["next_ledger"] > newer
         for bookie in bookies:
-            until(lambda bookie=bookie: quire("bookie", "gc", bookie, metadata=uri).code, lambda code: code == 0)  # type: ignore[misc]  # binds this turn's
+            # binds this turn's
+            until(
+                lambda bookie=bookie: quire("bookie", "gc", bookie, metadata=uri).code,  # type: ignore[misc]
+                lambda code: code == 0,
+            )
         assert held(uri, bookies, new) == 0
         assert held(uri, bookies, [old, newer]) == 2 * copies
         assert not ok("metadata", "set-back", "--json", metadata=uri).document["set_back"]
-        assert "nothing to accept" in refused(1, "metadata", "set-back", "--accept", "--cluster", shown["cluster"], metadata=uri)
+        assert "nothing to accept" in refused(
+            1, "metadata", "set-back", "--accept", "--cluster", shown["cluster"], metadata=uri
+        )
 
 
 def counts(found: dict[str, Any]) -> list[int | None]:
@@ -157,7 +181,10 @@ def test_bookies_that_were_not_heard(tmp_path: Path) -> None:
         cluster.stop_bookie(down)
         online(cluster, tmp_path / "backup")
         quire("bookie", "gc", up, metadata=cluster.uri)
-        shown = until(lambda: ok("metadata", "set-back", "--json", metadata=cluster.uri).document, lambda found: counts(found) == [1])
+        shown = until(
+            lambda: ok("metadata", "set-back", "--json", metadata=cluster.uri).document,
+            lambda found: counts(found) == [1],
+        )
         assert shown["unheard"] == [down]
         accept = ("metadata", "set-back", "--accept", "--cluster", shown["cluster"])
         assert down in refused(1, *accept, metadata=cluster.uri)
@@ -165,7 +192,9 @@ def test_bookies_that_were_not_heard(tmp_path: Path) -> None:
         ok(*accept, "--unheard", metadata=cluster.uri)
         cluster.restart(down)
         for bookie in (up, down):
-            until(lambda bookie=bookie: quire("bookie", "gc", bookie, metadata=cluster.uri).code, lambda code: code == 0)  # type: ignore[misc]  # binds this turn's
+            until(
+                lambda bookie=bookie: quire("bookie", "gc", bookie, metadata=cluster.uri).code, lambda code: code == 0
+            )  # type: ignore[misc]  # binds this turn's
         written(cluster.uri)
         quire("bookie", "gc", up, metadata=cluster.uri)
         assert held(cluster.uri, [up], [new]) == 0

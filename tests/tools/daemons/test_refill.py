@@ -1,4 +1,7 @@
-"""Bookies as processes that lose their disks and come back under their ids: nothing is missing, and nothing was ever denied."""
+"""
+Bookies as processes that lose their disks and come back under their ids: nothing is missing, and nothing was ever
+denied.
+"""
 
 import shutil
 import time
@@ -48,8 +51,9 @@ async def payloads_on(client: Client, bookie: str, ledger: int, last: int) -> li
 @pytest.mark.parametrize("lost", [("journal", "ledgers"), ("ledgers",), ("journal",)])
 def test_a_bookie_that_lost_disks_comes_back_with_everything(three: LocalCluster, lost: tuple[str, ...]) -> None:
     """
-    Closed ledgers, a fenced one, one that is still written: what was acknowledged is on the bookie again, from its peers; the fence holds; the
-    open ledger's unconfirmed end is never denied; without --restore it is refused, with the command to run.
+    Closed ledgers, a fenced one, one that is still written: what was acknowledged is on the bookie again, from its
+    peers; the fence holds; the open ledger's unconfirmed end is never denied; without --restore it is refused, with the
+    command to run.
     """
     bookie = three.bookies[0]
     entries = [b"entry %d " % number + b"x" * (number % 300) for number in range(600)]
@@ -77,7 +81,9 @@ def test_a_bookie_that_lost_disks_comes_back_with_everything(three: LocalCluster
     async def look() -> None:
         for ledger in (closed, fenced):
             assert await payloads_on(client, bookie.id, ledger, 600) == [0] * 601
-            assert (await client.pool.read(bookie.id, ledger, 601)).code == NoSuchEntry.code, "whole again, so it may say no"
+            assert (await client.pool.read(bookie.id, ledger, 601)).code == NoSuchEntry.code, (
+                "whole again, so it may say no"
+            )
         codes = await payloads_on(client, bookie.id, left_open, 602)
         assert codes[:600] == [0] * 600
         assert not set(codes[600:]) & set(NEGATIVE), "what its writer may have been told of is never denied"
@@ -91,7 +97,10 @@ def test_a_bookie_that_lost_disks_comes_back_with_everything(three: LocalCluster
     for ledger in (closed, fenced):
         password = three.directory / "password"
         password.write_bytes(b"secret")
-        assert ok("ledger", "read", ledger, "--raw", "--password-file", password, metadata=three.uri).raw == b"".join(entries) + b"last"
+        assert (
+            ok("ledger", "read", ledger, "--raw", "--password-file", password, metadata=three.uri).raw
+            == b"".join(entries) + b"last"
+        )
 
 
 def test_a_restore_that_was_killed_goes_on_at_the_next_start(three: LocalCluster) -> None:

@@ -1,4 +1,7 @@
-"""A real bookie beside which superfluous copies are looked for: they go, are readable elsewhere, and may be copied here again."""
+"""
+A real bookie beside which superfluous copies are looked for: they go, are readable elsewhere, and may be copied here
+again.
+"""
 
 from pathlib import Path
 
@@ -17,7 +20,10 @@ from tests.real_cluster import RealCluster
 
 
 def test_a_copy_goes_and_may_come_again(tmp_path: Path) -> None:
-    """Left over after the ledger's metadata named another bookie; a day later, by the storage's own count of hours, it goes."""
+    """
+    Left over after the ledger's metadata named another bookie; a day later, by the storage's own count of hours, it
+    goes.
+    """
     with RealCluster(tmp_path, 3, flush_interval_ms=20) as cluster:
 
         async def story() -> None:

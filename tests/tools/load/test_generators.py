@@ -74,7 +74,13 @@ def test_operations_that_end_at_once_do_not_nest() -> None:
     assert results == [0.0]
 
 
-@pytest.mark.parametrize("make", [lambda clock, operate: ClosedLoop(clock, operate, 100, 10, 5), lambda clock, operate: OpenLoop(clock, operate, 100, 10_000)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda clock, operate: ClosedLoop(clock, operate, 100, 10, 5),
+        lambda clock, operate: OpenLoop(clock, operate, 100, 10_000),
+    ],
+)
 def test_the_first_failure_ends_a_load(make: Callable[[Clock, Callable[[int], Deferred[None]]], Loop]) -> None:
     """It starts nothing more, and later failures are not lost in silence: they have the same cause."""
     clock = Clock()

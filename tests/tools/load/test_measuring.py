@@ -75,7 +75,11 @@ def test_a_histogram_of_one_value() -> None:
 
 def test_prometheus_text_is_summed_over_labels() -> None:
     """Comments, empty and broken lines are passed over."""
-    assert scrape("http://x/metrics", lambda url: TEXT) == {"quire_journal_syncs_total": 12, "quire_disk_bytes": 6e9, "process_cpu_seconds_total": 0.5}
+    assert scrape("http://x/metrics", lambda url: TEXT) == {
+        "quire_journal_syncs_total": 12,
+        "quire_disk_bytes": 6e9,
+        "process_cpu_seconds_total": 0.5,
+    }
 
 
 def test_a_bookie_without_metrics_counts_nothing() -> None:
@@ -90,7 +94,9 @@ def test_a_bookie_without_metrics_counts_nothing() -> None:
 def test_addresses_of_metrics() -> None:
     """Of writable and read-only bookies, once each; of those that announce one."""
     with_http = ServiceInfo.of("h", 1, http=("h", 2))
-    info = BookieList({"a": with_http, "b": ServiceInfo.of("h", 3)}, {"a": with_http, "c": ServiceInfo.of("h", 4, http=("i", 5))})
+    info = BookieList(
+        {"a": with_http, "b": ServiceInfo.of("h", 3)}, {"a": with_http, "c": ServiceInfo.of("h", 4, http=("i", 5))}
+    )
     assert sorted(endpoints(info)) == ["http://h:2/metrics", "http://i:5/metrics"]
 
 

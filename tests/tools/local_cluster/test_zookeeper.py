@@ -1,4 +1,6 @@
-"""The ZooKeeper server that comes with the pip packages: it starts, answers, keeps its data, and never outlives its owner."""
+"""
+The ZooKeeper server that comes with the pip packages: it starts, answers, keeps its data, and never outlives its owner.
+"""
 
 import importlib.util
 import os
@@ -57,7 +59,11 @@ def test_data_and_port_survive_a_restart(tmp_path):
 def test_it_listens_on_loopback_only(tmp_path):
     """The server takes no passwords, so nobody from outside may reach it; its admin server is off."""
     with ZooKeeper(tmp_path) as server:
-        tables = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/{server.pid}/net/{name}").read_text().splitlines()[1:]]
+        tables = [
+            line.split()
+            for name in ("tcp", "tcp6")
+            for line in Path(f"/proc/{server.pid}/net/{name}").read_text().splitlines()[1:]
+        ]
         inodes = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{server.pid}/fd")}
         listening = [row[1] for row in tables if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
         assert [int(address.rpartition(":")[2], 16) for address in listening] == [server.port]
@@ -69,7 +75,9 @@ def test_it_ends_with_its_owner(tmp_path, number):
     """However the owner dies."""
     text = "import sys; from quire.tools.local_cluster.zookeeper import ZooKeeper; "
     text += "server = ZooKeeper(sys.argv[1]); print(server.pid, flush=True); sys.stdin.read()"
-    owner = subprocess.Popen([sys.executable, "-c", text, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", text, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     pid = int(owner.stdout.readline())
     owner.send_signal(number)
     owner.wait()

@@ -25,7 +25,9 @@ def cut(cutter: Lines | Blocks, data: bytes, sizes: list[int]) -> list[bytes]:
 @pytest.mark.parametrize("data", [b"", b"one", b"one\n", b"one\ntwo\n\n\nthree", b"\n", b"a\r\nb\rc\n"])
 def test_lines_keep_their_ends(data: bytes) -> None:
     """Cut at line feeds only, wherever the chunks end; joined they are the input."""
-    expected = [line + b"\n" for line in data.split(b"\n")[:-1]] + ([data.split(b"\n")[-1]] if data.split(b"\n")[-1] else [])
+    expected = [line + b"\n" for line in data.split(b"\n")[:-1]] + (
+        [data.split(b"\n")[-1]] if data.split(b"\n")[-1] else []
+    )
     for at in range(len(data) + 1):
         assert cut(Lines(), data, [at]) == expected
 
@@ -42,7 +44,9 @@ def test_lines_of_random_chunks() -> None:
 
 
 def test_a_line_above_the_limit_is_cut() -> None:
-    """A frame has a limit, so a file without line ends becomes several entries; nothing is lost, and memory stays bounded."""
+    """
+    A frame has a limit, so a file without line ends becomes several entries; nothing is lost, and memory stays bounded.
+    """
     data = b"x" * (3 * PAYLOAD_BYTES_MAX + 5) + b"\nshort\n"
     found = cut(Lines(), data, [100_000] * 40)
     assert b"".join(found) == data

@@ -65,7 +65,10 @@ def test_protocol(conf: Path) -> None:
         client_options("v4")
 
 
-@pytest.mark.parametrize(("content", "password"), [(b"", b""), (b"key", b"key"), (b"key\n", b"key"), (b"key\r\n", b"key"), (b"a\n\n", b"a\n")])
+@pytest.mark.parametrize(
+    ("content", "password"),
+    [(b"", b""), (b"key", b"key"), (b"key\n", b"key"), (b"key\r\n", b"key"), (b"a\n\n", b"a\n")],
+)
 def test_a_password_file(tmp_path: Path, content: bytes, password: bytes) -> None:
     """One final line end is the editor's, not the password's."""
     path = tmp_path / "password"

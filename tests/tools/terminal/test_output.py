@@ -38,7 +38,12 @@ def test_a_result_is_one_document_with_json(capsys: pytest.CaptureFixture[str]) 
 def test_a_result_without_text_is_keys_and_values(capsys: pytest.CaptureFixture[str]) -> None:
     """Values are words: yes and no, a dash for nothing, lists parted by commas."""
     document(False, {"id": "a", "up": True, "disk": None, "hosts": ["x", "y"]})
-    assert [line.split(None, 1) for line in capsys.readouterr().out.splitlines()] == [["id:", "a"], ["up:", "yes"], ["disk:", "-"], ["hosts:", "x, y"]]
+    assert [line.split(None, 1) for line in capsys.readouterr().out.splitlines()] == [
+        ["id:", "a"],
+        ["up:", "yes"],
+        ["disk:", "-"],
+        ["hosts:", "x, y"],
+    ]
 
 
 def test_a_list_has_a_heading_and_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,16 +60,24 @@ def test_a_list_is_a_document_a_line_with_json(capsys: pytest.CaptureFixture[str
     table = Table(True, {"ledger": 8})
     table.row({"ledger": 1, "more": [1]})
     table.row({"ledger": 2, "more": []})
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"ledger": 1, "more": [1]}, {"ledger": 2, "more": []}]
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"ledger": 1, "more": [1]},
+        {"ledger": 2, "more": []},
+    ]
 
 
-@pytest.mark.parametrize(("value", "text"), [(b"abc", '"abc"'), (b"\xff\x00", '"hex:ff00"'), ("ü", '"ü"'), ({1: b"x"}, '{"1": "x"}')])
+@pytest.mark.parametrize(
+    ("value", "text"), [(b"abc", '"abc"'), (b"\xff\x00", '"hex:ff00"'), ("ü", '"ü"'), ({1: b"x"}, '{"1": "x"}')]
+)
 def test_bytes_in_json(value: object, text: str) -> None:
     """Text where they are UTF-8, hexadecimal digits elsewhere."""
     assert as_json(value) == text
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (31_500_000, "31.5 MB"), (2.5e9, "2.5 GB"), (7e15, "7000.0 TB")])
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (31_500_000, "31.5 MB"), (2.5e9, "2.5 GB"), (7e15, "7000.0 TB")],
+)
 def test_sizes_for_people(count: float, text: str) -> None:
     """Powers of a thousand."""
     assert size_text(count) == text
@@ -93,7 +106,11 @@ def test_progress_without_a_known_end() -> None:
         clock.now += 10
         progress.advance(5_000_000)
         progress.note("something happened")
-    assert stream.getvalue().splitlines() == ["read: 5.0 MB, 500.0 kB/s", "something happened", "read: 5.0 MB in 10.0 s, 500.0 kB/s"]
+    assert stream.getvalue().splitlines() == [
+        "read: 5.0 MB, 500.0 kB/s",
+        "something happened",
+        "read: 5.0 MB in 10.0 s, 500.0 kB/s",
+    ]
 
 
 def test_progress_that_fails_says_no_last_line() -> None:

@@ -29,7 +29,9 @@ PATIENT = """
 
 
 def started(program: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_a_command_measures_by_a_clock_that_is_never_set() -> None:
