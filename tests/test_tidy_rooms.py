@@ -44,10 +44,6 @@ COVERED = {
     "metadata/zk/cookies.py": ("tests/metadata/zk/test_store.py", "through the store that keeps cookies"),
     "metadata/zk/registry.py": ("tests/metadata/zk/test_store.py", "through the store that registers bookies"),
     "metadata/zk/watches.py": ("tests/metadata/test_store.py", "every store passes the tests of the contract"),
-    "bookie/directory/directories.py": (
-        "tests/bookie/storage/test_checkpoint.py",
-        "through the storage whose directories fail",
-    ),
     "bookie/directory/ledger_directory.py": (
         "tests/bookie/storage/test_storage.py",
         "through the storage that reads and flushes it",

@@ -244,6 +244,7 @@ class SimBookie:
         self.process: Process | None = None
         self.storage: Any = None
         self.copies: Any = None
+        self.drop_unseen: Any = None  # its storage's `drop_copy` without the truth's knowledge
         self.upkeep: Any = None
         self.garbage: Any = None
         self.serving = False
@@ -347,6 +348,7 @@ class SimBookie:
         truth, name, world = self.world.truth, self.id, self.world
         give_back, add, read, read_run = self.service.durable, storage.add, storage.read, storage.read_run
         delete, drop_copy, set_limbo = storage.delete_ledger, storage.drop_copy, storage.set_limbo
+        self.drop_unseen = drop_copy
         copies: dict[Own, AddRun] = {}
 
         def durable(tokens: list[Any]) -> None:

@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 
-from quire.bookie.storage.storage import Storage
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.protocol.errors import Status
@@ -66,7 +65,7 @@ def test_a_copy_that_is_missing_after_the_quiet_is_seen():
     metadata = history.world.shared.ledgers[ledger].value
     assert metadata.last_entry >= 0
     holder = next(bookie for bookie in history.bookies if bookie.id == metadata.ensemble_at(0)[0])
-    Storage.drop_copy(holder.storage, ledger)  # behind the back of who watches
+    holder.drop_unseen(ledger)
     with pytest.raises(Violation, match=rf"({holder.name}|{holder.id}) sa(ys|id) ENOENTRY for entry 0"):
         history.upkeep.audit(lines, "whole")
 

@@ -1,7 +1,8 @@
 """
 The availability table (availability.md 2), for every E <= 5: what an ensemble bears without spares.
 
-A small model says for each set of dead bookies what can be done; the table is computed from it and compared with the worked values and bounds there; and the whole client is held against the model on a fake cluster, with every
+A small model says for each set of dead bookies what can be done; the table is computed from it and compared with the
+worked values and bounds there; and the whole client is held against the model on a fake cluster, with every
 set of dead bookies (those that only turn the ring are left out).
 """
 
