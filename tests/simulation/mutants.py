@@ -200,7 +200,7 @@ MUTANTS = (
            (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, "
                                "state.fence_synced)",
             "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        "
-            "self._journals.give_back(token)")),
+            "self._journals._durable([token])")),
     mutant("a fence is not written to the journal", "B1", "power",
            (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, "
                                "state.fence_synced)",
