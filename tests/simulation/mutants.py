@@ -163,7 +163,8 @@ MUTANTS = (
     # Bookie
     mutant("a fence is told before it is durable", "D6, B4, S10", "power",
            (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
-            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        self._journals.give_back(token)")),
+            "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n"
+            "        self._journals.give_back(token), self._journals._give_ready()")),
     mutant("a fence is not written to the journal", "B1", "power",
            (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, state.fence_synced)",
             "journal.append((), 0, token, state.fence_synced)")),
