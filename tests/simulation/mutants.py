@@ -245,10 +245,12 @@ MUTANTS = (
            ("quire.bookie.directory.ledger_directory:LedgerDirectory.change_index", "made.sync()", "pass")),
     mutant("the files of the new index are taken for leftovers", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.index.slots:other_path", "RUNS if index_path", "SECOND_RUNS if index_path"),
-           ("quire.bookie.index.slots:other_path", "else SECOND_RUNS)", "else RUNS)")),
+           ("quire.bookie.index.slots:other_path", "else SECOND_RUNS", "else RUNS")),
     mutant("logs go while they are read for a new index", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.upkeep.space:Space.reclaim",
-            "self._storage.logs_lock.run(lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max)))",
+            "self._storage.logs_lock.run(\n"
+            "        lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))\n"
+            "    )",
             "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))")),
     # Repair
     mutant("the metadata names a bookie before its copies are complete", "protocol-rules.md 5.1", "repair",
