@@ -20,6 +20,7 @@ from quire.client.core.append.messages import (
     ChangeRefused,
     ChannelLost,
     Close,
+    CloseChannel,
     CloseRefused,
     CloseStored,
     EnsembleChanged,
@@ -652,6 +653,16 @@ def test_s20_close_fails_what_is_pending_and_ends_at_the_lac():
     assert (story.machine.pushed, story.machine.lac, story.machine.length) == (0, 0, 4)
     story.give(CloseStored())
     assert (story.ended, story.machine.state) == (0, S.CLOSED)
+
+
+@pytest.mark.parametrize(("end", "finish"), [(Close(), True), (Shutdown(), False), (Fatal(FENCED, "fenced"), False)])
+def test_only_the_users_close_lets_what_is_queued_go_on(end, finish):
+    """Channels of a writer that lost its ledger, or whose client ends, send nothing more."""
+    story = Story()
+    story.append(1)
+    closed = [effect for effect in story.machine.handle(end) if isinstance(effect, CloseChannel)]
+    assert len(closed) == 3
+    assert all(effect.finish is finish for effect in closed)
 
 
 def test_a_close_that_is_refused_tells_its_code():
