@@ -126,14 +126,13 @@ def master_key(metadata: LedgerMetadata) -> bytes:
 
 def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> None:
     """
-    Notes the directories as being restored; a lost journal begins where the marks of the ledger directories say.
-    `OSError`, `StorageError`.
+    Notes the directories as being restored; a lost journal begins where the marks say that the start will go by: a lost
+    ledger directory has one, too, where an earlier restore was interrupted.  `OSError`, `StorageError`.
     """
     for directory in directories:
         notes.note_restoring(files, directory)
-    living = [directory for directory in options.ledger_directories if directory not in directories]
-    behind = notes.noted_failed(files, living)  # theirs are older, and a start does not ask them
-    marks = [read_mark(files, current(directory)) for directory in living if directory not in behind]
+    behind = notes.noted_failed(files, options.ledger_directories)  # theirs are older, and a start does not ask them
+    marks = [read_mark(files, current(path)) for path in options.ledger_directories if path not in behind]
     for number, directory in enumerate(options.journal_directories):
         if directory in directories:
             begun = [mark[number] for mark in marks if mark is not None and number < len(mark)]

@@ -12,7 +12,8 @@ from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import START
-from quire.bookie.journal.mark import encode_mark
+from quire.bookie.journal.mark import encode_mark, read_mark
+from quire.bookie.layout import current
 from quire.bookie.lifecycle import restoring
 from quire.bookie.lifecycle.bookie import Bookie, BookieFailed
 from quire.bookie.lifecycle.restoring import Lost, suspects
@@ -337,6 +338,32 @@ def test_a_lost_journal_begins_where_the_directories_are_that_missed_nothing() -
     assert again.storage.add(run_of(0, 60), "b") is Status.EOK
     again.commit()
     assert Storage(again.disk.crashed(None), ledgers=2).read(0, 60) == body_of(0, 60)
+
+
+def test_a_journal_that_is_lost_amid_a_restore_begins_where_the_marks_of_that_restore_are() -> None:
+    """
+    An interrupted restore leaves marks in directories that still count as lost; the start of the next one goes by these
+    marks, too.
+    """
+    bookie = Storage(ledgers=2)
+    for entry in range(3):
+        bookie.storage.add(run_of(0, entry), entry)
+        bookie.commit()
+    disk, lost = bookie.disk.killed(), list(bookie.options.ledger_directories)
+    restoring.begin(disk, bookie.options, lost)
+    interrupted = Storage(disk, ledgers=2)  # ledgers were put in limbo, and a checkpoint was made, but no cookie yet
+    interrupted.now(interrupted.storage.flush())
+    disk = interrupted.disk.killed()
+    marks = [read_mark(disk, current(path)) for path in lost]
+    assert all(mark is not None and mark[0] > START for mark in marks)
+    for path in disk.find(".qj"):
+        disk.unlink(path)
+    restoring.begin(disk, bookie.options, ["/disk/journal0", *lost])
+    again = Storage(disk, ledgers=2)
+    assert again.read(0, 2) == body_of(0, 2)
+    assert again.storage.add(run_of(0, 3), "a") is Status.EOK
+    again.commit()
+    assert Storage(again.disk.crashed(None), ledgers=2).read(0, 3) == body_of(0, 3)
 
 
 @pytest.mark.parametrize("synced", [True, False])
