@@ -24,7 +24,6 @@ INNER_IMPORTS = {}
 TOO_LONG = {
     "bookie/lifecycle/bookie.py": "to be cut",
     "bookie/lifecycle/bookie.py Bookie": "to be cut",
-    "bookie/lifecycle/identity.py": "to be cut into ids, cookie, roles and the check at a start",
     "bookie/storage/storage.py Storage": "to be cut",
     "bookie/upkeep/store_guard.py": "to be cut",
     "conf/client.py ClientOptions": "to be cut",

@@ -31,7 +31,9 @@ from quire.bookie.admin.metrics import BookieCollector, Metrics
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, NotBegun, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.lifecycle import disks, identity, restoring
+from quire.bookie.layout import with_indexes
+from quire.bookie.lifecycle import disks, ids, restoring, start_check
+from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.server.contract import LedgerStorage
 from quire.bookie.server.copies import Copies, CopyStorage
@@ -244,14 +246,14 @@ class Bookie:
         """Everything that must hold before a port opens."""
         options = self.options
         cluster = await self._store.cluster()
-        self._socket = bound_socket(identity.listening_address(options), options.port)
+        self._socket = bound_socket(ids.listening_address(options), options.port)
         self._closers.append(self._socket.close)
         self.port = self._socket.getsockname()[1]
-        self.host = identity.own_host(options)
-        self.id = identity.derive_id(options, self.host, self.port)
-        dead = {} if self._restore else identity.dead_directories(self._files, options)
+        self.host = ids.own_host(options)
+        self.id = ids.derive_id(options, self.host, self.port)
+        failed = {} if self._restore else start_check.failed_directories(self._files, options)
         lost = (
-            await identity.lost_directories(self._store, options, self.id, cluster.instance_id, self._files)
+            await start_check.lost_directories(self._store, options, self.id, cluster.instance_id, self._files)
             if self._restore
             else []
         )
@@ -262,7 +264,7 @@ class Bookie:
                 lost=", ".join(lost),
             )
             restoring.begin(self._files, options, lost)
-        elif await identity.check(self._store, options, self.id, cluster.instance_id, self._files, dead=dead):
+        elif await start_check.check(self._store, options, self.id, cluster.instance_id, self._files, failed=failed):
             self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
         storage = self._storage = self._open_storage(options, self._reactor, self._files)
         self.service = Service(self._clock, options, storage, self.id)
@@ -280,7 +282,7 @@ class Bookie:
         self.copies = Copies(self._clock, storage, self.guard)
         self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
         self._closers.append(lambda: Deferred.fromCoroutine(self.guard.stop()))
-        storage.start(dead)
+        storage.start(failed)
         upkeep = self._upkeep = self._start_upkeep(storage, self._reactor, self)
         self.garbage = Garbage(self._clock, options, self._files, storage, upkeep.space, self._store, self.guard)
         self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
@@ -302,8 +304,8 @@ class Bookie:
             await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.stale]))
         if lost or storage.stale:
             storage.caught_up()
-            cookie = identity.Cookie.expected(options, self.id, cluster.instance_id)
-            identity.stamp(self._files, options, cookie, identity.indexes_of(options, storage.failed_directories))
+            cookie = Cookie.expected(options, self.id, cluster.instance_id)
+            start_check.stamp(self._files, options, cookie, with_indexes(options, storage.failed_directories))
             notes.forget_restoring(self._files, [path for path in lost if path not in storage.failed_directories])
         if self.incomplete:
             self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
@@ -370,7 +372,7 @@ class Bookie:
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)
         self._listen(self._socket, self.listener, self.listener.close_all)
-        http_host = self.host if options.metrics_host in identity.ANY_ADDRESS else options.metrics_host
+        http_host = self.host if options.metrics_host in ids.ANY_ADDRESS else options.metrics_host
         info = ServiceInfo.of(self.host, self.port, http=(http_host, self.http_port))
         self.serving = True
         self._closers.append(lambda: Deferred.fromCoroutine(self.registration.stop()))

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from quire.bookie.files import Files, NotBegun
+from quire.bookie.layout import directories
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -43,9 +44,7 @@ def look(files: Files, options: BookieOptions) -> Look:
     """Asks the file system about every directory.  Raises `NotBegun` when it could not be asked."""
     full, nearly, broken = [], [], []
     room = False
-    for directory in dict.fromkeys(
-        (*options.journal_directories, *options.ledger_directories, *options.index_directories)
-    ):
+    for directory in directories(options):
         try:
             usage = files.usage(directory)
         except NotBegun:

@@ -17,8 +17,10 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from quire.bookie.directory import notes
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
-from quire.bookie.layout import current
-from quire.bookie.lifecycle import identity, restoring
+from quire.bookie.layout import current, with_indexes
+from quire.bookie.lifecycle import restoring, start_check
+from quire.bookie.lifecycle.cookie import Cookie
+from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.logs.format import log_name
 from quire.bookie.server.contract import Own
@@ -294,12 +296,12 @@ class SimBookie:
         instance_id = world.shared.instance_id
         try:
             back = self.amnesia or self.lost_directory
-            lost = await identity.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
+            lost = await start_check.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
             if lost:
                 restoring.begin(self.disk, options, lost)
             else:
-                await identity.check(store, options, self.id, instance_id, self.disk)
-        except identity.IdentityError:
+                await start_check.check(store, options, self.id, instance_id, self.disk)
+        except IdentityError:
             if not self.gone:
                 raise
             world.truth.seen["bookie refused to serve without its disk"] += 1
@@ -323,8 +325,8 @@ class SimBookie:
         if lost or storage.stale:
             await self._doubt(storage, restoring.Lost.of(options, [*lost, *storage.stale]))
             storage.caught_up()
-            cookie = identity.Cookie.expected(options, self.id, instance_id)
-            identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.failed_directories))
+            cookie = Cookie.expected(options, self.id, instance_id)
+            start_check.stamp(self.disk, options, cookie, with_indexes(options, storage.failed_directories))
             notes.forget_restoring(self.disk, [path for path in lost if path not in storage.failed_directories])
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
         if not lost and notes.unclean(self.disk, options, self.disk.boot_id()):

@@ -30,7 +30,8 @@ def show(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False)
     Example:
       quire cookie show 10.0.0.5:3181
     """
-    from quire.bookie.lifecycle.identity import Cookie, IdentityError, summary
+    from quire.bookie.lifecycle.cookie import Cookie, summary
+    from quire.bookie.lifecycle.ids import IdentityError
 
     async def story(store: MetadataStore) -> dict[str, Any]:
         found = await store.read_cookie(bookie)
@@ -63,7 +64,8 @@ def create(
     Example:
       quire cookie create 10.0.0.5:3181 --conf /etc/quire/bookie.conf
     """
-    from quire.bookie.lifecycle.identity import Cookie, IdentityError, check_id, summary
+    from quire.bookie.lifecycle.cookie import Cookie, summary
+    from quire.bookie.lifecycle.ids import IdentityError, check_id
 
     options = options_of(conf)
     try:

@@ -205,7 +205,7 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     from quire.bookie.files import StorageError
     from quire.bookie.lifecycle.bookie import Bookie, BookieFailed, open_storage
     from quire.bookie.lifecycle.descriptors import divided, raised
-    from quire.bookie.lifecycle.identity import IdentityError
+    from quire.bookie.lifecycle.ids import IdentityError
     from quire.metadata.clock import steady
     from quire.metadata.uri import open_store
     from quire.protocol.errors import LedgerError

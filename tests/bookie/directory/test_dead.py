@@ -15,7 +15,7 @@ from quire.bookie.directory.dead import DeadRows
 from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle.bookie import Bookie as WholeBookie
-from quire.bookie.lifecycle.identity import IdentityError
+from quire.bookie.lifecycle.ids import IdentityError
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, Disk, body_of, run_of

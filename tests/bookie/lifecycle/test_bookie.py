@@ -21,7 +21,7 @@ from quire.bookie.directory import notes
 from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle.bookie import Bookie, BookieFailed
-from quire.bookie.lifecycle.identity import IdentityError
+from quire.bookie.lifecycle.ids import IdentityError
 from quire.metadata.memory.store import MemoryStore, open_memory
 from quire.metadata.store import NoCluster
 from quire.protocol import schema, v3

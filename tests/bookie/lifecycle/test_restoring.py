@@ -450,7 +450,7 @@ def test_a_restore_that_fails_half_way_begins_again(tmp_path: Path) -> None:
                     raise OSError(5, "Input/output error", path)
                 super().replace(path, data)
 
-        from quire.bookie.lifecycle.identity import IdentityError
+        from quire.bookie.lifecycle.ids import IdentityError
 
         with pytest.raises((IdentityError, StorageError, OSError)):
             await Bookie(reactor, options, store, Failing(), restore=True).start()
