@@ -288,7 +288,7 @@ def check(
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
     try:
-        state = with_store(options.metadata_uri, story)
+        state = with_store(options.metadata_uri, story, options.session_timeout_ms)
     except (BookieFailed, ids.IdentityError) as failure:
         raise refused(str(failure)) from None
     seen = None if state["new"] else disks.look(files, options)  # a new one's directories need not exist yet
@@ -352,7 +352,7 @@ def format_bookie(
         return True
 
     try:
-        had_cookie = with_store(options.metadata_uri, story)
+        had_cookie = with_store(options.metadata_uri, story, options.session_timeout_ms)
     except StorageError as failure:
         raise refused(str(failure)) from None
     finally:

@@ -78,7 +78,8 @@ def create(
         await store.write_cookie(bookie, cookie.encode(), NEW)
         return dict(summary(cookie))
 
-    output.document(json_wanted, with_store(metadata if metadata is not None else options.metadata_uri, story))
+    uri = metadata if metadata is not None else options.metadata_uri
+    output.document(json_wanted, with_store(uri, story, options.session_timeout_ms))
 
 
 @app.command()
