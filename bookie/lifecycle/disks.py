@@ -16,9 +16,9 @@ from quire.conf.bookie import BookieOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DiskReport:
     """
-    What one look found.  `full` and `nearly_full` are (directory, used part) pairs; `broken` is (directory, reason).
+    What one check found.  `full` and `nearly_full` are (directory, used part) pairs; `broken` is (directory, reason).
     """
 
     full: tuple[tuple[str, float], ...] = ()
@@ -35,12 +35,12 @@ class Look:
             return "; ".join(f"{directory} is {used:.1%} full" for directory, used in self.full)
         return None
 
-    def without(self, directories: Collection[str]) -> "Look":
+    def without(self, directories: Collection[str]) -> "DiskReport":
         """Directories that failed while others are usable are no reason any more."""
         return replace(self, broken=tuple(each for each in self.broken if each[0] not in directories))
 
 
-def look(files: Files, options: BookieOptions) -> Look:
+def check_disks(files: Files, options: BookieOptions) -> DiskReport:
     """Asks the file system about every directory.  Raises `NotBegun` when it could not be asked."""
     full, nearly, broken = [], [], []
     room = False
@@ -59,4 +59,4 @@ def look(files: Files, options: BookieOptions) -> Look:
             nearly.append((directory, used))
         if directory in options.ledger_directories and usage.free > options.high_priority_free_bytes_min:
             room = True
-    return Look(tuple(full), tuple(nearly), tuple(broken), room)
+    return DiskReport(tuple(full), tuple(nearly), tuple(broken), room)

@@ -264,8 +264,10 @@ def check(
             raise typer.Exit(1)
         return
     from quire.bookie.files import Files
-    from quire.bookie.lifecycle import disks, ids, start_check
-    from quire.bookie.lifecycle.bookie import BookieFailed, bound_socket
+    from quire.bookie.lifecycle import ids, start_check
+    from quire.bookie.lifecycle.bookie import bound_socket
+    from quire.bookie.lifecycle.contract import BookieFailed
+    from quire.bookie.lifecycle.disks import check_disks
     from quire.conf.bookie import BookieOptions
     from quire.conf.properties import load
 
@@ -291,7 +293,7 @@ def check(
         state = with_store(options.metadata_uri, story, options.session_timeout_ms)
     except (BookieFailed, ids.IdentityError) as failure:
         raise refused(str(failure)) from None
-    seen = None if state["new"] else disks.look(files, options)  # a new one's directories need not exist yet
+    seen = None if state["new"] else check_disks(files, options)  # a new one's directories need not exist yet
     state["read_only"] = None if seen is None else seen.reason
     report = (
         None if quick or state["new"] or state["running"] or (seen is not None and seen.broken) else report_of(conf)
