@@ -169,7 +169,7 @@ class Bookie:
         self.guard = StoreGuard(
             clock,
             files,
-            lambda: self.limbo.living.ledger_directories,
+            lambda: [path for path in options.ledger_directories if path not in storage.failed_directories],
             storage,
             self._store,
             self.id,

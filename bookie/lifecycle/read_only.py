@@ -125,7 +125,7 @@ class DiskWatch:
         self._looping.clock = cast(IReactorTime, clock)
 
     def start(self) -> None:
-        """From now on a directory that can't be used is given up, if the bookie can do without it."""
+        """From now on a ledger directory that can't be used counts as failed, if the bookie can do without it."""
         self._looping.start(self._options.disk_check_interval_ms / 1000, now=False)
 
     def stop(self) -> None:

@@ -2,7 +2,7 @@
 Beside a bookie that has ledgers in limbo: copies what they lack from other bookies, once at the start and again until
 none is left.
 
-Knows: how a bookie's `copies` and `replication.restore` come together, and when to try again.
+Knows: how a bookie's `copies` and `replication.refilling` come together, and when to try again.
 Does not know: what is copied.  The client, and all that it needs, is loaded only when there is something to do.
 """
 
