@@ -8,7 +8,7 @@ The paths that a bookie serves over HTTP.
                                          our
                                          own "ledgersInLimbo", "directoriesLost", "metadataStore"
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
-    PUT /api/v1/bookie/state/readonly    the same as a request; only from this machine, for there is no authentication
+    PUT /api/v1/bookie/state/readonly    the same as a wish; only from this machine, for there is no authentication
     …   /api/v1/bookie/gc…               see `gc_paths`
     …   /api/v1/bookie/rebuild_index     see `index_paths`
 
@@ -57,7 +57,7 @@ class Administered(Protocol):
     def metrics_text(self) -> bytes: ...
 
     def operator_read_only(self, on: bool) -> str | None:
-        """Carries the request out; the text says why it can't be."""
+        """Carries the wish out; the text says why it can't be."""
         ...
 
 

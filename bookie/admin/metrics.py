@@ -9,7 +9,7 @@ What a bookie tells Prometheus.
     process_…                       resident memory, CPU, open files
 
 Knows: names and where the numbers are; gauges of the rooms above come by `more`, `quire_bookie_status` among them.
-Does not know: who counts them.  prometheus_client is imported at the first scrape, so that a bookie without
+Does not know: who counts them.  prometheus_client is imported at the first scrape, so that a bookie that nobody
 scrapes stays small.
 """
 
