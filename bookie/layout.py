@@ -3,8 +3,8 @@ Where each file of a bookie is.  Every configured directory keeps its data in `c
 directory of a ledger directory is the ledger directory itself unless another one is configured.
 
     <journal directory>/current/
-        VERSION                     cookie, the same in every directory (`lifecycle/identity`)
-        quire.place                 which directory of the bookie this is (`lifecycle/identity`)
+        VERSION                     cookie, the same in every directory (`lifecycle/cookie`)
+        quire.place                 which directory of the bookie this is (`lifecycle/roles`)
         quire.lock                  locked while a bookie or a command uses the directory
         <position>.qj, spare-<n>.qj segments of the journal (`journal/format`)
         <id>.txn                    Apache's journal, before it is taken over (`apache/journal`)
@@ -34,6 +34,7 @@ whether they exist.  Names of numbered files are in the modules that define thei
 """
 
 import os
+from collections.abc import Collection
 from typing import NamedTuple
 
 from quire.conf.bookie import BookieOptions
@@ -85,6 +86,16 @@ def pairs(options: BookieOptions) -> list[Pair]:
     """Each ledger directory with its index directory, in the configured order."""
     indexes = options.index_directories or options.ledger_directories
     return [Pair(*both) for both in zip(options.ledger_directories, indexes, strict=True)]
+
+
+def directories(options: BookieOptions) -> list[str]:
+    """All configured directories, each once."""
+    return list(dict.fromkeys((*options.journal_directories, *options.ledger_directories, *options.index_directories)))
+
+
+def with_indexes(options: BookieOptions, ledger_directories: Collection[str]) -> set[str]:
+    """These ledger directories and their index directories."""
+    return {path for pair in pairs(options) if pair.ledger_directory in ledger_directories for path in pair}
 
 
 def share_of(ledger: int, count: int) -> int:

@@ -1,5 +1,5 @@
 """
 HTTP: metrics, health, garbage collection, index.
 
-In reading order: `http` (face), `bookie_paths` (face), `gc_paths` (face), `index_paths` (face), `metrics` (face).
+In reading order: `http` (face), `bookie_paths`, `gc_paths`, `index_paths` (face), `site` (face), `metrics` (face).
 """

@@ -4,7 +4,7 @@ The small files of a ledger directory in which a bookie notes what a later start
 `quire.lost`: ledger directories that failed while others went on, written in the others before the journal forgets what
 was meant for them: the paths of the failed directories, a line each, and a last line with the CRC32C of those before it
 in hex.  At the next start the ledgers of such a directory are put in limbo, whether the directory is back as it was or
-an empty one took its place (`lifecycle.restoring`).
+an empty one took its place (`lifecycle.limbo`).
 
 `quire.restoring`: in a lost directory until it has its cookie, so that an interrupted restore begins again.
 `quire.limbo`: in every ledger directory while any ledger is in limbo, with the word COPYING until each was copied

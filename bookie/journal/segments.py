@@ -22,7 +22,16 @@ from collections import deque
 from collections.abc import Sequence
 
 from quire.bookie.files import FULL, TEMPORARY, Files, NotBegun
-from quire.bookie.journal.format import FOOT_BYTES, SPARE, SUFFIX, padded, segment_foot, segment_name, segment_start
+from quire.bookie.journal.format import (
+    FOOT_BYTES,
+    SPARE,
+    SUFFIX,
+    Place,
+    padded,
+    segment_foot,
+    segment_name,
+    segment_start,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -255,6 +264,12 @@ def reused_segment(files: Files, path: str, start: int, size_min: int) -> Segmen
         return Segment(path, start, size, write_foot(files, handle, start, size))
     finally:
         files.close(handle)
+
+
+def empty_journal(files: Files, directory: str, place: Place) -> None:
+    """One segment without a group, named for the place where the journal begins; synced."""
+    empty_segment(files, os.path.join(directory, segment_name(place.position)), place.position, FIRST_SEGMENT_BYTES)
+    files.sync_directory(directory)
 
 
 def empty_segment(files: Files, path: str, start: int, size: int) -> Segment:

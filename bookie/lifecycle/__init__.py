@@ -1,5 +1,6 @@
 """
 A bookie starts, registers, turns read-only, loses disks, stops.
 
-In reading order: `bookie` (face), `identity` (face), `descriptors` (face), `registration`, `disks` (face), `restoring`.
+In reading order: `bookie` (face), `contract` (face), `parts` (face), `ids` (face), `cookie` (face), `roles`,
+`start_check` (face), `suspects`, `restoring`, `limbo`, `registration`, `disks` (face), `read_only`.
 """

@@ -1,109 +1,45 @@
 """
-One bookie, assembled: identity, storage, service, ports, registration; how it starts, turns read-only, fails and stops.
+One bookie, assembled: identity, storage, service, ports, registration; how it starts, fails and stops.
 
-Order of start: the cluster is there, the port is ours, the cookies fit, the journal is replayed, the ports open, the
-bookie is listed.  Clients find it only when it can serve.  Order of a stop: it leaves the list, the ports close, the
-storage writes a checkpoint.
+Order of start: the cluster is there, the port is ours, the cookies fit, the journal is replayed, what may be lacking is
+in limbo, the ports open, the bookie is listed.  Clients find it only when it can serve.  Order of a stop: it leaves the
+list, the ports close, the storage writes a checkpoint.
 
-Knows: that order.  Does not know: processes, signals, files of configuration.  The store is its caller's, who closes
-it.
+Knows: that order.  Does not know: processes, signals, files of configuration.  The metadata store belongs to the
+caller, who closes it.
 
 Safety: a bookie that can't do what it is listed for does not linger.  `ended` then fails, and its process must end with
 a non-zero status.
 """
 
 import socket
-from array import array
-from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from quire.bookie.admin.bookie_paths import Admin
-from quire.bookie.admin.gc_paths import GcPaths
-from quire.bookie.admin.http import HttpServer
-from quire.bookie.admin.index_paths import IndexPaths, Reindexing
 from quire.bookie.admin.metrics import BookieCollector, Metrics
-from quire.bookie.directory import notes
-from quire.bookie.files import Files, NotBegun, StorageError
-from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.lifecycle import disks, identity, restoring
+from quire.bookie.admin.site import site
+from quire.bookie.files import Files, StorageError
+from quire.bookie.lifecycle import ids, restoring, start_check
+from quire.bookie.lifecycle.contract import BookieFailed, OpenableStorage
+from quire.bookie.lifecycle.limbo import Limbo
+from quire.bookie.lifecycle.parts import OpenStorage, StartUpkeep, open_storage, start_upkeep
+from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
 from quire.bookie.lifecycle.registration import Registration
-from quire.bookie.server.contract import LedgerStorage
-from quire.bookie.server.copies import Copies, CopyStorage
+from quire.bookie.server.copies import Copies
 from quire.bookie.server.listener import Listener, ListeningReactor
 from quire.bookie.server.service import Service
-from quire.bookie.storage.journals import StorageEvents
-from quire.bookie.upkeep.garbage import Garbage, Reclaiming
-from quire.bookie.upkeep.rebuild import LimboMarker
-from quire.bookie.upkeep.store_guard import GuardedStorage, StoreGuard
+from quire.bookie.upkeep.garbage import Garbage
+from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
-from quire.metadata.clock import Reactor
 from quire.metadata.store import MetadataStore, ServiceInfo
-
-if TYPE_CHECKING:
-    from quire.bookie.lifecycle.descriptors import Descriptors
-
 
 # SPDX-License-Identifier: Apache-2.0
 
-SAY_WAITING_S = 1.0  # a registration that takes longer is told of
+SAY_WAITING_S = 1.0  # a registration that takes longer is logged
 BACKLOG = 1024  # connections that the kernel holds until they are accepted
-FORCED, OPERATOR, DISK, STORAGE, RESTORING = "forceReadOnlyBookie", "operator", "disk", "storage", "restoring"
-
-
-class BookieFailed(Exception):
-    """The bookie can't go on, or could not start.  The text says what to do where anything can be done."""
-
-
-class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
-    """A storage as the bookie opens and closes it."""
-
-    counters: Any
-
-    def stored_ledgers(self) -> "Deferred[array[int]]": ...
-
-    def flush(self) -> Deferred[None]: ...
-
-    @property
-    def stale(self) -> list[str]:
-        """
-        Ledger directories that failed in an earlier run; what they missed must be put in limbo before `caught_up`.
-        """
-        ...
-
-    def listen(self, events: StorageEvents) -> None:
-        """Once, before `start`."""
-        ...
-
-    def start(self, dead: Mapping[str, str] | None = None) -> None:
-        """
-        Blocks: replays the journal.  `dead`: ledger directories that it must do without, and why.  Raises
-        `StorageError`.
-        """
-        ...
-
-    def caught_up(self) -> None: ...
-
-    def mark_limbo(self, rows: Mapping[int, LedgerRow]) -> Coroutine[Any, Any, None]: ...
-
-    @property
-    def replay_found_limbo(self) -> bool: ...
-
-    @property
-    def failed_directories(self) -> list[str]:
-        """The configured ledger directories that have failed."""
-        ...
-
-    def fail_directory(self, path: str, reason: str) -> bool:
-        """A ledger directory's disk has failed; False when nothing can go on without it."""
-        ...
-
-    def close(self) -> Deferred[None]: ...
 
 
 class StorageListener:
@@ -114,50 +50,6 @@ class StorageListener:
     ) -> None:
         self.durable, self.relieved = service.durable, service.relieved
         self.failed, self.read_only = failed, read_only
-
-
-class Upkeep(Protocol):
-    """What runs beside requests; it stops before the storage closes."""
-
-    @property
-    def space(self) -> Reclaiming: ...
-
-    @property
-    def rebuild(self) -> Reindexing: ...
-
-    def stop(self) -> Coroutine[Any, Any, None]:
-        """Ends what a round of garbage collection may wait for."""
-        ...
-
-
-OpenStorage = Callable[[BookieOptions, Reactor, Files], OpenableStorage]
-StartUpkeep = Callable[[OpenableStorage, Reactor, LimboMarker], Upkeep]
-
-
-def open_storage(
-    options: BookieOptions, reactor: Reactor, files: Files, descriptors: "Descriptors | None" = None
-) -> OpenableStorage:
-    """The real storage."""
-    from quire.bookie.index.rocks import RocksRows
-    from quire.bookie.storage.storage import Storage
-
-    if descriptors is None:
-        return Storage(options, reactor, files)
-    return Storage(
-        options,
-        reactor,
-        files,
-        open_rows=partial(RocksRows, files_max=descriptors.store),
-        logs_open_max=descriptors.logs,
-    )
-
-
-def start_upkeep(storage: OpenableStorage, reactor: Reactor, limbo: LimboMarker) -> Upkeep:
-    """That of the real storage."""
-    from quire.bookie.storage.storage import Storage
-    from quire.bookie.upkeep.upkeep import Upkeep
-
-    return Upkeep(cast(Storage, storage), reactor, limbo)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -175,9 +67,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 class Bookie:
     """
-    `start` and `stop` give Deferreds; `start` fails with `BookieFailed`, `IdentityError`, `StorageError` or what the
-    store says, and then leaves nothing open.  `ended` fires once: with None after a clean stop, with `BookieFailed`
-    when the bookie had to give up.
+    `start` and `stop` return Deferreds; `start` fails with `BookieFailed`, `IdentityError`, `StorageError` or an error
+    of the metadata store, and then leaves nothing open.  `ended` fires once: with None after a clean stop, with
+    `BookieFailed` when the bookie had to give up.
     """
 
     log = Logger()
@@ -194,8 +86,8 @@ class Bookie:
         restore: bool = False,
     ) -> None:
         """
-        `restore`: directories that are empty now were lost; what lay on them is put in limbo, to be copied by whoever
-        started the bookie.
+        `restore`: directories that are empty now were lost; what they held is put in limbo, to be copied by the caller,
+        who listens to `limbo`.
         """
         self.options = options
         self.ended: Deferred[None] = Deferred()
@@ -205,22 +97,16 @@ class Bookie:
         self.http_port = 0
         self.serving = False
         self.stopping = False
-        # ledgers came to be in limbo while the bookie serves: somebody should copy what they lack
-        self.limbo_grew: Callable[[], None] = lambda: None
         self._reactor = reactor
-        self._clock = reactor
         self._store = store
         self._files = files or Files()
         self._open_storage = storage
         self._start_upkeep = upkeep
         self._restore = restore
-        self._reasons: dict[str, str] = {}  # kind -> why the bookie is read-only
         self._storage: OpenableStorage | None = None
         self._closers: list[Callable[[], object]] = []  # what a stop undoes, latest first
-        self._disk_watch: LoopingCall | None = None
-        self._nearly_full: frozenset[str] = frozenset()
         self._failure: str | None = None
-        self._running_noted = False
+        self._collecting = False
 
     def start(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._start())
@@ -229,9 +115,14 @@ class Bookie:
         """Stops cleanly; may be called once, whether or not the start came to its end."""
         return Deferred.fromCoroutine(self._stop())
 
+    # -- the start
+
     async def _start(self) -> None:
         try:
-            await self._prepare()
+            instance_id = (await self._store.cluster()).instance_id
+            failed, lost = await self._identify(instance_id)
+            self._assemble(instance_id, failed)
+            await self._find_limbo(instance_id, lost)
             await self._open()
             if self._failure is not None:
                 raise BookieFailed(self._failure)
@@ -240,21 +131,21 @@ class Bookie:
             raise
         self.log.info("{bookie} serves at {host}:{port}", bookie=self.id, host=self.host, port=self.port)
 
-    async def _prepare(self) -> None:
-        """Everything that must hold before a port opens."""
+    async def _identify(self, instance_id: str) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Its port, its id, its directories: those that it must do without, and why; those that it has lost."""
         options = self.options
-        cluster = await self._store.cluster()
-        self._socket = bound_socket(identity.listening_address(options), options.port)
+        self._socket = bound_socket(ids.listening_address(options), options.port)
         self._closers.append(self._socket.close)
         self.port = self._socket.getsockname()[1]
-        self.host = identity.own_host(options)
-        self.id = identity.derive_id(options, self.host, self.port)
-        dead = {} if self._restore else identity.dead_directories(self._files, options)
-        lost = (
-            await identity.lost_directories(self._store, options, self.id, cluster.instance_id, self._files)
-            if self._restore
-            else []
-        )
+        self.host = ids.own_host(options)
+        self.id = ids.derive_id(options, self.host, self.port)
+        identity = (self._store, options, self.id, instance_id, self._files)
+        failed: Mapping[str, str] = {}
+        lost: Sequence[str] = ()
+        if self._restore:
+            lost = await start_check.lost_directories(*identity)
+        else:
+            failed = start_check.failed_directories(self._files, options)
         if lost:
             self.log.warn(
                 "{bookie} has lost {lost}: its ledgers are marked, then copied from other bookies",
@@ -262,136 +153,84 @@ class Bookie:
                 lost=", ".join(lost),
             )
             restoring.begin(self._files, options, lost)
-        elif await identity.check(self._store, options, self.id, cluster.instance_id, self._files, dead=dead):
-            self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=cluster.instance_id)
-        storage = self._storage = self._open_storage(options, self._reactor, self._files)
-        self.service = Service(self._clock, options, storage, self.id)
-        storage.listen(StorageListener(self.service, self._fail, lambda reason: self._set_read_only(STORAGE, reason)))
-        self.listener = Listener(self._clock, options, self.service)
+        elif await start_check.check(*identity, failed=failed):
+            self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=instance_id)
+        return failed, lost
+
+    def _assemble(self, instance_id: str, failed: Mapping[str, str]) -> None:
+        """Builds each part from parts that exist; the storage replays its journal."""
+        options, files, clock = self.options, self._files, self._reactor
+        storage = self._storage = self._open_storage(options, self._reactor, files)
+        self.service = Service(clock, options, storage, self.id)
+        self.listener = Listener(clock, options, self.service)
+        self.registration = Registration(self._store, self.id, self._fail)
+        self._read_only = ReadOnly(self.id, self.service, self.registration)
+        storage.listen(StorageListener(self.service, self._fail, self._read_only.by_storage))
         self.guard = StoreGuard(
-            self._clock,
-            self._files,
-            lambda: self._living.ledger_directories,
+            clock,
+            files,
+            lambda: [path for path in options.ledger_directories if path not in storage.failed_directories],
             storage,
             self._store,
             self.id,
-            cluster.instance_id,
+            instance_id,
+            self._count_unknown,
         )
-        self.copies = Copies(self._clock, storage, self.guard)
-        self._closers.append(lambda: Deferred.fromCoroutine(self._close_storage(storage)))
-        self._closers.append(lambda: Deferred.fromCoroutine(self.guard.stop()))
-        storage.start(dead)
-        upkeep = self._upkeep = self._start_upkeep(storage, self._reactor, self)
-        self.garbage = Garbage(self._clock, options, self._files, storage, upkeep.space, self._store, self.guard)
-        self._closers.append(lambda: Deferred.fromCoroutine(self.garbage.stop()))
-        # first, for a round of garbage collection waits for it
-        self._closers.append(lambda: Deferred.fromCoroutine(upkeep.stop()))
-        # before a checkpoint takes it out of the journal
-        if storage.replay_found_limbo and notes.noted_limbo(self._files, self._living) is None:
-            notes.note_limbo(self._files, self._living, notes.COPYING)
+        self.copies = Copies(clock, storage, self.guard)
+        self.limbo = Limbo(files, options, self.id, storage, self._store, self.guard, self.copies)
+        self._closers.append(self._close_storage)
+        self._closers.append(self.guard.stop)
+        storage.start(failed)
+        upkeep = self._upkeep = self._start_upkeep(storage, self._reactor, self.limbo)
+        self.garbage = Garbage(clock, options, files, storage, upkeep.space, self._store, self.guard)
+        self._disk_watch = DiskWatch(clock, files, options, storage, self.garbage, self._read_only)
+        self._metrics = Metrics(BookieCollector(self.service, self.listener, storage.counters, self._gauges))
+        self._closers.append(self.garbage.stop)
+        self._closers.append(upkeep.stop)  # first, for a round of garbage collection waits for it
+
+    async def _find_limbo(self, instance_id: str, lost: Sequence[str]) -> None:
+        """What may be lacking here is in limbo before a port opens; then what was restored gets its cookies."""
+        storage = self._storage
+        assert storage is not None
+        self.limbo.note_replayed()
         await self.guard.start()
-        boot = self._files.boot_id()
-        # first, for then it is not what is on the lost disks alone
-        if notes.unclean(self._files, self._living, boot, storage.stale):
-            self.log.warn(
-                "{bookie} does not sync its journal and the machine went down: its ledgers are marked as incomplete",
-                bookie=self.id,
-            )
-            await self._mark(storage, restoring.Lost.all_of(options))
-        elif lost or storage.stale:
-            await self._mark(storage, restoring.Lost.of(options, [*lost, *storage.stale]))
+        await self.limbo.find(lost)
         if lost or storage.stale:
             storage.caught_up()
-            cookie = identity.Cookie.expected(options, self.id, cluster.instance_id)
-            identity.stamp(self._files, options, cookie, identity.indexes_of(options, storage.failed_directories))
-            notes.forget_restoring(self._files, [path for path in lost if path not in storage.failed_directories])
-        if self.incomplete:
-            self.copies.limbo()  # read once here, so that nobody has to who asks how many there are
-        else:
-            self.copies.whole()
-        notes.note_running(self._files, self._living, boot)
-        self._running_noted = True
-
-    async def _mark(self, storage: OpenableStorage, lost: restoring.Lost) -> None:
-        """Puts in limbo what the bookie may have lost, durably.  Not by a store that does not know all of it."""
-        self._check_knows_all()
-        notes.note_limbo(self._files, self._living, notes.COPYING)
-        marked = 0
-        async for rows in restoring.suspects(self._store, self.id, lost):
-            await storage.mark_limbo(rows)
-            marked += sum(row.limbo for row in rows.values())
-        await self.guard.look()
-        self._check_knows_all()
-        await storage.mark_limbo({})  # writes the marks of the directories also where there was nothing to mark
-        self.log.warn(
-            (
-                "{bookie}: {count} ledgers may lack entries here; it says of them what it has, and never that there is "
-                "no more"
-            ),
-            bookie=self.id,
-            count=marked,
-        )
-
-    def _check_knows_all(self) -> None:
-        if (reason := self.guard.behind) is not None:
-            raise BookieFailed(
-                f"{self.id} may have lost entries, and can't learn from the metadata store of which ledgers: {reason}"
-            )
-
-    async def _close_storage(self, storage: OpenableStorage) -> None:
-        living = self._living
-        await storage.close()
-        if self._running_noted and self._failure is None:
-            notes.note_running(self._files, living, None)
-
-    @property
-    def _living(self) -> BookieOptions:
-        """The options without the ledger directories that have failed: notes are kept in the others."""
-        lost = self.directories_lost
-        return self.options.model_copy(
-            update={"ledger_directories": tuple(path for path in self.options.ledger_directories if path not in lost)}
-        )
+            restoring.end(self._files, self.options, self.id, instance_id, lost, storage.failed_directories)
+        self.limbo.note_running()
 
     async def _open(self) -> None:
         """The ports, then the list."""
         options = self.options
-        if options.force_read_only:
-            self._reasons[FORCED] = "forceReadOnlyBookie is set"
-        if notes.noted_limbo(self._files, self._living) == notes.COPYING:
-            self._reasons[RESTORING] = "what it may have lost is being copied from other bookies"
-        self._look_at_disks()
-        self.registration = Registration(self._store, self.id, self._fail)
-        assert self._storage is not None
-        self._metrics = Metrics(BookieCollector(self.service, self.listener, self._storage.counters, self._gauges))
-        server = HttpServer(
-            self._clock, Admin(self, GcPaths(self.garbage, self.id), IndexPaths(self._upkeep.rebuild)).serve, self.id
-        )
+        self._read_only.begin(options.force_read_only, restoring=self.limbo.copying)
+        self._disk_watch.look()
+        server = site(self._reactor, self.id, self, self.garbage, self._upkeep.rebuild)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)
         self._listen(self._socket, self.listener, self.listener.close_all)
-        http_host = self.host if options.metrics_host in identity.ANY_ADDRESS else options.metrics_host
+        http_host = self.host if options.metrics_host in ids.ANY_ADDRESS else options.metrics_host
         info = ServiceInfo.of(self.host, self.port, http=(http_host, self.http_port))
         self.serving = True
-        self._closers.append(lambda: Deferred.fromCoroutine(self.registration.stop()))
-        waiting = self._clock.callLater(SAY_WAITING_S, self._say_waiting)
+        self._closers.append(self.registration.stop)
+        waiting = self._reactor.callLater(SAY_WAITING_S, self._say_waiting)
         try:
             await self.registration.start(info, self.read_only)
         finally:
             if waiting.active():
                 waiting.cancel()
         self.garbage.start()
-        self.guard.noticed = self._store_behind
+        self._collecting = True
         if self.guard.is_behind:
-            self._store_behind()
-        self._disk_watch = LoopingCall(self._look_at_disks)
-        self._disk_watch.clock = cast(IReactorTime, self._reactor)
-        self._disk_watch.start(options.disk_check_interval_ms / 1000, now=False)
-        self._closers.append(self._stop_disk_watch)
+            self._count_unknown()
+        self._disk_watch.start()
+        self._closers.append(self._disk_watch.stop)
 
-    def _store_behind(self) -> None:
-        """What the store does not know is counted at once, for the operator."""
-        self.garbage.force(minor=False, major=False)
+    def _count_unknown(self) -> None:
+        """A round of garbage collection counts at once, for the operator, what a store that is behind does not know."""
+        if self._collecting:
+            self.garbage.force(minor=False, major=False)
 
     def _say_waiting(self) -> None:
         most = self.options.session_timeout_ms / 1000
@@ -404,9 +243,11 @@ class Bookie:
     def _listen(self, bound: socket.socket, factory: Any, end: Callable[[], object]) -> None:
         bound.listen(BACKLOG)
         port = self._reactor.adoptStreamPort(bound.fileno(), bound.family, factory)
-        bound.close()  # the reactor has its own handle of it
+        bound.close()  # the reactor has its own handle
         self._closers.append(end)
         self._closers.append(port.stopListening)
+
+    # -- the end
 
     async def _stop(self) -> None:
         if self.stopping:
@@ -419,7 +260,7 @@ class Bookie:
         self.log.info("{bookie} has stopped", bookie=self.id)
 
     async def _undo(self) -> None:
-        """Closes what was opened, latest first; a part that can't be closed doesn't keep the others open."""
+        """Closes what was opened, latest first; a part that can't be closed does not keep the others open."""
         self.serving = False
         while self._closers:
             close = self._closers.pop()
@@ -442,54 +283,55 @@ class Bookie:
         undone = Deferred.fromCoroutine(self._undo())
         undone.addBoth(lambda _: self.ended.errback(BookieFailed(reason)))
 
-    # -- coming back after a loss
+    async def _close_storage(self) -> None:
+        storage, living = self._storage, self.limbo.living
+        assert storage is not None
+        await storage.close()
+        if self._failure is None:
+            self.limbo.note_stopped(living)
 
-    @property
-    def incomplete(self) -> bool:
-        """Whether some ledgers are in limbo, so that somebody should copy what they lack, by `copies`."""
-        return notes.noted_limbo(self._files, self._living) is not None
+    # -- what others ask of it
 
     @property
     def restoring(self) -> bool:
         """Whether some ledger in limbo was never looked at; the bookie is listed as read-only so long."""
-        return RESTORING in self._reasons
-
-    async def mark_incomplete(self, rows: Mapping[int, LedgerRow]) -> None:
-        """Ledgers may lack something here that was here before."""
-        assert self._storage is not None
-        # at once: neither may `copied` say in between that none is left, nor may the limbo of one end
-        self.copies.add(rows)
-        if notes.noted_limbo(self._files, self._living) != notes.COPYING:
-            notes.note_limbo(self._files, self._living, notes.COPYING)
-        await self._storage.mark_limbo(rows)
-        self.log.warn("{bookie}: {count} ledgers may lack entries here now", bookie=self.id, count=len(rows))
-
-    def ready_to_copy(self) -> None:
-        """What is in limbo now can be compared with other bookies."""
-        self.copies.decided()
-        self.limbo_grew()
+        return self._read_only.restoring
 
     def copied(self) -> None:
-        """
-        Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.
-        `OSError`.
-        """
-        notes.note_limbo(self._files, self._living, notes.WAITING if self.copies.limbo() else None)
-        self._set_read_only(RESTORING, None)
+        """Every ledger in limbo was looked at once, see `Limbo.copied`."""
+        self.limbo.copied()
+        self._read_only.restored()
 
-    # -- read-only
+    @property
+    def ledgers_in_limbo(self) -> int:
+        """Ledgers that may lack entries here and wait for copies, without those of failed directories."""
+        return self.copies.left
 
     @property
     def read_only(self) -> bool:
-        return bool(self._reasons)
+        return self._read_only.on
 
     @property
     def read_only_reasons(self) -> list[str]:
-        return list(self._reasons.values())
+        return self._read_only.reasons
+
+    def operator_read_only(self, on: bool) -> str | None:
+        """An operator's request; the text says why it is refused."""
+        return self._read_only.by_operator(on)
 
     @property
     def high_priority_writes(self) -> bool:
         return self.service.high_priority_writes
+
+    @property
+    def metadata_store(self) -> dict[str, Any]:
+        """How far the metadata store had come, as this bookie has seen it, and whether it is behind that."""
+        return self.guard.status()
+
+    @property
+    def directories_lost(self) -> list[str]:
+        """The configured ledger directories that have failed since the start, or at it."""
+        return self._storage.failed_directories if self._storage is not None else []
 
     def metrics_text(self) -> bytes:
         return self._metrics.text()
@@ -505,67 +347,3 @@ class Bookie:
                 int(self.guard.is_behind),
             ),
         ]
-
-    @property
-    def ledgers_in_limbo(self) -> int:
-        """Ledgers that may lack entries here and wait for copies; those of failed directories left out."""
-        return self.copies.left
-
-    @property
-    def metadata_store(self) -> dict[str, Any]:
-        """How far the metadata store had come, as this bookie has seen it, and whether it is behind that."""
-        return self.guard.status()
-
-    @property
-    def directories_lost(self) -> list[str]:
-        """The configured ledger directories that have failed since the start, or at it."""
-        return self._storage.failed_directories if self._storage is not None else []
-
-    def operator_read_only(self, on: bool) -> str | None:
-        """An operator's wish; it stays until the operator takes it back or the bookie restarts."""
-        if not on and FORCED in self._reasons:
-            return "forceReadOnlyBookie is set in the configuration; take it out and restart the bookie"
-        self._set_read_only(OPERATOR, "an operator said so" if on else None)
-        return None
-
-    def _set_read_only(self, kind: str, reason: str | None) -> None:
-        before = self.read_only
-        if reason is None:
-            self._reasons.pop(kind, None)
-        else:
-            self._reasons[kind] = reason
-        self.service.read_only = bool(self._reasons.keys() - {RESTORING})  # limbo itself refuses what must not be taken
-        if before == self.read_only:
-            return
-        if self.read_only:
-            self.log.warn(
-                "{bookie} is read-only now: {reason}", bookie=self.id, reason="; ".join(self._reasons.values())
-            )
-        else:
-            self.log.info("{bookie} is writable again", bookie=self.id)
-        if self.serving:
-            self.registration.switch(self.read_only)
-
-    def _look_at_disks(self) -> None:
-        try:
-            found = disks.look(self._files, self.options)
-        except NotBegun as failure:
-            self.log.warn("the disks could not be looked at: {reason}", reason=str(failure))
-            return
-        nearly_full = frozenset(directory for directory, _ in found.nearly_full)
-        for directory, used in found.nearly_full:
-            if directory not in self._nearly_full:
-                self.log.warn("{directory} is {used:.1%} full (diskUsageWarnThreshold)", directory=directory, used=used)
-        if nearly_full - self._nearly_full:
-            self.garbage.under_pressure()
-        self._nearly_full = nearly_full
-        self.service.high_priority_writes = found.room_for_recovery
-        if self._storage is not None and self.serving:
-            found = found.without(
-                [directory for directory, why in found.broken if self._storage.fail_directory(directory, why)]
-            )
-        self._set_read_only(DISK, found.reason)
-
-    def _stop_disk_watch(self) -> None:
-        if self._disk_watch is not None and self._disk_watch.running:
-            self._disk_watch.stop()

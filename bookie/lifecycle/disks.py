@@ -9,15 +9,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from quire.bookie.files import Files, NotBegun
+from quire.bookie.layout import directories
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DiskReport:
     """
-    What one look found.  `full` and `nearly_full` are (directory, used part) pairs; `broken` is (directory, reason).
+    What one check found.  `full` and `nearly_full` are (directory, used part) pairs; `broken` is (directory, reason).
     """
 
     full: tuple[tuple[str, float], ...] = ()
@@ -34,18 +35,16 @@ class Look:
             return "; ".join(f"{directory} is {used:.1%} full" for directory, used in self.full)
         return None
 
-    def without(self, directories: Collection[str]) -> "Look":
+    def without(self, directories: Collection[str]) -> "DiskReport":
         """Directories that failed while others are usable are no reason any more."""
         return replace(self, broken=tuple(each for each in self.broken if each[0] not in directories))
 
 
-def look(files: Files, options: BookieOptions) -> Look:
+def check_disks(files: Files, options: BookieOptions) -> DiskReport:
     """Asks the file system about every directory.  Raises `NotBegun` when it could not be asked."""
     full, nearly, broken = [], [], []
     room = False
-    for directory in dict.fromkeys(
-        (*options.journal_directories, *options.ledger_directories, *options.index_directories)
-    ):
+    for directory in directories(options):
         try:
             usage = files.usage(directory)
         except NotBegun:
@@ -60,4 +59,4 @@ def look(files: Files, options: BookieOptions) -> Look:
             nearly.append((directory, used))
         if directory in options.ledger_directories and usage.free > options.high_priority_free_bytes_min:
             room = True
-    return Look(tuple(full), tuple(nearly), tuple(broken), room)
+    return DiskReport(tuple(full), tuple(nearly), tuple(broken), room)

@@ -2,7 +2,7 @@
 Being listed: a bookie registers as writable or read-only, and does so again after its metadata session was lost, or its
 registration alone.
 
-Knows: the order of steps (metadata-rules.md 5.1) and that only the last wish counts.
+Knows: the order of steps (metadata-rules.md 5.1) and that only the last request counts.
 Does not know: why a bookie is read-only, how a store lists it.
 
 One change is under way at a time.  Safety: a bookie that can't be listed as it should be says so through `failed` and
@@ -99,7 +99,8 @@ class Registration:
 
     def _lost(self) -> None:
         """
-        Who has the id by now is waited for as at the start; one that stays ends this bookie, so two never take turns.
+        A process that has the id by now is waited for as at the start; one that stays ends this bookie, so two never
+        take turns.
         """
         if self._wanted is Listed.NOT:
             return
@@ -120,7 +121,7 @@ class Registration:
                 self._working = None
 
     async def _until_as_wanted(self) -> None:
-        """Registers until the list is the wanted one; a wish that comes meanwhile is carried out next."""
+        """Registers until the list is the wanted one; a change that is asked for meanwhile is made next."""
         assert self._info is not None
         try:
             while self._wanted is not Listed.NOT and self.listed is not self._wanted:

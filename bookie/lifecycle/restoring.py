@@ -1,146 +1,55 @@
 """
-A bookie that lost disks, before it serves again: which ledgers it may have lost something of, and what is prepared on
-the empty disks.
+A bookie that lost disks: what is prepared on the empty ones before its storage opens, and what ends their restore.
 
 Order (storage-order.md 6): the lost directories are noted as being restored; the storage opens on them; every ledger
-that the metadata gives this bookie, and that lay on them, is put in limbo, durably; only then do they get their
-cookies, and only then a port opens.  What is in limbo is copied from other bookies afterwards (`copies`, and
-`replication/refilling.py` beside it).
+that the metadata gives this bookie, and that was on them, is put in limbo, durably (`limbo`); only then do they get
+their cookies, and only then a port opens.  What is in limbo is copied from other bookies afterwards (`server/copies`,
+and `replication/refilling.py` beside it).
 
-Knows: that order.  Does not know: how copies are made, how a storage keeps limbo.
-
-Safety: the ledgers are asked for after the bookie lost its disks and before it serves, so every entry that it ever
-acknowledged belongs to a ledger that was seen here.
+Knows: the first and the last step.  Does not know: which ledgers are concerned, how copies are made.
 """
 
-import os
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files
-from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.journal.format import Place, segment_name
 from quire.bookie.journal.mark import read_mark
-from quire.bookie.journal.segments import FIRST_SEGMENT_BYTES, empty_segment
-from quire.bookie.layout import current, pairs, share_of
+from quire.bookie.journal.segments import empty_journal
+from quire.bookie.layout import current, with_indexes
+from quire.bookie.lifecycle.cookie import Cookie
+from quire.bookie.lifecycle.start_check import stamp
 from quire.conf.bookie import BookieOptions
-from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.metadata.store import MetadataStore, at_once
-from quire.protocol.digest import Digest
-from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
-
-LEDGERS_PER_PAGE = 1000
-READS_AT_ONCE = 50  # of metadata
-
-
-class Lost(NamedTuple):
-    """The numbers of the journal and ledger directories that are lost, and how many there are of each."""
-
-    journals: frozenset[int]
-    ledgers: frozenset[int]
-    journal_count: int
-    ledger_count: int
-
-    @classmethod
-    def of(cls, options: BookieOptions, directories: Sequence[str]) -> "Lost":
-        """Ledger directories whose index directory is lost count, too."""
-        return cls(
-            frozenset(number for number, path in enumerate(options.journal_directories) if path in directories),
-            frozenset(
-                number
-                for number, pair in enumerate(pairs(options))
-                if pair.ledger_directory in directories or pair.index_directory in directories
-            ),
-            len(options.journal_directories),
-            len(options.ledger_directories),
-        )
-
-    @classmethod
-    def all_of(cls, options: BookieOptions) -> "Lost":
-        """Everything: after a power loss of a bookie that does not sync, say."""
-        return cls.of(options, (*options.journal_directories, *options.ledger_directories))
-
-    def concerns(self, ledger: int) -> bool:
-        return (
-            share_of(ledger, self.ledger_count) in self.ledgers or share_of(ledger, self.journal_count) in self.journals
-        )
-
-
-async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterator[dict[int, LedgerRow]]:
-    """
-    Every ledger that lay on what is lost, in pages, as it has to be marked.  Fails as the store does.
-
-    One that the metadata gives the bookie is in limbo, which refuses plain adds.  So is one that is being recovered:
-    the recovery may count on entries that it wrote here, though the metadata names its bookies only when it closes the
-    ledger.  (A writer has the metadata name a bookie before it sends it any entry, and a repair looks again at whom it
-    has named.)  One that is not open is fenced, for its fence may have been here: a recovery says so in the metadata
-    before it fences.  That goes for ledgers that do without the bookie, too: it may have been replaced after it was
-    fenced, by a repair, of which a writer that sleeps has not heard.  Of one whose metadata can't be decoded all of
-    this may be true.
-    """
-    after = -1
-    while page := await store.ledger_ids(after, LEDGERS_PER_PAGE):
-        concerned = [ledger for ledger in page if lost.concerns(ledger)]
-        rows: dict[int, LedgerRow] = {}
-        for start in range(0, len(concerned), READS_AT_ONCE):
-            some = concerned[start : start + READS_AT_ONCE]
-            found = await at_once([_row(store, bookie, ledger) for ledger in some])
-            rows.update(
-                {
-                    ledger: row
-                    for ledger, row in zip(some, found, strict=True)
-                    if row is not None and (row.fenced or row.limbo)
-                }
-            )
-        yield rows
-        after = page[-1]
-
-
-async def _row(store: MetadataStore, bookie: str, ledger: int) -> LedgerRow | None:
-    """None: there is no such ledger any more."""
-    try:
-        metadata = (await store.read_ledger(ledger)).value
-    except NoSuchLedgerExistsOnMetadataServer:
-        return None
-    except MetadataSerialization:
-        return LedgerRow(b"", fenced=True, limbo=True)
-    being_recovered = metadata.state is LedgerState.IN_RECOVERY
-    return LedgerRow(
-        master_key(metadata),
-        fenced=metadata.state is not LedgerState.OPEN,
-        limbo=being_recovered or bookie in metadata.bookies(),
-    )
-
-
-def master_key(metadata: LedgerMetadata) -> bytes:
-    """Empty where the metadata does not tell: then the first key that is given is taken."""
-    return (
-        b""
-        if metadata.digest is None or metadata.password is None
-        else Digest(metadata.digest, metadata.password).master_key
-    )
 
 
 def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> None:
     """
-    Notes the directories as being restored; a lost journal begins where the marks say that the start will go by: a lost
+    Notes the directories as being restored.  A lost journal begins where the marks are that the start will use; a lost
     ledger directory has one, too, where an earlier restore was interrupted.  `OSError`, `StorageError`.
     """
     for directory in directories:
         notes.note_restoring(files, directory)
-    behind = notes.noted_failed(files, options.ledger_directories)  # theirs are older, and a start does not ask them
-    marks = [read_mark(files, current(path)) for path in options.ledger_directories if path not in behind]
+    stale = notes.noted_failed(files, options.ledger_directories)  # their marks are older, and a start ignores them
+    marks = [read_mark(files, current(path)) for path in options.ledger_directories if path not in stale]
     for number, directory in enumerate(options.journal_directories):
         if directory in directories:
             begun = [mark[number] for mark in marks if mark is not None and number < len(mark)]
             if begun:
-                _empty_journal(files, current(directory), min(begun))
+                empty_journal(files, current(directory), min(begun))
 
 
-def _empty_journal(files: Files, directory: str, place: Place) -> None:
-    """One segment without a group, named for the place that the marks name."""
-    empty_segment(files, os.path.join(directory, segment_name(place.position)), place.position, FIRST_SEGMENT_BYTES)
-    files.sync_directory(directory)
+def end(
+    files: Files,
+    options: BookieOptions,
+    bookie: str,
+    instance_id: str | None,
+    directories: Sequence[str],
+    failed: Collection[str],
+) -> None:
+    """
+    Their ledgers are in limbo: the directories get their cookies, except those that `failed` meanwhile, which stay
+    noted.  `IdentityError`, `OSError`.
+    """
+    stamp(files, options, Cookie.expected(options, bookie, instance_id), with_indexes(options, failed))
+    notes.forget_restoring(files, [path for path in directories if path not in failed])

@@ -171,10 +171,13 @@ class StoreGuard:
         store: MetadataStore,
         bookie: str,
         cluster: str,
+        noticed: Callable[[], object] = lambda: None,
     ) -> None:
-        """`directories`: the ledger directories that live now."""
-        # called when the store is found behind, and in each look in time until `counted`
-        self.noticed: Callable[[], None] = lambda: None
+        """
+        `directories`: the ledger directories that live now.  `noticed` is called when the store is found behind, and in
+        each look in time until `counted`.
+        """
+        self._noticed = noticed
         # ledgers here that the store does not know, as garbage collection counted them while it is behind
         self.unknown: array[int] | None = None
         self._clock = clock
@@ -272,7 +275,7 @@ class StoreGuard:
         try:
             await self.look()
             if self.is_behind and self.unknown is None:
-                self.noticed()  # what failed of it is tried again
+                self._noticed()  # what failed of it is tried again
         except LedgerError as failure:
             self.log.debug("{store} can't be looked at: {reason}", store=self._store.uri, reason=str(failure))
         finally:
@@ -384,7 +387,7 @@ class StoreGuard:
             await self._save()
             self.log.critical("{reason}", reason=self.behind)
             await self._join(note)
-            self.noticed()
+            self._noticed()
         elif note["number"] >= seen.behind > 0 and self._accepts(note, found):
             self._seen = replace(
                 seen,

@@ -18,8 +18,10 @@ from quire.bookie.directory import notes
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
 from quire.bookie.layout import current
-from quire.bookie.lifecycle import identity, restoring
+from quire.bookie.lifecycle import restoring, start_check
+from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.registration import Registration
+from quire.bookie.lifecycle.suspects import Lost, suspects
 from quire.bookie.logs.format import log_name
 from quire.bookie.server.contract import Own
 from quire.bookie.server.copies import Copies
@@ -294,12 +296,12 @@ class SimBookie:
         instance_id = world.shared.instance_id
         try:
             back = self.amnesia or self.lost_directory
-            lost = await identity.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
+            lost = await start_check.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
             if lost:
                 restoring.begin(self.disk, options, lost)
             else:
-                await identity.check(store, options, self.id, instance_id, self.disk)
-        except identity.IdentityError:
+                await start_check.check(store, options, self.id, instance_id, self.disk)
+        except IdentityError:
             if not self.gone:
                 raise
             world.truth.seen["bookie refused to serve without its disk"] += 1
@@ -321,14 +323,12 @@ class SimBookie:
             world.truth.seen["journal replayed"] += 1
         failed = {options.ledger_directories.index(path) for path in storage.stale}
         if lost or storage.stale:
-            await self._doubt(storage, restoring.Lost.of(options, [*lost, *storage.stale]))
+            await self._doubt(storage, Lost.of(options, [*lost, *storage.stale]))
             storage.caught_up()
-            cookie = identity.Cookie.expected(options, self.id, instance_id)
-            identity.stamp(self.disk, options, cookie, identity.indexes_of(options, storage.failed_directories))
-            notes.forget_restoring(self.disk, [path for path in lost if path not in storage.failed_directories])
+            restoring.end(self.disk, options, self.id, instance_id, lost, storage.failed_directories)
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
         if not lost and notes.unclean(self.disk, options, self.disk.boot_id()):
-            await self._doubt(storage, restoring.Lost.all_of(options))
+            await self._doubt(storage, Lost.all_of(options))
             self.doubtful = True
             world.truth.seen["bookie without sync doubts itself"] += 1
         if self.lives > 1 and not self.amnesia:
@@ -489,11 +489,11 @@ class SimBookie:
                 now,
             )
 
-    async def _doubt(self, storage: Any, lost: restoring.Lost) -> None:
+    async def _doubt(self, storage: Any, lost: Lost) -> None:
         """
         Of every ledger that the metadata gives it and that lay on what is lost, it may have lost entries and fences.
         """
-        async for rows in restoring.suspects(self.store, self.id, lost):
+        async for rows in suspects(self.store, self.id, lost):
             await storage.mark_limbo(rows)
         await storage.mark_limbo({})
 

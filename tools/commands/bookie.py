@@ -264,8 +264,10 @@ def check(
             raise typer.Exit(1)
         return
     from quire.bookie.files import Files
-    from quire.bookie.lifecycle import disks, identity
-    from quire.bookie.lifecycle.bookie import BookieFailed, bound_socket
+    from quire.bookie.lifecycle import ids, start_check
+    from quire.bookie.lifecycle.bookie import bound_socket
+    from quire.bookie.lifecycle.contract import BookieFailed
+    from quire.bookie.lifecycle.disks import check_disks
     from quire.conf.bookie import BookieOptions
     from quire.conf.properties import load
 
@@ -275,23 +277,23 @@ def check(
     files = Files()
 
     async def story(store: MetadataStore) -> dict[str, Any]:
-        bookie = identity.derive_id(options, identity.own_host(options), options.port)
+        bookie = ids.derive_id(options, ids.own_host(options), options.port)
         cluster = (await store.cluster()).instance_id
-        new = await identity.check(store, options, bookie, cluster, files, write=False)
+        new = await start_check.check(store, options, bookie, cluster, files, write=False)
         found = (await store.bookies()).find(bookie)
         if found is None:
             for host, port in (
-                (identity.listening_address(options), options.port),
+                (ids.listening_address(options), options.port),
                 (options.metrics_host, options.metrics_port),
             ):
                 bound_socket(host, port).close()
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
     try:
-        state = with_store(options.metadata_uri, story)
-    except (BookieFailed, identity.IdentityError) as failure:
+        state = with_store(options.metadata_uri, story, options.session_timeout_ms)
+    except (BookieFailed, ids.IdentityError) as failure:
         raise refused(str(failure)) from None
-    seen = None if state["new"] else disks.look(files, options)  # a new one's directories need not exist yet
+    seen = None if state["new"] else check_disks(files, options)  # a new one's directories need not exist yet
     state["read_only"] = None if seen is None else seen.reason
     report = (
         None if quick or state["new"] or state["running"] or (seen is not None and seen.broken) else report_of(conf)
@@ -321,13 +323,13 @@ def format_bookie(
       quire bookie format --conf /etc/quire/bookie.conf --yes
     """
     from quire.bookie.files import Files, StorageError
-    from quire.bookie.layout import current
-    from quire.bookie.lifecycle import identity
+    from quire.bookie.layout import current, directories
+    from quire.bookie.lifecycle import ids
     from quire.conf.addresses import interface_address
 
     options = options_of(conf)
-    bookie = identity.derive_id(options, identity.own_host(options, interface_address), options.port)
-    paths = [current(directory) for directory in identity.directories(options)]
+    bookie = ids.derive_id(options, ids.own_host(options, interface_address), options.port)
+    paths = [current(directory) for directory in directories(options)]
     if not yes:
         raise Usage(f"this removes {', '.join(paths)} and the cookie of {bookie}; add --yes to do it")
     files = Files()
@@ -352,7 +354,7 @@ def format_bookie(
         return True
 
     try:
-        had_cookie = with_store(options.metadata_uri, story)
+        had_cookie = with_store(options.metadata_uri, story, options.session_timeout_ms)
     except StorageError as failure:
         raise refused(str(failure)) from None
     finally:

@@ -30,7 +30,8 @@ def show(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False)
     Example:
       quire cookie show 10.0.0.5:3181
     """
-    from quire.bookie.lifecycle.identity import Cookie, IdentityError, summary
+    from quire.bookie.lifecycle.cookie import Cookie, summary
+    from quire.bookie.lifecycle.ids import IdentityError
 
     async def story(store: MetadataStore) -> dict[str, Any]:
         found = await store.read_cookie(bookie)
@@ -63,7 +64,8 @@ def create(
     Example:
       quire cookie create 10.0.0.5:3181 --conf /etc/quire/bookie.conf
     """
-    from quire.bookie.lifecycle.identity import Cookie, IdentityError, check_id, summary
+    from quire.bookie.lifecycle.cookie import Cookie, summary
+    from quire.bookie.lifecycle.ids import IdentityError, check_id
 
     options = options_of(conf)
     try:
@@ -76,7 +78,8 @@ def create(
         await store.write_cookie(bookie, cookie.encode(), NEW)
         return dict(summary(cookie))
 
-    output.document(json_wanted, with_store(metadata if metadata is not None else options.metadata_uri, story))
+    uri = metadata if metadata is not None else options.metadata_uri
+    output.document(json_wanted, with_store(uri, story, options.session_timeout_ms))
 
 
 @app.command()

@@ -203,12 +203,14 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
     from twisted.python.failure import Failure
 
     from quire.bookie.files import StorageError
-    from quire.bookie.lifecycle.bookie import Bookie, BookieFailed, open_storage
-    from quire.bookie.lifecycle.descriptors import divided, raised
-    from quire.bookie.lifecycle.identity import IdentityError
+    from quire.bookie.lifecycle.bookie import Bookie
+    from quire.bookie.lifecycle.contract import BookieFailed
+    from quire.bookie.lifecycle.ids import IdentityError
+    from quire.bookie.lifecycle.parts import open_storage
     from quire.metadata.clock import steady
     from quire.metadata.uri import open_store
     from quire.protocol.errors import LedgerError
+    from quire.tools.daemons.descriptors import divided, raised
     from quire.tools.daemons.refill import Refill
     from quire.tools.daemons.surplus import SurplusRuns
 
@@ -244,13 +246,17 @@ def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) ->
             store = await open_store(reactor, options.metadata_uri, session_timeout_ms=options.session_timeout_ms)
             cleanup.append(store.close)
             bookie = Bookie(
-                reactor, served, store, storage=partial(open_storage, descriptors=parts), restore=arguments.restore
+                reactor,
+                served,
+                store,
+                storage=partial(open_storage, tables_open_max=parts.store, logs_open_max=parts.logs),
+                restore=arguments.restore,
             )
             await bookie.start()
             cleanup.append(bookie.stop)
             refill = Refill(reactor, bookie)
             cleanup.append(refill.stop)
-            bookie.limbo_grew = refill.start
+            bookie.limbo.listen(refill)
             refill.start()
             if arguments.restore:
                 await refill.first_round()

@@ -2,7 +2,7 @@
 Beside a bookie that has ledgers in limbo: copies what they lack from other bookies, once at the start and again until
 none is left.
 
-Knows: how a bookie's `copies` and `replication.restore` come together, and when to try again.
+Knows: how a bookie's `copies` and `replication.refilling` come together, and when to try again.
 Does not know: what is copied.  The client, and all that it needs, is loaded only when there is something to do.
 """
 
@@ -45,9 +45,12 @@ class Refill:
 
     def start(self) -> None:
         """Begins; does nothing where no ledger is in limbo, while it works, or after `stop`."""
-        if not self._stopped and self._bookie.incomplete and (self._working is None or self._working.called):
+        if not self._stopped and self._bookie.limbo.incomplete and (self._working is None or self._working.called):
             self._working = Deferred.fromCoroutine(self._work())
             self._working.addErrback(self._ended)
+
+    def limbo_grew(self) -> None:
+        self.start()
 
     async def first_round(self) -> None:
         """Waits until every ledger in limbo was looked at once, or the bookie has ended."""
@@ -78,7 +81,7 @@ class Refill:
         self._over(None)
 
     async def _work(self) -> None:
-        while self._bookie.incomplete:
+        while self._bookie.limbo.incomplete:
             try:
                 self._tell(await self._round())
                 self._bookie.copied()

@@ -109,13 +109,18 @@ def with_client(
     return run(whole)
 
 
-def with_store(uri: str, story: "Callable[[MetadataStore], Awaitable[T]]") -> T:
-    """Runs `story(store)` with the metadata store at `uri`, which may hold no cluster yet."""
+def with_store(uri: str, story: "Callable[[MetadataStore], Awaitable[T]]", session_timeout_ms: int | None = None) -> T:
+    """
+    Runs `story(store)` with the metadata store at `uri`, which may hold no cluster yet.  `session_timeout_ms`: that of
+    the configuration, where the command has one.
+    """
 
     async def whole(reactor: "ProcessReactor") -> T:
+        from quire.metadata.store import SESSION_TIMEOUT_MS
         from quire.metadata.uri import open_store
 
-        store = await bounded(reactor, open_store(reactor, uri), uri)
+        timeout = SESSION_TIMEOUT_MS if session_timeout_ms is None else session_timeout_ms
+        store = await bounded(reactor, open_store(reactor, uri, session_timeout_ms=timeout), uri)
         try:
             return await story(store)
         finally:

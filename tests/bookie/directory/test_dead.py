@@ -15,14 +15,13 @@ from quire.bookie.directory.dead import DeadRows
 from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle.bookie import Bookie as WholeBookie
-from quire.bookie.lifecycle.identity import IdentityError
+from quire.bookie.lifecycle.ids import IdentityError
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, Disk, body_of, run_of
 from tests.bookie.fakes.in_process import connect, new_store, options_in
-from tests.bookie.fakes.wires import adds, read
-from tests.bookie.lifecycle.test_bookie import status
-from tests.bookie.lifecycle.test_restoring import with_ledgers
+from tests.bookie.fakes.losses import with_ledgers
+from tests.bookie.fakes.wires import adds, read, status
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0

@@ -240,6 +240,9 @@ class FakeStorage:
     def idle_seconds(self, ledger: int) -> int:
         return 0
 
+    def drop_copy(self, ledger: int) -> None:
+        self.kept[ledger].entries.clear()
+
     def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
         if ledger in self.kept:
             self.delete(ledger)

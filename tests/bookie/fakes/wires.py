@@ -10,6 +10,7 @@ from quire.conf.bookie import BookieOptions
 from quire.protocol import v2, v3
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
+from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, BatchRead, Read, Reply
 from tests.bookie.fakes.storage import FakeStorage
 
@@ -167,3 +168,8 @@ class Client:
     @property
     def closed(self) -> bool:
         return self.wire.disconnecting
+
+
+def status(frame: bytes) -> Status:
+    """Of a V2 answer."""
+    return Status(int.from_bytes(frame[4:8], "big"))

@@ -5,7 +5,6 @@ The frames of a real Java client are sent again, and the answers of a real Apach
 (`tests/vectors/`).
 """
 
-import errno
 import json
 import re
 from collections import Counter
@@ -17,11 +16,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionRefusedError as Refused
 from twisted.internet.task import deferLater
 
-from quire.bookie.directory import notes
 from quire.bookie.files import StorageError
-from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.lifecycle.bookie import Bookie, BookieFailed
-from quire.bookie.lifecycle.identity import IdentityError
+from quire.bookie.lifecycle.bookie import Bookie
+from quire.bookie.lifecycle.contract import BookieFailed
+from quire.bookie.lifecycle.ids import IdentityError
 from quire.metadata.memory.store import MemoryStore, open_memory
 from quire.metadata.store import NoCluster
 from quire.protocol import schema, v3
@@ -29,7 +27,7 @@ from quire.protocol.errors import Status
 from quire.protocol.messages import BookieInfo, Force, ListEntries, ReadLac, WriteLac
 from tests.bookie.fakes.in_process import Raw, connect, http, new_store, options_in, running
 from tests.bookie.fakes.storage import FakeStorage, FakeUpkeep
-from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, adds, adds3, batch_read, read, read3
+from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, adds, adds3, batch_read, read, read3, status
 from tests.bookie.server.test_listener import BAD
 from tests.reactor import reactor, run
 
@@ -37,11 +35,6 @@ from tests.reactor import reactor, run
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 S = Status
-
-
-def status(frame: bytes) -> Status:
-    """Of a V2 answer."""
-    return Status(int.from_bytes(frame[4:8], "big"))
 
 
 def framed(frame: bytes) -> bytes:
@@ -297,113 +290,6 @@ def test_a_bookie_that_lost_its_place_to_another_says_so_and_ends(tmp_path: Path
     run(story)
 
 
-def test_read_only_by_configuration_and_by_an_operator(tmp_path: Path) -> None:
-    """Adds are refused, reads go on, the list says so; a forced one can't be switched."""
-
-    async def put(bookie: Bookie, on: bool) -> tuple[int, bytes]:
-        body = json.dumps({"readOnly": on}).encode()
-        return await http(
-            bookie.http_port,
-            b"PUT /api/v1/bookie/state/readonly HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
-        )
-
-    async def story() -> None:
-        store = await new_store()
-        async with running(tmp_path, store) as bookie:
-            raw = await connect(bookie)
-            await raw.ask(adds(b"a"))
-            assert (await put(bookie, True))[0] == 200
-            assert status(await raw.ask(adds(b"b", first=1))) is S.EREADONLY
-            assert status(await raw.ask(adds(b"b", first=1, recovery=True, priority=100))) is S.EOK
-            assert status(await raw.ask(read(0, fence=True, master_key=KEY))) is S.EOK
-            assert list((await store.bookies()).read_only) == ["raw"]
-            assert (await put(bookie, False))[0] == 200
-            assert list((await store.bookies()).writable) == ["raw"]
-        async with running(tmp_path, store, force_read_only=True) as bookie:
-            assert list((await store.bookies()).read_only) == ["raw"]
-            found, text = await put(bookie, False)
-            assert (found, b"forceReadOnlyBookie" in text) == (400, True)
-        await store.close()
-
-    run(story)
-
-
-def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable(tmp_path: Path) -> None:
-    """Looked at while it runs; the operator's wish is another matter."""
-    from quire.bookie.files import Files, Usage
-
-    class Filling(Files):
-        free = 500
-
-        def usage(self, path: str) -> Usage:
-            return Usage(1, 1000, self.free)
-
-    async def story() -> None:
-        store = await new_store()
-        files = Filling()
-        options = options_in(
-            tmp_path, store.uri, disk_check_interval_ms=100, disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8
-        )
-        bookie = Bookie(reactor, options, store, files)
-        await bookie.start()
-        for free, listed in ((50, "read_only"), (500, "writable")):
-            files.free = free
-            moved: Deferred[None] = Deferred()
-            watch = store.watch_bookies(
-                lambda found, listed=listed, moved=moved: (
-                    moved.called or ("raw" in getattr(found, listed) and moved.callback(None))
-                )
-            )  # type: ignore[misc]
-            await moved
-            watch.cancel()
-        await bookie.stop()
-        await store.close()
-
-    run(story)
-
-
-def test_a_dead_disk_is_dropped_alone(tmp_path: Path) -> None:
-    """One ledger directory of two: the bookie stays writable, its space is that of the other; both: read-only."""
-    from quire.bookie.files import Files, Usage
-
-    class Dying(Files):
-        dead = ""
-
-        def usage(self, path: str) -> Usage:
-            if self.dead and path.endswith(self.dead):
-                raise OSError(errno.EIO, "Input/output error", path)
-            return Usage(len(path), 1 << 40, 1 << 39)
-
-    async def story() -> None:
-        store = await new_store()
-        files = Dying()
-        two = (str(tmp_path / "one"), str(tmp_path / "second"))
-        bookie = Bookie(
-            reactor, options_in(tmp_path, store.uri, disk_check_interval_ms=100, ledger_directories=two), store, files
-        )
-        await bookie.start()
-        raw = await connect(bookie)
-        assert status(await raw.ask(adds(b"a", ledger=1))) is S.EOK
-        files.dead = "second"
-        while status(await raw.ask(adds(b"b", first=1, ledger=1))) is S.EOK:
-            await deferLater(reactor, 0.02, lambda: None)
-        assert status(await raw.ask(adds(b"b", first=1, ledger=1))) is S.EREADONLY
-        assert status(await raw.ask(adds(b"a", ledger=2))) is S.EOK
-        assert status(await raw.ask(read(0, ledger=3))) is S.EIO, "unknown, in V2's words"
-        assert not bookie.read_only
-        assert bookie.service.storage.disk_usage() == (1 << 40, 1 << 39)
-        files.dead = ""
-        await bookie.stop()
-        again = Bookie(reactor, options_in(tmp_path, store.uri, ledger_directories=two), store)
-        await again.start()
-        assert again.copies.limbo() == [], "the metadata gives it no ledger"
-        assert notes.noted_failed(Files(), two) == []
-        await again.stop()
-        await store.close()
-
-    run(story)
-
-
 # --- ports and metrics
 
 
@@ -485,35 +371,6 @@ def test_a_stop_ends_what_a_round_of_garbage_collection_waits_for(tmp_path: Path
             await deferLater(reactor, 0.001, lambda: None)
         await bookie.stop().addTimeout(60, reactor)
         assert storage.closed
-        await store.close()
-
-    run(story)
-
-
-def test_ledgers_that_are_doubted_while_copies_come_to_their_end_are_not_forgotten(tmp_path: Path) -> None:
-    """The note that ledgers are in limbo stays, and they are told of."""
-
-    async def story() -> None:
-        store = await new_store()
-        storage = FakeStorage()
-        marked: Deferred[None] = Deferred()
-
-        async def mark_limbo(rows: Mapping[int, LedgerRow]) -> None:
-            await marked
-
-        storage.mark_limbo = mark_limbo  # type: ignore[method-assign]
-        bookie = Bookie(
-            reactor, options_in(tmp_path, store.uri), store, storage=lambda *_: storage, upkeep=lambda *_: FakeUpkeep()
-        )  # type: ignore[arg-type, return-value]
-        await bookie.start()
-        assert not bookie.incomplete
-        doubting = Deferred.fromCoroutine(bookie.mark_incomplete({5: LedgerRow(b"", limbo=True)}))
-        bookie.copied()
-        marked.callback(None)
-        await doubting
-        assert bookie.incomplete
-        assert (bookie.copies.limbo(), bookie.ledgers_in_limbo) == ([5], 1)
-        await bookie.stop()
         await store.close()
 
     run(story)

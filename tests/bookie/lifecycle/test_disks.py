@@ -3,7 +3,7 @@
 import pytest
 
 from quire.bookie.files import Files, NotBegun, Usage
-from quire.bookie.lifecycle import disks
+from quire.bookie.lifecycle.disks import DiskReport, check_disks
 from tests.bookie.fakes.wires import options
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,17 +32,17 @@ class Disks(Files):
 )
 def test_looks_at_the_disks(free: dict[str, int], reason: str | None, nearly: list[str], room: bool) -> None:
     """Full, nearly full, broken; journals too.  Room for recovery is counted on ledger disks only."""
-    found = disks.look(Disks(free), options(high_priority_free_bytes_min=100))
-    assert found.reason == reason
-    assert [directory for directory, _ in found.nearly_full] == nearly
-    assert found.room_for_recovery is room
+    report = check_disks(Disks(free), options(high_priority_free_bytes_min=100))
+    assert report.reason == reason
+    assert [directory for directory, _ in report.nearly_full] == nearly
+    assert report.room_for_recovery is room
 
 
-def test_a_directory_that_was_given_up_is_no_reason_any_more() -> None:
+def test_a_directory_that_failed_is_no_reason_any_more() -> None:
     """The bookie goes on without it; the others are still looked at."""
-    found = disks.Look(full=(("/a", 0.99),), broken=(("/b", "EIO"), ("/c", "EIO")))
-    assert found.without(["/b"]).reason == "/c can't be used (EIO)"
-    assert found.without(["/b", "/c"]).reason == "/a is 99.0% full"
+    report = DiskReport(full=(("/a", 0.99),), broken=(("/b", "EIO"), ("/c", "EIO")))
+    assert report.without(["/b"]).reason == "/c can't be used (EIO)"
+    assert report.without(["/b", "/c"]).reason == "/a is 99.0% full"
 
 
 def test_a_look_that_was_not_begun_says_nothing() -> None:
@@ -53,4 +53,4 @@ def test_a_look_that_was_not_begun_says_nothing() -> None:
             raise NotBegun(12, "Cannot allocate memory", path)
 
     with pytest.raises(NotBegun):
-        disks.look(Short(), options())
+        check_disks(Short(), options())

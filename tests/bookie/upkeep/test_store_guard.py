@@ -105,11 +105,11 @@ class Bookie:
             scene.store,
             name,
             str(scene.shared.instance_id),
+            lambda: self.garbage.force(minor=False, major=False),
         )
         # a fake
         parts = (scene.clock, options_of(), Disk(), self.storage, FakeSpace(), scene.store, self.guard)
         self.garbage = Garbage(*parts)  # type: ignore[arg-type]
-        self.guard.noticed = lambda: self.garbage.force(minor=False, major=False)  # type: ignore[assignment]
         now(Deferred.fromCoroutine(self.guard.start()))
 
     def hold(self, *ledgers: int) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.bookie.fakes.wires import KEY, adds, read
-from tests.tools.command import warm
+from tests.tools.command import environment, warm
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -349,6 +349,33 @@ def test_a_check_tries_the_ports(cluster: Cluster) -> None:
     own = {"BK_bookiePort": bookie.ready()[3], "BK_prometheusStatsHttpPort": bookie.metrics.split(":")[2].split("/")[0]}
     found = json.loads(cluster.quire("bookie", "check", "--conf", str(cluster.conf), "--json", **own))
     assert (found["new"], found["running"]) == (False, True), "those that it listens on itself are no hindrance"
+
+
+def test_commands_with_a_configuration_have_its_session_timeout(shared: Cluster) -> None:
+    """zkTimeout is how long an unreachable store is tried, also by what looks after a stopped bookie."""
+    program = """
+        from quire.metadata import uri
+        from quire.tools.main import main
+
+        opened = uri.open_store
+
+        def open_store(reactor, place, *, session_timeout_ms):
+            print("session timeout", session_timeout_ms)
+            return opened(reactor, place, session_timeout_ms=session_timeout_ms)
+
+        uri.open_store = open_store
+        main()
+        """
+    for command in (("bookie", "check"), ("cookie", "create", "two"), ("bookie", "format", "--yes")):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), *command, "--conf", str(shared.conf)],
+            env={**environment(shared.uri), "BK_zkTimeout": "7000"},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert done.stdout.splitlines()[:1] == ["session timeout 7000"], done.stderr
 
 
 def test_its_process_has_a_clock_that_is_never_set_and_one_heap(shared: Cluster) -> None:

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -143,7 +144,6 @@ def test_nothing_begins_after_its_stop() -> None:
     """A bookie that is just stopping may find ledgers in limbo yet: a client that was made then would be left open."""
 
     class Incomplete:
-        id = "one"
         asked = 0
 
         @property
@@ -151,10 +151,10 @@ def test_nothing_begins_after_its_stop() -> None:
             self.asked += 1
             return False
 
-    bookie = Incomplete()
-    refill = Refill(None, bookie)  # type: ignore[arg-type]  # what a refill looks at first
+    limbo = Incomplete()
+    refill = Refill(None, SimpleNamespace(limbo=limbo))  # type: ignore[arg-type]  # what a refill looks at first
     refill.start()
-    assert bookie.asked == 1
+    assert limbo.asked == 1
     Deferred.fromCoroutine(refill.stop())
     refill.start()
-    assert bookie.asked == 1
+    assert limbo.asked == 1

@@ -1,9 +1,9 @@
 """
-The process's file descriptors, divided at its start between files and connections, so that neither takes what the other
-needs.
+A bookie's file descriptors, divided at the start of its process between files and connections, so that neither takes
+what the other needs.
 
 Knows: how many each part of a bookie may have open.  Does not know: who counts them; each part keeps its own bound.
-Safety: whoever meets the limit all the same tries again (`NotBegun`); no disk is taken for dead by that.
+Safety: a part that meets the limit all the same tries again (`NotBegun`); no disk is taken for failed by that.
 """
 
 import resource

@@ -1,0 +1,166 @@
+"""
+The cookie: text that ties a bookie's id to its directories and its cluster.
+
+The first line is the layout version (metadata-rules.md 6.1), then for version 4 and up one field a line,
+`name: "value"`, for version 3 three bare lines.  The same text is in `current/VERSION` of every journal, ledger and
+index directory, and in the metadata store under the bookie's id.
+
+Knows: this text, and how two cookies differ.  Does not know: where cookies are kept, what follows from a difference.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quire.bookie.lifecycle.ids import IdentityError
+from quire.conf.bookie import BookieOptions
+from quire.metadata.formats.java_text import quote, unquote
+from quire.protocol.errors import MetadataSerialization
+
+# SPDX-License-Identifier: Apache-2.0
+
+LAYOUT_VERSION = 5
+LAYOUT_VERSION_MIN = 3
+FIELD = re.compile(r'\s*(\w+)\s*:\s*("(?:[^"\\]|\\.)*")\s*')
+FIELD_NAMES = {
+    "bookieHost": "bookie",
+    "journalDir": "journals",
+    "ledgerDirs": "ledgers",
+    "instanceId": "instance_id",
+    "indexDirs": "indexes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """
+    `journals` is comma-joined; `ledgers` and `indexes` are count, then TAB and directory for each, in the order of the
+    configuration.
+    """
+
+    bookie: str
+    journals: str
+    ledgers: str
+    instance_id: str | None = None
+    indexes: str | None = None
+
+    @classmethod
+    def expected(cls, options: BookieOptions, bookie: str, instance_id: str | None) -> "Cookie":
+        """What this configuration in this cluster means."""
+        indexes = counted(options.index_directories) if options.index_directories else None
+        return cls(
+            bookie, ",".join(options.journal_directories), counted(options.ledger_directories), instance_id, indexes
+        )
+
+    def encode(self) -> bytes:
+        """Layout version 5."""
+        lines = [
+            str(LAYOUT_VERSION),
+            f"bookieHost: {quote(self.bookie)}",
+            f"journalDir: {quote(self.journals)}",
+            f"ledgerDirs: {quote(self.ledgers)}",
+        ]
+        if self.instance_id is not None:
+            lines.append(f"instanceId: {quote(self.instance_id)}")
+        if self.indexes is not None:
+            lines.append(f"indexDirs: {quote(self.indexes)}")
+        return "".join(line + "\n" for line in lines).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> "Cookie":
+        """Layout 3 and up; `IdentityError` names `where`."""
+        text = data.decode("utf-8", "replace")
+        first, _, rest = text.partition("\n")
+        if not first.strip().isdecimal():
+            raise IdentityError(
+                f"{where} is not a cookie: its first line is {first[:40]!r} instead of a layout version"
+            )
+        version = int(first)
+        if version < LAYOUT_VERSION_MIN:
+            raise IdentityError(
+                f"{where} has layout version {version}, which is too old; upgrade it with Apache BookKeeper first"
+            )
+        if version == LAYOUT_VERSION_MIN:
+            lines = rest.splitlines()
+            if len(lines) < 3:
+                raise IdentityError(f"{where} has layout version 3 and {len(lines)} of its 3 lines")
+            return cls(*lines[:3])
+        values: dict[str, str] = {}
+        offset = 0
+        while offset < len(rest.rstrip()):
+            match = FIELD.match(rest, offset)
+            if match is None:
+                raise IdentityError(f"{where} can't be read near {rest[offset : offset + 40]!r}")
+            if match[1] in FIELD_NAMES:
+                try:
+                    values[FIELD_NAMES[match[1]]] = unquote(match[2]).decode("utf-8", "replace")
+                except MetadataSerialization as error:
+                    raise IdentityError(f"{where} can't be read: {error}") from None
+            offset = match.end()
+        missing = [
+            name
+            for name, field in FIELD_NAMES.items()
+            if field in ("bookie", "journals", "ledgers") and field not in values
+        ]
+        if missing:
+            raise IdentityError(f"{where} lacks {', '.join(missing)}")
+        return cls(**values)
+
+    def differences(self, found: "Cookie", expansion: bool) -> list[str]:
+        """
+        How a cookie that was found differs from this, the expected one; with `expansion` it may lack directories that
+        were added.
+        """
+        out = []
+        if found.bookie != self.bookie:
+            out.append(f"its bookie is {found.bookie}, this one is {self.bookie}")
+        if found.instance_id != self.instance_id:
+            out.append(
+                f"its cluster is {found.instance_id or 'without an id'}, this one is "
+                f"{self.instance_id or 'without an id'}"
+            )
+        if found.journals != self.journals:
+            out.append(f"its journals are {found.journals}, the configuration says {self.journals}")
+        pairs = (
+            ("ledger directories", found.ledgers, self.ledgers),
+            ("index directories", found.indexes or found.ledgers, self.indexes or self.ledgers),
+        )
+        for name, old, new in pairs:
+            if old != new and not (expansion and set(listed(old)) <= set(listed(new))):
+                out.append(f"its {name} are {','.join(listed(old))}, the configuration says {','.join(listed(new))}")
+        return out if len(out) < 2 or out[-1].replace("index", "ledger") != out[-2] else out[:-1]
+
+
+def counted(directories: tuple[str, ...]) -> str:
+    """Directories as one value of the cookie."""
+    return "\t".join([str(len(directories)), *directories])
+
+
+def listed(text: str) -> list[str]:
+    """The directories in one value of the cookie."""
+    return text.split("\t")[1:]
+
+
+def advice(found: Cookie, expected: Cookie) -> str:
+    """The next step for the most frequent differences."""
+    if found.instance_id != expected.instance_id:
+        return (
+            "The data is of another cluster: check metadataServiceUri; to throw the data away, `quire bookie "
+            "format --conf FILE --yes`"
+        )
+    if found.bookie != expected.bookie:
+        return f"If only the address changed, set bookieId={found.bookie}"
+    return (
+        "Name the same directories in the same order as before (allowStorageExpansion=true only adds new, empty ones)"
+    )
+
+
+def summary(cookie: Cookie) -> Mapping[str, object]:
+    """The fields as people read them."""
+    return {
+        "bookie": cookie.bookie,
+        "journal_directories": cookie.journals.split(","),
+        "ledger_directories": listed(cookie.ledgers),
+        "index_directories": listed(cookie.indexes) if cookie.indexes else None,
+        "instance_id": cookie.instance_id,
+    }

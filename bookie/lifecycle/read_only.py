@@ -1,0 +1,153 @@
+"""
+Why a bookie is read-only, and the watch over its disks, which may be one of the reasons.
+
+Knows: the reasons, and who must hear when the first comes or the last goes: requests, the list of bookies.
+Does not know: when a disk counts as full (`disks`), how the bookie is listed.
+"""
+
+from typing import cast
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from quire.bookie.files import Files, NotBegun
+from quire.bookie.lifecycle.contract import OpenableStorage
+from quire.bookie.lifecycle.disks import check_disks
+from quire.bookie.lifecycle.registration import Registration
+from quire.bookie.server.service import Service
+from quire.bookie.upkeep.garbage import Garbage
+from quire.conf.bookie import BookieOptions
+from quire.metadata.clock import Clock
+
+# SPDX-License-Identifier: Apache-2.0
+
+FORCED, OPERATOR, DISK, STORAGE, RESTORING = "forceReadOnlyBookie", "operator", "disk", "storage", "restoring"
+
+
+class ReadOnly:
+    """The reasons of one bookie.  All of it belongs to the reactor thread."""
+
+    log = Logger()
+
+    def __init__(self, bookie: str, service: Service, registration: Registration) -> None:
+        self._bookie = bookie
+        self._service = service
+        self._registration = registration
+        self._reasons: dict[str, str] = {}  # by kind
+
+    @property
+    def on(self) -> bool:
+        return bool(self._reasons)
+
+    @property
+    def reasons(self) -> list[str]:
+        return list(self._reasons.values())
+
+    @property
+    def restoring(self) -> bool:
+        """Whether one of the reasons is that ledgers in limbo were never compared with other bookies."""
+        return RESTORING in self._reasons
+
+    def begin(self, forced: bool, restoring: bool) -> None:
+        """The reasons that there are from the start on."""
+        if forced:
+            self._reasons[FORCED] = "forceReadOnlyBookie is set"
+        if restoring:
+            self._reasons[RESTORING] = "what it may have lost is being copied from other bookies"
+        self._tell_service()
+
+    def by_operator(self, on: bool) -> str | None:
+        """
+        An operator's request; it counts until the operator takes it back or the bookie restarts.  The text says why it
+        is refused.
+        """
+        if not on and FORCED in self._reasons:
+            return "forceReadOnlyBookie is set in the configuration; take it out and restart the bookie"
+        self._set(OPERATOR, "an operator said so" if on else None)
+        return None
+
+    def by_disks(self, reason: str | None) -> None:
+        self._set(DISK, reason)
+
+    def by_storage(self, reason: str | None) -> None:
+        self._set(STORAGE, reason)
+
+    def restored(self) -> None:
+        """Every ledger in limbo was compared once."""
+        self._set(RESTORING, None)
+
+    def allow_recovery(self, on: bool) -> None:
+        """Whether what ledger recovery writes is taken while the bookie is read-only."""
+        self._service.high_priority_writes = on
+
+    def _set(self, kind: str, reason: str | None) -> None:
+        before = self.on
+        if reason is None:
+            self._reasons.pop(kind, None)
+        else:
+            self._reasons[kind] = reason
+        self._tell_service()
+        if before == self.on:
+            return
+        if self.on:
+            self.log.warn("{bookie} is read-only now: {reason}", bookie=self._bookie, reason="; ".join(self.reasons))
+        else:
+            self.log.info("{bookie} is writable again", bookie=self._bookie)
+        self._registration.switch(self.on)  # does nothing before the first registration and after the last
+
+    def _tell_service(self) -> None:
+        # limbo itself refuses what must not be taken
+        self._service.read_only = bool(self._reasons.keys() - {RESTORING})
+
+
+class DiskWatch:
+    """Looks at the disks of one bookie from time to time: garbage collection, storage and `ReadOnly` hear of it."""
+
+    log = Logger()
+
+    def __init__(
+        self,
+        clock: Clock,
+        files: Files,
+        options: BookieOptions,
+        storage: OpenableStorage,
+        garbage: Garbage,
+        read_only: ReadOnly,
+    ) -> None:
+        self._files = files
+        self._options = options
+        self._storage = storage
+        self._garbage = garbage
+        self._read_only = read_only
+        self._nearly_full: frozenset[str] = frozenset()
+        self._looping = LoopingCall(self.look)
+        self._looping.clock = cast(IReactorTime, clock)
+
+    def start(self) -> None:
+        """From now on a ledger directory that can't be used counts as failed, if the bookie can do without it."""
+        self._looping.start(self._options.disk_check_interval_ms / 1000, now=False)
+
+    def stop(self) -> None:
+        if self._looping.running:
+            self._looping.stop()
+
+    def look(self) -> None:
+        try:
+            report = check_disks(self._files, self._options)
+        except NotBegun as failure:
+            self.log.warn("the disks could not be looked at: {reason}", reason=str(failure))
+            return
+        nearly_full = frozenset(directory for directory, _ in report.nearly_full)
+        for directory, used in report.nearly_full:
+            if directory not in self._nearly_full:
+                self.log.warn("{directory} is {used:.1%} full (diskUsageWarnThreshold)", directory=directory, used=used)
+        if nearly_full - self._nearly_full:
+            self._garbage.under_pressure()
+        self._nearly_full = nearly_full
+        self._read_only.allow_recovery(report.room_for_recovery)
+        if self._looping.running:
+            report = report.without(
+                [directory for directory, why in report.broken if self._storage.fail_directory(directory, why)]
+            )
+        self._read_only.by_disks(report.reason)

@@ -1,0 +1,250 @@
+"""
+Whether a bookie may start: the cookies and roles of its directories, beside the cookie that the metadata store has.
+
+Knows: the table of metadata-rules.md 6.2, and which directories a start does without, or a restore finds lost.
+Does not know: what else is in the directories.
+
+Safety: a bookie whose directories are not those that it wrote before, all of them and in that order, does not start: it
+would say "no such entry" of entries that it acknowledged.  New cookies go to empty directories only.
+"""
+
+from collections.abc import Collection, Mapping
+
+from quire.bookie.directory import notes
+from quire.bookie.files import Files, is_dead
+from quire.bookie.layout import COOKIE, ROLE, current, directories, pairs, with_indexes
+from quire.bookie.lifecycle.cookie import Cookie, advice, listed
+from quire.bookie.lifecycle.ids import IdentityError
+from quire.bookie.lifecycle.roles import check_roles, note_roles
+from quire.conf.bookie import BookieOptions
+from quire.metadata.store import NEW, CookieNotFound, MetadataStore, Versioned
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def version_path(directory: str) -> str:
+    return current(directory, COOKIE)
+
+
+def failed_directories(files: Files, options: BookieOptions) -> dict[str, str]:
+    """
+    The ledger directories whose disk, or their index's, has failed, and how; a bookie that has others may start without
+    them.  Empty when no other is left, or where a journal is on one of them.
+    """
+    failed: dict[str, str] = {}
+    for ledgers, index in pairs(options):
+        try:
+            for directory in (ledgers, index):
+                files.read_file(version_path(directory))
+                files.names(current(directory))
+        except OSError as failure:
+            if is_dead(failure):
+                failed[ledgers] = str(failure)
+    if len(failed) == len(options.ledger_directories) or any(path in options.journal_directories for path in failed):
+        return {}
+    return failed
+
+
+def read_cookies(files: Files, options: BookieOptions, without: Collection[str] = ()) -> dict[str, Cookie | None]:
+    """The cookie of each directory, except those `without`; None where there is none."""
+    cookies: dict[str, Cookie | None] = {}
+    for directory in directories(options):
+        if directory in without:
+            continue
+        path = version_path(directory)
+        try:
+            data = files.read_file(path)
+        except OSError as failure:
+            raise IdentityError(
+                f"{path}: {failure.strerror or failure}.  If its disk is lost, put an empty directory in its place "
+                "and start with --restore: what it held is copied from other bookies"
+            ) from failure
+        cookies[directory] = None if data is None else Cookie.decode(data, path)
+    return cookies
+
+
+def is_empty(files: Files, directory: str) -> bool:
+    """
+    Whether the directory's `current` holds nothing but its cookie and role; `IdentityError` when it can't be read.
+    """
+    path = current(directory)
+    try:
+        return not set(files.names(path)) - {name + end for name in (COOKIE, ROLE) for end in ("", ".tmp")}
+    except OSError as failure:
+        raise IdentityError(f"{path}: {failure.strerror or failure}") from failure
+
+
+async def stored_cookie(store: MetadataStore, bookie: str) -> Versioned[bytes] | None:
+    try:
+        return await store.read_cookie(bookie)
+    except CookieNotFound:
+        return None
+
+
+def stamp(files: Files, options: BookieOptions, cookie: Cookie, without: Collection[str] = ()) -> None:
+    """
+    Writes the cookie to every directory, durably, except those `without`; `IdentityError` names the directory that
+    can't be written.  No directory has it before all were written to: a cookie binds them to each other, so that a
+    wrong name among them could not be corrected.
+    """
+    wanted = [directory for directory in directories(options) if directory not in without]
+    for directory in wanted:
+        try:
+            files.make_directories(current(directory))
+        except OSError as failure:
+            raise IdentityError(f"{directory} can't be made: {failure.strerror or failure}") from failure
+    note_roles(files, options, wanted)
+    for directory in wanted:
+        try:
+            files.replace(version_path(directory), cookie.encode())
+        except OSError as failure:
+            raise IdentityError(f"{version_path(directory)}: {failure.strerror or failure}") from failure
+
+
+async def check(
+    store: MetadataStore,
+    options: BookieOptions,
+    bookie: str,
+    instance_id: str | None,
+    files: Files,
+    write: bool = True,
+    failed: Mapping[str, str] | None = None,
+) -> bool:
+    """
+    Decides whether the bookie may start, and gives a new one its cookies; True when it is new.  Raises `IdentityError`.
+    Nothing is written unless the answer is yes, and nothing at all without `write`.
+    `failed`: ledger directories that it must do without, and why; only for a bookie whose other directories all have
+    their cookies.
+    """
+    expected = Cookie.expected(options, bookie, instance_id)
+    without = with_indexes(options, failed or ())
+    cookies = read_cookies(files, options, without)
+    stored = await stored_cookie(store, bookie)
+    expansion = options.allow_storage_expansion
+    check_cookies(expected, cookies, expansion)
+    without_role = check_roles(files, options, without)
+    bare = [directory for directory, cookie in cookies.items() if cookie is None]
+    full = [directory for directory in cookies if not is_empty(files, directory)]
+    if failed and (stored is None or bare):
+        named = "; ".join(f"{directory}: {reason}" for directory, reason in failed.items())
+        raise IdentityError(
+            f"{named}.  Only a bookie that the cluster knows, and whose other directories have their cookies, starts "
+            "without such a directory"
+        )
+    if stored is None:
+        check_unknown(bookie, bare, full)
+        if write:
+            stamp(files, options, expected)
+            await store.write_cookie(bookie, expected.encode(), NEW)
+        return True
+    known = known_cookie(expected, stored.value, store.uri, expansion)
+    if bare or expected.differences(known, expansion=False):
+        check_expansion(options, expected, known, bare, full)
+        if write:
+            stamp(files, options, expected)
+            await store.write_cookie(bookie, expected.encode(), stored.version)
+    elif write:
+        note_roles(files, options, without_role)
+    return False
+
+
+def check_cookies(expected: Cookie, cookies: Mapping[str, Cookie | None], expansion: bool) -> None:
+    """Whether the cookies in the directories are those of this bookie and this configuration."""
+    for directory, cookie in cookies.items():
+        if cookie is not None and (different := expected.differences(cookie, expansion)):
+            raise IdentityError(
+                f"{version_path(directory)} belongs to another bookie or configuration: {'; '.join(different)}.  "
+                f"{advice(cookie, expected)}"
+            )
+
+
+def known_cookie(expected: Cookie, stored: bytes, uri: str, expansion: bool) -> Cookie:
+    """The cookie that the metadata store at `uri` has; `IdentityError` unless it is of the same bookie."""
+    known = Cookie.decode(stored, f"the cookie of {expected.bookie} in {uri}")
+    if different := expected.differences(known, expansion):
+        raise IdentityError(
+            f"the cookie of {expected.bookie} in the metadata store is another one: {'; '.join(different)}.  "
+            f"{advice(known, expected)}"
+        )
+    return known
+
+
+def check_unknown(bookie: str, bare: Collection[str], full: Collection[str]) -> None:
+    """
+    Whether a bookie that the cluster does not know is a new one.  Cookies in directories that are otherwise empty are
+    those of a first start that ended before the store had its copy.
+    """
+    if not full:
+        return
+    named = ", ".join(full)
+    if set(full) & set(bare):
+        raise IdentityError(
+            f"{named} has files but no cookie, and {bookie} is not known to the cluster: empty it, or name other "
+            "directories"
+        )
+    raise IdentityError(
+        f"the cluster does not know {bookie}, but {named} holds its data: if its cookie was lost, `quire cookie create "
+        f"{bookie} --conf FILE` makes it again; to throw the data away, `quire bookie format --conf FILE --yes`"
+    )
+
+
+def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bare: list[str], full: list[str]) -> None:
+    """
+    Whether new, empty directories may join an old bookie; a directory that lost its cookie lost its data too, so it is
+    no new one.
+    """
+    before = {*known.journals.split(","), *listed(known.ledgers), *listed(known.indexes or known.ledgers)}
+    lost = [directory for directory in bare if directory in before]
+    if lost:
+        raise IdentityError(
+            f"{', '.join(lost)} has lost its cookie, so perhaps its entries too: bring the disk back; or empty the "
+            "directory and copy its entries from other bookies with `quire bookie start --conf FILE --restore`; or "
+            f"give the bookie up with `quire recover {expected.bookie}`, then `quire bookie format --conf FILE --yes`"
+        )
+    if not options.allow_storage_expansion:
+        raise IdentityError(f"{', '.join(bare)} is new to this bookie: set allowStorageExpansion=true to add it")
+    holding = [directory for directory in full if directory in listed(known.ledgers)]
+    if holding and len(options.ledger_directories) != len(listed(known.ledgers)):
+        raise IdentityError(
+            f"{', '.join(holding)} holds ledgers, and a ledger's directory follows from its id and how many there are: "
+            f"with one more they would not be found.  To add it, `quire decommission {expected.bookie}`, then begin "
+            "with all of them, empty, under another bookieId"
+        )
+    filled = [directory for directory in bare if directory in full]
+    if filled:
+        raise IdentityError(f"{', '.join(filled)} is to be added but is not empty: empty it, or name another directory")
+
+
+async def lost_directories(
+    store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files
+) -> list[str]:
+    """
+    The directories that a bookie known to the cluster had and that are empty now, for a restore; none when it has them
+    all.  `IdentityError` where more is wrong than that: then `check` would refuse what was restored.
+    """
+    expected = Cookie.expected(options, bookie, instance_id)
+    stored = await stored_cookie(store, bookie)
+    if stored is None:
+        raise IdentityError(
+            f"the cluster does not know {bookie}, so nothing can be restored: check bookieId and metadataServiceUri, "
+            "or start without --restore"
+        )
+    known_cookie(expected, stored.value, store.uri, expansion=False)
+    cookies = read_cookies(files, options)
+    check_cookies(expected, cookies, expansion=False)
+    check_roles(files, options)
+    lost = [directory for directory, cookie in cookies.items() if cookie is None]
+    for directory in lost:
+        if not is_empty(files, directory) and not notes.is_restoring(files, directory):
+            raise IdentityError(
+                f"{directory} has files but no cookie: empty it (its entries are copied from other bookies), or "
+                "bring the right disk back"
+            )
+    for pair in pairs(options) if options.index_directories else ():
+        if sum(directory in lost for directory in pair) == 1:
+            other = next(directory for directory in pair if directory not in lost)
+            raise IdentityError(
+                f"{other} belongs to a directory that is lost and is of no use without it: empty it too, cookie "
+                "included, and start again"
+            )
+    return lost

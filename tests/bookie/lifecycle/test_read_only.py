@@ -1,0 +1,161 @@
+"""Why a bookie is read-only: its configuration, an operator, its disks; and who hears of it."""
+
+import errno
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock, deferLater
+
+from quire.bookie.directory import notes
+from quire.bookie.files import Files, NotBegun, Usage
+from quire.bookie.lifecycle.bookie import Bookie
+from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
+from quire.protocol.errors import Status as S
+from tests.bookie.fakes.in_process import connect, http, new_store, options_in, running
+from tests.bookie.fakes.wires import KEY, adds, options, read, status
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_read_only_by_configuration_and_by_an_operator(tmp_path: Path) -> None:
+    """Adds are refused, reads go on, the list says so; a forced one can't be switched."""
+
+    async def put(bookie: Bookie, on: bool) -> tuple[int, bytes]:
+        body = json.dumps({"readOnly": on}).encode()
+        return await http(
+            bookie.http_port,
+            b"PUT /api/v1/bookie/state/readonly HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
+        )
+
+    async def story() -> None:
+        store = await new_store()
+        async with running(tmp_path, store) as bookie:
+            raw = await connect(bookie)
+            await raw.ask(adds(b"a"))
+            assert (await put(bookie, True))[0] == 200
+            assert status(await raw.ask(adds(b"b", first=1))) is S.EREADONLY
+            assert status(await raw.ask(adds(b"b", first=1, recovery=True, priority=100))) is S.EOK
+            assert status(await raw.ask(read(0, fence=True, master_key=KEY))) is S.EOK
+            assert list((await store.bookies()).read_only) == ["raw"]
+            assert (await put(bookie, False))[0] == 200
+            assert list((await store.bookies()).writable) == ["raw"]
+        async with running(tmp_path, store, force_read_only=True) as bookie:
+            assert list((await store.bookies()).read_only) == ["raw"]
+            found, text = await put(bookie, False)
+            assert (found, b"forceReadOnlyBookie" in text) == (400, True)
+        await store.close()
+
+    run(story)
+
+
+def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable(tmp_path: Path) -> None:
+    """Looked at while it runs; the operator's wish is another matter."""
+
+    class Filling(Files):
+        free = 500
+
+        def usage(self, path: str) -> Usage:
+            return Usage(1, 1000, self.free)
+
+    async def story() -> None:
+        store = await new_store()
+        files = Filling()
+        options = options_in(
+            tmp_path, store.uri, disk_check_interval_ms=100, disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8
+        )
+        bookie = Bookie(reactor, options, store, files)
+        await bookie.start()
+        for free, listed in ((50, "read_only"), (500, "writable")):
+            files.free = free
+            moved: Deferred[None] = Deferred()
+            watch = store.watch_bookies(
+                lambda found, listed=listed, moved=moved: (
+                    moved.called or ("raw" in getattr(found, listed) and moved.callback(None))
+                )
+            )  # type: ignore[misc]
+            await moved
+            watch.cancel()
+        await bookie.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_a_dead_disk_is_dropped_alone(tmp_path: Path) -> None:
+    """One ledger directory of two: the bookie stays writable, its space is that of the other; both: read-only."""
+
+    class Dying(Files):
+        dead = ""
+
+        def usage(self, path: str) -> Usage:
+            if self.dead and path.endswith(self.dead):
+                raise OSError(errno.EIO, "Input/output error", path)
+            return Usage(len(path), 1 << 40, 1 << 39)
+
+    async def story() -> None:
+        store = await new_store()
+        files = Dying()
+        two = (str(tmp_path / "one"), str(tmp_path / "second"))
+        bookie = Bookie(
+            reactor, options_in(tmp_path, store.uri, disk_check_interval_ms=100, ledger_directories=two), store, files
+        )
+        await bookie.start()
+        raw = await connect(bookie)
+        assert status(await raw.ask(adds(b"a", ledger=1))) is S.EOK
+        files.dead = "second"
+        while status(await raw.ask(adds(b"b", first=1, ledger=1))) is S.EOK:
+            await deferLater(reactor, 0.02, lambda: None)
+        assert status(await raw.ask(adds(b"b", first=1, ledger=1))) is S.EREADONLY
+        assert status(await raw.ask(adds(b"a", ledger=2))) is S.EOK
+        assert status(await raw.ask(read(0, ledger=3))) is S.EIO, "unknown, in V2's words"
+        assert not bookie.read_only
+        assert bookie.service.storage.disk_usage() == (1 << 40, 1 << 39)
+        files.dead = ""
+        await bookie.stop()
+        again = Bookie(reactor, options_in(tmp_path, store.uri, ledger_directories=two), store)
+        await again.start()
+        assert again.copies.limbo() == [], "the metadata gives it no ledger"
+        assert notes.noted_failed(Files(), two) == []
+        await again.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_what_holds_from_the_start_needs_no_look_at_the_disks() -> None:
+    """A look that could not be made says nothing; a forced bookie is read-only before one could."""
+
+    class Short(Files):
+        def usage(self, path: str) -> Usage:
+            raise NotBegun(errno.ENOMEM, "Cannot allocate memory", path)
+
+    service: Any = SimpleNamespace(read_only=False)
+    registration: Any = SimpleNamespace(switch=lambda read_only: None)
+    read_only = ReadOnly("b", service, registration)
+    unasked: Any = None
+    watch = DiskWatch(Clock(), Short(), options(), unasked, unasked, read_only)
+    watch.look()
+    assert (read_only.on, service.read_only) == (False, False)
+    read_only.begin(forced=True, restoring=False)
+    watch.look()
+    assert (read_only.reasons, service.read_only) == (["forceReadOnlyBookie is set"], True)
+
+
+def test_a_bookie_that_is_only_being_restored_takes_what_limbo_lets_it_take() -> None:
+    """It is listed as read-only, but requests go on to the ledgers' limbo; other reasons refuse them."""
+    service: Any = SimpleNamespace(read_only=False)
+    listed: list[bool] = []
+    registration: Any = SimpleNamespace(switch=listed.append)
+    read_only = ReadOnly("b", service, registration)
+    read_only.begin(forced=False, restoring=True)
+    assert (read_only.on, read_only.restoring, service.read_only) == (True, True, False)
+    read_only.by_storage("no room for a new log")
+    assert service.read_only
+    read_only.by_storage(None)
+    assert (read_only.on, service.read_only, listed) == (True, False, [])
+    read_only.restored()
+    assert (read_only.on, read_only.restoring, listed) == (False, False, [False])

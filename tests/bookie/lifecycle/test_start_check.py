@@ -1,0 +1,304 @@
+"""The table that says whether a bookie may start (metadata-rules.md 6.2), and what a restore finds lost."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.bookie.files import Files
+from quire.bookie.lifecycle.cookie import Cookie
+from quire.bookie.lifecycle.ids import IdentityError
+from quire.bookie.lifecycle.start_check import check, failed_directories
+from quire.metadata.store import NEW
+from tests.bookie.fakes.home import CLUSTER, Home, made
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def test_a_new_bookie_gets_its_cookies(home: Home) -> None:
+    """In every directory and in the store, all the same; the next start finds them."""
+    assert home.check() is True
+    texts = {home.version(name).read_bytes() for name in ("j", "l1", "l2")}
+    assert texts == {home.stored()}
+    assert Cookie.decode(home.stored(), "f").instance_id == CLUSTER
+    assert home.check() is False
+
+
+def test_separate_index_directories_have_cookies_too(home: Home) -> None:
+    """Each index directory gets a VERSION file and the stored cookie lists them; a second start finds it complete."""
+    assert home.check(index_directories=("i1", "i2"))
+    assert home.version("i2").exists()
+    assert Cookie.decode(home.stored(), "f").indexes == "\t".join(["2", str(home.path / "i1"), str(home.path / "i2")])
+    assert home.check(index_directories=("i1", "i2")) is False
+
+
+def test_a_first_start_that_ended_half_way_is_gone_on_with(home: Home) -> None:
+    """Cookies in some or all directories, nothing else there, none in the store."""
+    home.check()
+    home.wait(home.store.remove_cookie("b:1"))
+    home.version("l2").unlink()
+    assert home.check() is True
+    assert home.version("l2").read_bytes() == home.stored()
+
+
+@pytest.mark.parametrize("call", ["make_directories", "replace"])
+def test_a_directory_that_can_not_be_written_leaves_no_cookie_elsewhere(
+    home: Home, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the first directories would be bound to a name that its owner corrects next."""
+    working = getattr(home.files, call)
+
+    def failing(path: str, *more: bytes) -> None:
+        if "/misspelt/" in path:
+            raise OSError(30, "Read-only file system", path)
+        working(path, *more)
+
+    monkeypatch.setattr(home.files, call, failing)
+    with pytest.raises(IdentityError, match=r"misspelt.*: Read-only file system"):
+        home.check(ledger_directories=("l1", "misspelt"))
+    assert not list(home.path.rglob("VERSION"))
+    assert home.check() is True
+
+
+def test_unknown_files_without_cookie_are_refused(home: Home) -> None:
+    """A directory that has files but no cookie ends the start before anything is written."""
+    (home.path / "l2" / "current").mkdir(parents=True)
+    (home.path / "l2" / "current" / "0.log").write_bytes(b"x")
+    with pytest.raises(IdentityError, match="has files but no cookie"):
+        home.check()
+    assert not home.version("j").exists(), "nothing is written when the answer is no"
+
+
+def test_data_that_the_cluster_does_not_know_is_refused(home: Home) -> None:
+    """Its cookie was lost, or the metadata was made anew: the operator must say which."""
+    home.check()
+    (home.path / "l1" / "current" / "0.log").write_bytes(b"x")
+    home.wait(home.store.remove_cookie("b:1"))
+    with pytest.raises(IdentityError, match="quire cookie create b:1"):
+        home.check()
+
+
+def test_a_directory_that_lost_its_cookie_is_refused(home: Home) -> None:
+    """An empty disk in the place of a full one would deny what was acknowledged; also when expansion is allowed."""
+    home.check()
+    home.version("l2").unlink()
+    for expansion in (False, True):
+        with pytest.raises(IdentityError, match=r"l2 has lost its cookie"):
+            home.check(allow_storage_expansion=expansion)
+
+
+def test_another_cluster_is_refused(home: Home) -> None:
+    """A cookie with another instance id, or a cluster without one, ends the start with the option to check."""
+    home.check()
+    home.cluster = "11111111-2222-3333-4444-555555555555"
+    with pytest.raises(IdentityError, match="The data is of another cluster: check metadataServiceUri"):
+        home.check()
+    home.cluster = None
+    with pytest.raises(IdentityError, match="without an id"):
+        home.check()
+
+
+def test_a_changed_address_says_what_to_set(home: Home) -> None:
+    """The commonest reason in containers."""
+    home.check()
+    with pytest.raises(IdentityError, match="set bookieId=b:1"):
+        home.check("b:2")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"ledger_directories": ("l2", "l1")}, {"ledger_directories": ("l1",)}, {"journal_directories": ("j", "j2")}],
+)
+def test_other_directories_or_another_order_are_refused(home: Home, more: dict[str, object]) -> None:
+    """A ledger's directory follows from its id and the order."""
+    home.check()
+    with pytest.raises(IdentityError, match="same directories in the same order"):
+        home.check(**more)
+
+
+def test_a_stored_cookie_of_somebody_else_is_refused(home: Home) -> None:
+    """Two machines with one id: the second must not start."""
+    other = Cookie("b:1", "/other", "1\t/other", CLUSTER)
+    home.wait(home.store.write_cookie("b:1", other.encode(), NEW))
+    with pytest.raises(IdentityError, match="cookie of b:1 in the metadata store is another one"):
+        home.check()
+
+
+def test_expansion(home: Home) -> None:
+    """New empty directories join when it is allowed; every copy is written anew."""
+    home.check()
+    more = {"ledger_directories": ("l1", "l2", "l3")}
+    with pytest.raises(IdentityError, match="allowStorageExpansion=true"):
+        home.check(**more)
+    assert home.check(allow_storage_expansion=True, **more) is False
+    assert {home.version(name).read_bytes() for name in ("j", "l1", "l2", "l3")} == {home.stored()}
+    assert home.check(**more) is False
+    with pytest.raises(IdentityError, match="same directories"):
+        home.check()
+
+
+def test_expansion_that_ended_half_way_is_gone_on_with(home: Home) -> None:
+    """Directories have the new text, the store the old one."""
+    home.check()
+    old = home.stored()
+    more = {"ledger_directories": ("l1", "l2", "l3"), "allow_storage_expansion": True}
+    home.check(**more)
+    home.wait(home.store.write_cookie("b:1", old, -1))
+    assert home.check(**more) is False
+    assert home.stored() == home.version("l3").read_bytes()
+
+
+def test_expansion_takes_no_full_directory(home: Home) -> None:
+    """A ledger directory that is added must be empty."""
+    home.check()
+    (home.path / "l3" / "current").mkdir(parents=True)
+    (home.path / "l3" / "current" / "x").write_bytes(b"x")
+    with pytest.raises(IdentityError, match="l3 is to be added but is not empty"):
+        home.check(ledger_directories=("l1", "l2", "l3"), allow_storage_expansion=True)
+
+
+def test_a_directory_that_cannot_be_written_is_named(home: Home) -> None:
+    """The error names the directory in which no cookie can be written."""
+    (home.path / "j").write_bytes(b"a file where a directory should be")
+    with pytest.raises(IdentityError, match="j/current"):
+        home.check()
+
+
+# --- directories that were lost
+
+
+def test_a_full_bookie_takes_no_more_ledger_directories(home: Home) -> None:
+    """A ledger's directory follows from their number: its entries would be denied."""
+    home.check()
+    (home.path / "l1" / "current" / "0.log").write_bytes(b"x")
+    with pytest.raises(IdentityError, match=r"l1 holds ledgers.*quire decommission b:1"):
+        home.check(ledger_directories=("l1", "l2", "l3"), allow_storage_expansion=True)
+
+
+def test_what_a_restore_finds_lost(home: Home) -> None:
+    """Empty directories that had a cookie; none when all is there, all when everything is new."""
+    with pytest.raises(IdentityError, match="does not know b:1, so nothing can be restored"):
+        home.lost()
+    home.check()
+    assert home.lost() == []
+    home.empty("l2")
+    assert home.lost() == [str(home.path / "l2")]
+    for name in ("j", "l1"):
+        home.empty(name)
+    assert home.lost() == [str(home.path / name) for name in ("j", "l1", "l2")]
+    with pytest.raises(IdentityError, match="--restore"):
+        home.check()
+
+
+def test_a_restore_takes_no_other_directory_for_a_lost_one(home: Home) -> None:
+    """Not one with files, not one of another bookie, not with another configuration; but its own half-done work."""
+    home.check()
+    home.empty("l2")
+    (home.path / "l2" / "current").mkdir(parents=True)
+    (home.path / "l2" / "current" / "0.log").write_bytes(b"x")
+    with pytest.raises(IdentityError, match="l2 has files but no cookie"):
+        home.lost()
+    (home.path / "l2" / "current" / "quire.restoring").write_bytes(b"")
+    assert home.lost() == [str(home.path / "l2")]
+    with pytest.raises(IdentityError, match="same directories in the same order"):
+        home.lost(ledger_directories=("l2", "l1"))
+    home.cluster = "11111111-2222-3333-4444-555555555555"
+    with pytest.raises(IdentityError, match="another cluster"):
+        home.lost()
+
+
+def test_an_index_without_its_ledgers_is_to_be_emptied_too(home: Home) -> None:
+    """After the loss of a ledger directory its index directory must be emptied before both are restored."""
+    more = {"index_directories": ("i1", "i2")}
+    home.check(**more)
+    home.empty("l2")
+    with pytest.raises(IdentityError, match=r"i2 belongs to a directory that is lost.*empty it too"):
+        home.lost(**more)
+    home.empty("i2")
+    assert home.lost(**more) == [str(home.path / "l2"), str(home.path / "i2")]
+
+
+# --- without a dead disk
+
+
+class Failing(Files):
+    """What `calls` ask of paths that begin with one of `dead` fails."""
+
+    def __init__(self, *dead: str, number: int = errno.EIO, calls: tuple[str, ...] = ("read_file", "names")) -> None:
+        self.dead = dead
+        self.number = number
+        self.calls = calls
+
+    def _look(self, call: str, path: str) -> None:
+        if call in self.calls and path.startswith(self.dead):
+            raise OSError(self.number, "injected", path)
+
+    def names(self, path: str) -> list[str]:
+        self._look("names", path)
+        return super().names(path)
+
+    def read_file(self, path: str) -> bytes | None:
+        self._look("read_file", path)
+        return super().read_file(path)
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "expected"),
+    [
+        (Failing("/l2"), {}, ["/l2"]),
+        (Failing("/l2", calls=("names",)), {}, ["/l2"]),
+        (Failing("/l2", calls=("read_file",)), {}, ["/l2"]),
+        (Failing("/i2"), {}, ["/l2"]),
+        (Failing("/l2", "/i2", "/l3"), {}, ["/l2", "/l3"]),
+        (Failing("/l2", number=errno.EACCES), {}, []),
+        (Failing("/l", "/i"), {}, []),
+        (Failing("/l2"), {"journal_directories": ("/l2",)}, []),
+        (Failing("/j"), {}, []),
+    ],
+)
+def test_which_directories_a_bookie_may_start_without(
+    files: Files, more: dict[str, object], expected: list[str]
+) -> None:
+    """
+    A ledger directory whose disk, or whose index's, has failed, while another lives; not for a wrong configuration, nor
+    where a journal lies.
+    """
+    options = made(ledger_directories=("/l1", "/l2", "/l3"), index_directories=("/i1", "/i2", "/i3"), **more)
+    assert list(failed_directories(files, options)) == expected
+
+
+def test_who_may_start_without_a_dead_directory(home: Home) -> None:
+    """
+    A bookie that the cluster knows and whose other directories have their cookies: else nobody can tell what the dead
+    one held.
+    """
+    two = (str(home.path / "l"), str(home.path / "l2"))
+    files = Failing(two[1])
+
+    def check_without() -> bool:
+        options = home.options(ledger_directories=two)
+        failed = failed_directories(files, options)
+        assert list(failed) == [two[1]]
+        return bool(
+            home.wait(Deferred.fromCoroutine(check(home.store, options, "b:1", home.cluster, files, failed=failed)))
+        )
+
+    with pytest.raises(IdentityError, match="Only a bookie that the cluster knows"):
+        check_without()
+    assert not home.version("l").exists()
+    assert home.check(ledger_directories=two)
+    assert not check_without()
+    stored = home.stored()
+    home.wait(home.store.remove_cookie("b:1"))  # type: ignore[arg-type]
+    with pytest.raises(IdentityError, match="Only a bookie that the cluster knows"):
+        check_without()
+    home.wait(home.store.write_cookie("b:1", stored, NEW))  # type: ignore[arg-type]
+    home.version("l").unlink()
+    with pytest.raises(IdentityError, match=r"injected.*whose other directories have their cookies"):
+        check_without()
