@@ -26,8 +26,8 @@ from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run import RUN_ENTRIES_MAX, encode_run
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
-from quire.bookie.layout import LEDGERS, ROCKSDB_FILE, current
-from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX, EntryLogs
+from quire.bookie.layout import LEDGERS, OPEN_LOGS_MAX, ROCKSDB_FILE, current
+from quire.bookie.logs.entry_logs import EntryLogs
 from quire.protocol.digest import LAC_END, last_add_confirmed
 
 # SPDX-License-Identifier: Apache-2.0

@@ -58,6 +58,11 @@ def read_mark(files: Files, directory: str) -> list[Place] | None:
     return None if data is None else decode_mark(path, data)
 
 
+def write_mark(files: Files, directory: str, places: Sequence[Place]) -> None:
+    """The mark of a ledger directory (`<dir>/current`), durable on return.  `OSError`."""
+    files.replace(os.path.join(directory, MARK), encode_mark(places))
+
+
 def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> list[Place] | None:
     """
     Where the replay of each journal begins: at the lowest of all directories' marks; None: everything is replayed.

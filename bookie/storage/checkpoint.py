@@ -13,7 +13,6 @@ any other is swapped, and soon where something was only not begun (`NotBegun`); 
 directory, which fails with it: that is written down in the others before the journal frees what was meant for it.
 """
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -25,9 +24,8 @@ from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, Files, NotBegun, StorageError
 from quire.bookie.journal.format import Place
-from quire.bookie.journal.mark import encode_mark
+from quire.bookie.journal.mark import write_mark
 from quire.bookie.journal.writer import Journal
-from quire.bookie.layout import MARK
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.storage.workers import Workers
@@ -76,12 +74,9 @@ class Checkpoints:
         `journals` and `directories` may be filled later, before the first checkpoint.  `ended` is called after each
         one, made or failed.
         """
-        self.marks: list[Place] | None = None  # what the marks on disk say, where all say the same
-        self.deleted: set[int] = set()  # deleted since the last checkpoint began
         self.failure: str | None = None  # final: no checkpoint can be made any more
         self.blocked: str | None = None  # a directory is full, or something is short; the next try may succeed
         self.running = False
-        self.taken = 0  # checkpoints begun
         self.done = self.bytes_written = self.entries = 0
         self._files = files
         self._workers = workers
@@ -92,13 +87,14 @@ class Checkpoints:
         self._counters = counters
         self._clock = clock
         self._ended = ended
+        self._marks: list[Place] | None = None  # what the marks on disk say, where all say the same
         self._work: Work | None = None  # taken and not yet durable
         self._waiters: list[Deferred[None]] = []
         self._turns: list[Deferred[None]] = []
 
-    def deleting(self, ledger: int) -> bool:
-        """Whether the index may still hold rows of this ledger from before it was deleted."""
-        return ledger in self.deleted or (self._work is not None and ledger in self._work.deleted)
+    def begin_at(self, marks: list[Place] | None) -> None:
+        """At a start: what the marks on disk say; None where they differ, so that the next checkpoint writes them."""
+        self._marks = marks
 
     def run(self) -> "Deferred[None]":
         """Makes a checkpoint that covers all that came before this call.  Fails with `StorageError` or `OSError`."""
@@ -173,16 +169,13 @@ class Checkpoints:
 
     def _take(self) -> Work:
         """In one turn: places first, for whatever is synced now is in the half taken next."""
-        self.taken += 1
         places = [journal.synced for journal in self._journals]
         half = self._cache.swap()
-        changes = self._ledgers.take_dirty()
-        deleted, self.deleted = self.deleted, set()
-        return Work(places, half, changes, deleted)
+        return Work(places, half, self._ledgers.take_dirty(), self._ledgers.take_deleted())
 
     async def _settle(self, work: Work) -> None:
         stuck = any(directory.failed is None and directory.is_stuck for directory in self._directories.all)
-        if stuck or not (work.empty and work.places == self.marks):
+        if stuck or not (work.empty and work.places == self._marks):
             try:
                 await self._stored(work)
             except StorageError as error:
@@ -229,22 +222,13 @@ class Checkpoints:
         """All of it is durable, except what was meant for a directory that failed."""
         self.notice_failed()
         self.blocked = None
-        self.marks = work.places
+        self._marks = work.places
         self._work = None
         self._cache.drop()
         # Off the reactor thread, in slices; what is read from it meanwhile was taken out before.
         self._workers.spawn(partial(release, work.half.ledgers, self._workers.pause))
         self._ledgers.settled()
-        self._gone(work.deleted)
-
-    def _gone(self, deleted: Iterable[int]) -> None:
-        """
-        The index has no rows of these from before they were deleted; what it has is of new ledgers with the same ids.
-        """
-        for ledger in deleted:
-            state = self._ledgers.states.get(ledger)
-            if state is not None and ledger not in self.deleted:
-                state.index_stale = False
+        self._ledgers.deleted_settled()
 
     def spill(self, bytes_max: int) -> None:
         """
@@ -260,13 +244,13 @@ class Checkpoints:
                 return
             raise
         # now, or the checkpoint would remove what is written here of new ledgers with the same ids
-        deleted, self.deleted = self.deleted, set()
+        deleted = self._ledgers.take_deleted()
         self._cache.swap()
         for directory, (ledgers, gone) in zip(self._directories.all, self._shares(half, deleted), strict=True):
             self._directories.attempt(directory, self._write, directory, ledgers, gone, half)
         self.entries += half.entries
         self._cache.drop()
-        self._gone(deleted)
+        self._ledgers.deleted_settled()
         self.notice_failed()
 
     def _store(self, work: Work) -> None:
@@ -287,9 +271,8 @@ class Checkpoints:
         self.entries += work.half.entries
         for directory in self._directories.all:
             self._directories.attempt(directory, directory.sync)
-        mark = encode_mark(work.places)
         for directory in self._directories.all:
-            self._directories.attempt(directory, self._files.replace, os.path.join(directory.path, MARK), mark)
+            self._directories.attempt(directory, write_mark, self._files, directory.path, work.places)
         self._directories.note()
         for journal, place in zip(self._journals, work.places, strict=True):
             journal.free(place.position)

@@ -25,7 +25,6 @@ from quire.bookie.journal.format import (
     split_bodies,
     split_frames,
 )
-from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, LedgerState
 from quire.bookie.storage.lookup import Lookup
@@ -51,20 +50,17 @@ class Contents:
         self,
         cache: WriteCache,
         ledgers: Ledgers,
-        deleted: DeletedLedgers,
-        checkpoints: Checkpoints,
         lookup: Lookup,
         counters: StorageCounters,
         clock: Clock,
     ) -> None:
         self._cache = cache
         self._ledgers = ledgers
-        self._deleted = deleted
-        self._checkpoints = checkpoints
+        self._deleted = DeletedLedgers()
         self._lookup = lookup
         self._counters = counters
         self._clock = clock
-        self.arrived: set[int] = set()  # ledgers that were new here, until somebody asks
+        self._arrived: set[int] = set()  # ledgers that were new here since the last `take_arrived`
 
     def insert(self, state: LedgerState, first: int, bodies: list[bytes], size: int) -> None:
         """Consecutive entries from `first` on; `size`: what they take in memory, roughly."""
@@ -86,13 +82,20 @@ class Contents:
     def create(self, ledger: int, key: bytes) -> LedgerState:
         """A ledger that nobody knows, and that has no entries here."""
         self._deleted.forget(ledger)
-        if len(self.arrived) < ARRIVED_MAX:
-            self.arrived.add(ledger)
-        state = self._ledgers.create(ledger, key)
-        state.index_stale = self._checkpoints.deleting(ledger)
-        return state
+        if len(self._arrived) < ARRIVED_MAX:
+            self._arrived.add(ledger)
+        return self._ledgers.create(ledger, key)
 
-    def rowless(self, ledger: int, key: bytes) -> LedgerState:
+    def refuses(self, ledger: int) -> bool:
+        """Whether an unknown ledger was deleted so lately that it may not be created again."""
+        return self._deleted.refuses(ledger, self._clock.seconds())
+
+    def take_arrived(self) -> set[int]:
+        """The ledgers that were new here since the last call."""
+        arrived, self._arrived = self._arrived, set()
+        return arrived
+
+    def create_from_journal(self, ledger: int, key: bytes) -> LedgerState:
         """
         A ledger that only the journal or the metadata knows; a crash may have left rows in the index that the journal
         does not reach up to.
@@ -116,7 +119,6 @@ class Contents:
         """
         self._cache.forget(ledger)
         self._lookup.forget(ledger)
-        self._checkpoints.deleted.add(ledger)
         if remembered:
             state = self._ledgers.get(ledger)
             self._deleted.add(ledger, state is not None and state.fenced, self._clock.seconds())
@@ -128,14 +130,14 @@ class Contents:
         if kind in (FRAMES, BODIES):
             bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
             if state is None and kind == FRAMES and bodies:
-                state = self.rowless(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
+                state = self.create_from_journal(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
                 state.key_logged = True
             if state is not None and bodies:
                 self.insert(state, entry_id(bodies[0]), bodies, end - begin + FRAME_EXTRA * count)
                 self._counters.replayed_entries += count
         elif kind == KEY:
             if state is None:
-                state = self.rowless(ledger, data[begin:end])
+                state = self.create_from_journal(ledger, data[begin:end])
             elif state.key in (b"", UNSET_KEY):
                 state.key = data[begin:end]
                 self._ledgers.dirty[ledger] = state
@@ -147,7 +149,7 @@ class Contents:
             self.keep_explicit_lac(state, data[begin:end])
         elif kind == UNJOURNALED and state is not None:
             state.limbo = True
-            state.unjournaled = self._checkpoints.taken
+            state.unjournaled = self._ledgers.checkpoint
             self._ledgers.dirty[ledger] = state
         elif kind == LIMBO and state is not None:
             # Limbo may have ended when all was here; what was only in memory since the last checkpoint, copies among

@@ -18,12 +18,15 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie.files import StorageError
-from quire.bookie.journal.writer import Group, Journal
+from quire.bookie.files import Files, StorageError
+from quire.bookie.journal.replay import Replay
+from quire.bookie.journal.writer import Group, Journal, JournalOptions
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import WriteCache
-from quire.metadata.clock import Clock
+from quire.conf.bookie import BookieOptions
+from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -67,13 +70,30 @@ class JournalsListener(Protocol):
     def failed(self, reason: str) -> None: ...
 
 
+def journal_options(options: BookieOptions) -> JournalOptions:
+    """Those of each journal."""
+    return JournalOptions(
+        segment_bytes=options.journal_segment_bytes,
+        group_bytes_max=options.journal_group_bytes_max,
+        queue_bytes_max=options.journal_queue_bytes_max,
+        backlog_bytes_max=options.journal_backlog_bytes_max,
+        group_wait_seconds=options.journal_group_wait_ms_max / 1000,
+        sync=options.journal_sync_data,
+    )
+
+
 class Journals:
     """All of it belongs to the reactor thread."""
 
-    def __init__(self, clock: Clock, counters: StorageCounters) -> None:
-        self.all: list[Journal] = []  # in the order of the configuration; a start fills it
+    def __init__(
+        self, options: BookieOptions, reactor: Reactor, files: Files, workers: Workers, counters: StorageCounters
+    ) -> None:
+        self.all: list[Journal] = []  # in the order of the configuration; a start opens them
         self.fault: str | None = None  # why nothing is durable any more
-        self._clock = clock
+        self._options = journal_options(options)
+        self._reactor = reactor
+        self._files = files
+        self._workers = workers
         self._counters = counters
         self._durable: Callable[[list[object]], None] = lambda tokens: None
         self._listener: JournalsListener | None = None
@@ -87,6 +107,21 @@ class Journals:
 
     def hand_tokens_to(self, durable: Callable[[list[object]], None]) -> None:
         self._durable = durable
+
+    def open(self, directory: str, replay: Replay) -> Journal:
+        """The next one, in `directory` (`<dir>/current`), where its replay has ended; it writes nothing yet."""
+        threaded, spawn = self._workers.threaded, self._workers.spawn
+        journal = Journal(
+            self._files, directory, self._reactor, replay, self._options, self, threaded=threaded, spawn=spawn
+        )
+        self.all.append(journal)
+        return journal
+
+    def close(self) -> None:
+        """After `end`, or a fault: waits for their threads."""
+        for journal in self.all:
+            journal.join()
+        self.all.clear()
 
     def of(self, ledger: int) -> Journal:
         return self.all[ledger % len(self.all)]
@@ -109,7 +144,7 @@ class Journals:
         """It waits for nothing; it comes back in the next turn."""
         self._ready.append(token)
         if len(self._ready) == 1:
-            self._clock.callLater(0, self._give_ready)
+            self._reactor.callLater(0, self._give_ready)
 
     def _give_ready(self) -> None:
         tokens, self._ready = self._ready, []
@@ -186,6 +221,10 @@ class Pressure:
 
     def listen(self, events: StorageEvents) -> None:
         self._events = events
+
+    def close(self) -> None:
+        """The storage ends: writes are refused, and nothing more is reported."""
+        self.closing = True
 
     def send_away(self, journal: Journal) -> None:
         """No room.  Remembers that a caller was refused, so that `relieved` is called later."""

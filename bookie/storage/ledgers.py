@@ -1,8 +1,8 @@
 """
 The ledgers of this bookie in memory: key, fence, limbo, LAC, watchers.
 
-Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint; which ledgers were
-deleted lately.
+Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint; which deleted
+ledgers may still have rows in the index; which ledgers were deleted lately.
 Does not know: entries, journal, disk; rows are loaded by a function given.
 
 All of it belongs to the reactor thread, save `rows_of`, which the storage pool calls on a set of changes that it was
@@ -202,7 +202,11 @@ class Ledgers:
     def __init__(self, load: Callable[[int], LedgerRow | None]) -> None:
         self.states: dict[int, LedgerState] = {}
         self.dirty: dict[int, LedgerState | None] = {}  # None: deleted
+        self.checkpoint = 0  # the number of the last checkpoint that has begun
         self._settling: Changes = {}  # taken by a checkpoint, perhaps not yet in the table
+        # deleted since the last checkpoint began, and those that it took: the index may still have rows of these
+        self._deleted: set[int] = set()
+        self._deleting: set[int] = set()
         self._load = load
         self._rows = RowMemory()  # what it has of a ledger that is not in `states` is the row in the table
         self._keys: dict[bytes, bytes] = {}  # most ledgers have one of few keys: it is kept once
@@ -224,26 +228,41 @@ class Ledgers:
             self._keys.clear()
         state = self.states[ledger] = self.dirty[ledger] = LedgerState(ledger, self._keys.setdefault(key, key))
         state.surveyed = True
+        state.index_stale = ledger in self._deleted or ledger in self._deleting
         state.hour = self.hour
         return state
 
     def delete(self, ledger: int) -> LedgerState | None:
         state = self.states.pop(ledger, None)
         self.dirty[ledger] = None
+        self._deleted.add(ledger)
         self._rows.forget(ledger)
         return state
 
     def take_dirty(self) -> Changes:
-        """What must reach the table now; `settled` says that it did, `restore` that it did not."""
+        """A checkpoint begins: what must reach the table now; `settled` says that it has."""
+        self.checkpoint += 1
         self._settling, self.dirty = self.dirty, {}
         return self._settling
 
-    def restore(self) -> None:
-        self.dirty = {**self._settling, **self.dirty}
-        self._settling = {}
-
     def settled(self) -> None:
         self._settling = {}
+
+    def take_deleted(self) -> set[int]:
+        """The ledgers whose rows must go from the index now; `deleted_settled` says that they have."""
+        self._deleting, self._deleted = self._deleted, set()
+        return self._deleting
+
+    def deleted_settled(self) -> None:
+        """
+        The index has no rows of those taken from before they were deleted; what it has is of new ledgers with the same
+        ids.
+        """
+        for ledger in self._deleting:
+            state = self.states.get(ledger)
+            if state is not None and ledger not in self._deleted:
+                state.index_stale = False
+        self._deleting = set()
 
     def evict(self, used: Callable[[int], bool]) -> Iterator[None]:
         """
@@ -284,11 +303,25 @@ class Ledgers:
             if ledger % count == number:
                 state.limbo = True
 
+    def hours_passed(self, hours: int) -> None:
+        """So many since the process began to serve; a clock that jumped back changes nothing."""
+        self.hour = max(self.hour, hours)
+
     def changed(self) -> frozenset[int]:
         """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""
         return frozenset(
             ledger for changes in (self._settling, self.dirty) for ledger, state in changes.items() if state is not None
         )
+
+    def in_limbo(self, stored: Iterable[int], has_failed: Callable[[int], bool]) -> list[int]:
+        """
+        The ledgers that are in limbo, ascending.  `stored`: those whose row says so; `has_failed`: whether a ledger's
+        directory has, so that nothing can be copied to it.
+        """
+        states = self.states
+        from_rows = {ledger for ledger in stored if ledger not in states}
+        from_memory = {ledger for ledger, state in states.items() if state.limbo and not has_failed(ledger)}
+        return sorted(from_rows | from_memory)
 
     def ids(self, stored: Iterable[int]) -> Iterator[int]:
         """Every ledger: those `stored` in tables and those only in memory, without deleted ones."""

@@ -35,9 +35,8 @@ from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals, Pressure
-from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, LedgerState
+from quire.bookie.storage.ledgers import Ledgers, LedgerState
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
-from quire.metadata.clock import Clock
 from quire.protocol.digest import LAC_END, LAC_HEADER
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -52,21 +51,19 @@ class Writes:
         self,
         contents: Contents,
         ledgers: Ledgers,
-        deleted: DeletedLedgers,
         cache: WriteCache,
         directories: Directories,
         journals: Journals,
         checkpoints: Checkpoints,
         pressure: Pressure,
         counters: StorageCounters,
-        clock: Clock,
+        *,
         journaled: bool,
     ) -> None:
         """`journaled`: entries go to the journal, not into memory alone."""
         self._contents = contents
         self._insert = contents.insert  # bound once, as what follows: an add takes no call that it can do without
         self._ledgers = ledgers
-        self._deleted = deleted
         self._cache = cache
         self._directories = directories
         self._failed_numbers = directories.failed_numbers
@@ -75,7 +72,6 @@ class Writes:
         self._checkpoints = checkpoints
         self._pressure = pressure
         self._counters = counters
-        self._clock = clock
         self._journaled = journaled
         self._limbo_ends: dict[int, Deferred[None]] = {}  # by ledger: fires when the end of its limbo is durable
 
@@ -114,7 +110,7 @@ class Writes:
         if not count or len(bodies[-1]) < LAC_END:
             return Status.EBADREQ
         if state is None:
-            if self._deleted.refuses(ledger, self._clock.seconds()):
+            if self._contents.refuses(ledger):
                 return Status.ENOLEDGER if run.recovery else Status.EFENCED
             state = self._contents.create(ledger, run.master_key)
         frames = run.frames
@@ -149,10 +145,10 @@ class Writes:
         if not state.key_logged:
             self._log_key(state, journal)
         self._insert(state, run.first, run.bodies, sum(map(len, run.bodies)) + ENTRY_OVERHEAD * len(run.bodies))
-        if state.unjournaled == self._checkpoints.taken:
+        if state.unjournaled == self._ledgers.checkpoint:
             journal.append((), 0, token)  # behind the note, if that is still on its way
         else:
-            state.unjournaled = self._checkpoints.taken
+            state.unjournaled = self._ledgers.checkpoint
             journal.append((pack_block(UNJOURNALED, 0, state.id, 0),), BLOCK.size, token)
 
     def _adopt_key(self, state: LedgerState, key: bytes) -> bool:
@@ -184,7 +180,7 @@ class Writes:
 
     def _is_gone(self, ledger: int) -> bool:
         """Whether the ledger was deleted here so lately that it may not be made again."""
-        return self._ledgers.get(ledger) is None and self._deleted.refuses(ledger, self._clock.seconds())
+        return self._ledgers.get(ledger) is None and self._contents.refuses(ledger)
 
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
         """
@@ -288,7 +284,7 @@ class Writes:
         for ledger, row in rows.items():
             state = self._ledgers.get(ledger)
             if state is None:
-                state = self._contents.rowless(ledger, row.key)
+                state = self._contents.create_from_journal(ledger, row.key)
             elif state.key in (b"", UNSET_KEY):
                 state.key = row.key
             state.limbo = state.limbo or row.limbo

@@ -6,8 +6,8 @@ import pytest
 
 from quire.bookie.files import StorageError
 from quire.bookie.index.rocks import FILES_MAX
+from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.bookie.lifecycle.descriptors import CONNECTIONS_MIN, LOGS_MIN, STORE_MIN, UNLIMITED, divided, raised
-from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
 from tests.bookie.fakes.wires import options
 
 # SPDX-License-Identifier: Apache-2.0
