@@ -4,16 +4,22 @@ A start's directories: which may fail while the bookie starts, and what is no re
 """
 
 import errno
+import random
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.bookie.directory.dead import DeadDirectory
 from quire.bookie.directory.directories import Directories
 from quire.bookie.files import StorageError
+from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.lifecycle import restoring
 from quire.bookie.storage.opening import DirectoriesAtStart
-from tests.bookie.fakes.disk import Disk, options_of
+from quire.protocol.errors import Status
+from tests.bookie.fakes.disk import KEY, Bookie, Disk, Inode, body_of, options_of, run_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -106,3 +112,110 @@ def test_a_step_of_moving_in_that_fails_where_every_disk_is_well_ends_the_start(
     with pytest.raises(OSError, match="injected"):
         opening.moving(step)
     assert opening.failed == {}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_a_directory_has_is_not_replayed_into_it(seed: int) -> None:
+    """
+    Another directory is lost and comes back empty, so a start replays all that the journals still have.  The ledgers of
+    the others are what they are after any other start, whatever stood in the journal before their marks.
+    """
+    rng = random.Random(seed)
+    shape = {"journals": rng.randint(1, 2), "ledgers": 3}
+    bookie = Bookie(**shape)
+    storage = bookie.storage
+    for step in range(60):
+        ledger = rng.randrange(9)
+        state = storage.ledger(ledger)
+        what = rng.randrange(9)
+        if what < 3:
+            storage.add(
+                run_of(
+                    ledger, rng.randrange(20), rng.randint(1, 4), v3=rng.random() < 0.5, recovery=rng.random() < 0.5
+                ),
+                step,
+            )
+        elif what == 3:
+            storage.fence(ledger, KEY, step)
+        elif what == 4:
+            storage.set_limbo(ledger, rng.random() < 0.5)
+        elif what == 5:
+            storage.write_lac(ledger, KEY, struct.pack(">qq", ledger, step) + bytes(20), step)
+        elif what == 6:
+            Deferred.fromCoroutine(storage.mark_limbo({ledger: LedgerRow(KEY, fenced=rng.random() < 0.5, limbo=True)}))
+        elif what == 7 and state is not None:
+            (storage.delete_ledger if rng.random() < 0.5 else storage.drop_copy)(ledger)
+        if rng.random() < 0.5:
+            bookie.commit()
+        if rng.random() < 0.2:
+            storage.flush()
+    bookie.commit()
+    plain, torn = bookie.disk.killed(), bookie.disk.killed()
+    lost = rng.randrange(3)
+    torn.inodes = {path: inode for path, inode in torn.inodes.items() if f"/ledgers{lost}/" not in path}
+    torn.rows = {path: rows for path, rows in torn.rows.items() if f"/ledgers{lost}/" not in path}
+    one, other = Bookie(plain, **shape), Bookie(torn, **shape)
+    for ledger in range(9):
+        if ledger % 3 != lost:
+            here, there = one.storage.ledger(ledger), other.storage.ledger(ledger)
+            assert (here and here.row) == (there and there.row), f"ledger {ledger}"
+            assert one.now(one.storage.held(ledger)) == other.now(other.storage.held(ledger))
+
+
+def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
+    """
+    A crash left the directories with different marks, and the journal went: it goes on in front of one of them, and
+    nothing of it is passed over.
+    """
+    bookie = Bookie(ledgers=2)
+    mark = "/disk/ledgers0/current/quire.mark"
+    marks = []
+    for turn in range(2):
+        bookie.storage.add(run_of(0, turn), "a")
+        bookie.storage.add(run_of(1, turn), "b")
+        bookie.commit()
+        bookie.now(bookie.storage.flush())
+        marks.append(bytes(bookie.disk.inodes[mark].data))
+    disk = bookie.disk.killed()
+    disk.inodes[mark] = Inode(marks[0])
+    for path in [path for path in disk.inodes if path.startswith("/disk/journal0/")]:
+        del disk.inodes[path]
+    restoring.begin(disk, bookie.options, ["/disk/journal0"])
+    again = Bookie(disk, ledgers=2)
+    for ledger in (0, 1):
+        assert again.storage.add(run_of(ledger, 2), "c") is Status.EOK
+    again.commit()
+    last = Bookie(again.disk.killed(), ledgers=2)
+    assert [last.read(ledger, 2) for ledger in (0, 1)] == [body_of(0, 2), body_of(1, 2)]
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_journal_is_added_to_a_bookie_that_was_killed(marked: bool) -> None:
+    """
+    Ledgers change their journals by it.  What they had in the old ones comes before what they get in the new ones,
+    whoever is replayed first later.
+    """
+    first = Bookie(journals=2)
+    if marked:
+        first.storage.add(run_of(100, 0), "a")
+        first.commit()
+        first.now(first.storage.flush())
+    assert first.storage.add(run_of(3, 0, v3=True), "b") is Status.EOK
+    assert first.storage.add(run_of(5, 0, v3=True), "c") is Status.EOK
+    first.commit()
+    second = Bookie(first.disk.killed(), journals=3)
+    assert second.storage.add(run_of(3, 1, v3=True), "d") is Status.EOK
+    second.storage.delete_ledger(5)
+    second.commit()
+    assert (first.tokens[-2:], second.tokens) == (["b", "c"], ["d"])
+    third = Bookie(second.disk.killed(), journals=3)
+    assert [third.read(3, entry) for entry in range(2)] == [body_of(3, entry) for entry in range(2)]
+    assert third.storage.ledger(5) is None
+    third.close()
+
+
+def test_a_directory_is_for_one_bookie() -> None:
+    """A second storage on the same directory is refused with the lock file's name."""
+    bookie = Bookie()
+    with pytest.raises(StorageError, match=r"quire\.lock is locked"):
+        Bookie(bookie.disk)
