@@ -1,10 +1,16 @@
 """One ledger directory: what is missing or damaged in it is never taken for absent, and what a read of it costs."""
 
+import errno
+import random
+
 import pytest
 
+from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import StorageError
+from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.index.rows import DictRows
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import Bookie, body_of, run_of
+from tests.bookie.fakes.disk import KEY, Bookie, Disk, body_of, run_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -101,3 +107,96 @@ def test_what_a_read_costs(sizes: list[int], monkeypatch: pytest.MonkeyPatch) ->
         assert again.read(1, entry) == body_of(1, entry, sizes[entry % len(sizes)])
     assert calls.count("read") <= 8
     assert calls.count("seek") <= 16
+
+
+def opened(disk: Disk, marked: bool = False) -> LedgerDirectory:
+    """With logs and rows in one directory."""
+    disk.make_directories("/disk/ledgers0/current")
+    return LedgerDirectory(disk, disk.open_rows, "/disk/ledgers0", "/disk/ledgers0", 1 << 20, lambda: None, marked)
+
+
+def bodies(ledger: int, first: int, count: int) -> list[bytes]:
+    return [body_of(ledger, entry) for entry in range(first, first + count)]
+
+
+def test_what_was_flushed_is_read_back_by_entry_by_run_and_as_a_window() -> None:
+    """In one flush or in two; what lies between is no entry, and the last one has the LAC."""
+    directory = opened(Disk())
+    written = directory.flush([(1, 0, bodies(1, 0, 3)), (1, 5, bodies(1, 5, 2)), (2, 9, bodies(2, 9, 1))])
+    assert written == sum(len(body) + 4 for body in bodies(1, 0, 6))
+    directory.sync()
+    directory.flush([(1, 3, bodies(1, 3, 1))])
+    assert [directory.read(1, entry) for entry in range(7)] == [*bodies(1, 0, 4), None, *bodies(1, 5, 2)]
+    assert directory.read_run(1, 0, 0, 1 << 20) == bodies(1, 0, 4), "over the end of a run, up to the gap"
+    assert directory.read_run(1, 1, 2, 1 << 20) == bodies(1, 1, 2)
+    assert directory.read_run(1, 4, 9, 1 << 20) == []
+    assert directory.window(1, 1, 1 << 20) == bodies(1, 1, 2), "the rest of one run"
+    assert directory.window(3, 0, 1 << 20) == []
+    assert list(directory.ranges(1)) == [(0, 3), (3, 1), (5, 2)]
+    assert (directory.survey(1), directory.survey(3)) == ((6, 5), (-1, -1))
+    directory.close()
+
+
+def test_rows_are_durable_after_a_sync_only_and_never_before_their_records() -> None:
+    """After a power loss before it an entry is absent or whole."""
+    disk = Disk()
+    directory = opened(disk)
+    directory.flush([(1, 0, bodies(1, 0, 3))])
+    directory.store_rows({1: LedgerRow(KEY)})
+    for kept in range(20):
+        again = opened(disk.crashed(random.Random(kept)))
+        assert [again.read(1, entry) for entry in range(3)] in (bodies(1, 0, 3), [None] * 3)
+    directory.sync()
+    again = opened(disk.crashed(None), marked=True)
+    assert [again.read(1, entry) for entry in range(3)] == bodies(1, 0, 3)
+    assert again.table.get(1) == LedgerRow(KEY)
+
+
+def test_a_new_index_takes_the_place_of_the_old_or_is_removed() -> None:
+    """What is flushed while it is made is in it; the files of the one that does not serve go, at a start at the latest."""
+    disk = Disk()
+    directory = opened(disk)
+    directory.flush([(1, 0, bodies(1, 0, 2))])
+    made, logs = directory.begin_index()
+    assert len(logs) == 1
+    directory.give_up_index(made)
+    assert directory.index.beside is None
+    made, logs = directory.begin_index()
+    directory.flush([(1, 2, bodies(1, 2, 1))])
+    directory.change_index(made)
+    assert [directory.read(1, entry) for entry in range(3)] == [None, None, body_of(1, 2)]
+    directory.close()
+    after = disk.crashed(None)
+    again = opened(after, marked=True)
+    assert [again.read(1, entry) for entry in range(3)] == [None, None, body_of(1, 2)]
+    assert sorted(after.rows) == ["/disk/ledgers0/current/ledgers", "/disk/ledgers0/current/runs.2"]
+
+
+def test_too_little_room_is_a_full_disk() -> None:
+    """The error is ENOSPC, which is waited for, and names the directory."""
+    directory = opened(Disk())
+    directory.check_room(1 << 30)
+    with pytest.raises(OSError, match="bytes are free") as raised:
+        directory.check_room(1 << 60)
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, directory.path)
+
+
+def test_a_failed_directory_closes_without_an_error() -> None:
+    """Nothing is lost by that any more; of one that has not failed the error is raised."""
+
+    class BadRows(DictRows):
+        def close(self) -> None:
+            raise OSError(errno.EIO, "injected")
+
+    disk = Disk()
+    disk.make_directories("/disk/ledgers0/current")
+    for failed in (None, "injected"):
+        directory = LedgerDirectory(
+            disk, lambda path: BadRows(), "/disk/ledgers0", "/disk/ledgers0", 1 << 20, lambda: None
+        )
+        directory.failed = failed
+        if failed is None:
+            with pytest.raises(OSError, match="injected"):
+                directory.close()
+        else:
+            directory.close()

@@ -4,10 +4,14 @@ import errno
 from collections.abc import Callable
 
 import pytest
+from twisted.internet.task import Clock
 
+from quire.bookie.journal.writer import Group
+from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.journals import Journals
 from quire.bookie.storage.workers import InlineWorkers
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import KEY, Bookie, HeldWorkers, body_of, run_of
+from tests.bookie.fakes.disk import KEY, Bookie, Disk, HeldWorkers, body_of, options_of, run_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -382,3 +386,62 @@ def test_one_group_larger_than_the_backlog_parks_nobody_for_good(sync: bool) -> 
         bookie.commit()
         assert bookie.tokens[-1] == entry
     assert len(bookie.disk.find(".qj")) < 5, "checkpoints free what they can"
+
+
+class Heard:
+    """What those hear that write."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def synced(self) -> None:
+        self.calls.append("synced")
+
+    def crowding(self) -> None:
+        self.calls.append("crowding")
+
+    def failed(self, reason: str) -> None:
+        self.calls.append(reason)
+
+
+def listening() -> tuple[Clock, Journals, list[object], list[object]]:
+    """Journals of which none is open, the tokens that come back, what the listener hears."""
+    clock = Clock()
+    journals = Journals(options_of(), clock, Disk(), InlineWorkers(), StorageCounters())
+    heard, tokens = Heard(), list[object]()
+    journals.listen(heard)
+    journals.hand_tokens_to(tokens.extend)
+    return clock, journals, tokens, heard.calls
+
+
+def test_a_token_that_waits_for_nothing_comes_back_in_the_next_turn() -> None:
+    """Never inside the call that gave it, and never after a fault."""
+    clock, journals, tokens, heard = listening()
+    journals.give_back("a")
+    journals.give_back("b")
+    assert tokens == []
+    clock.advance(0)
+    assert tokens == ["a", "b"]
+    journals.give_back("c")
+    journals.journal_failed("injected")
+    clock.advance(0)
+    assert (tokens, heard, journals.fault) == (["a", "b"], ["injected"], "injected")
+
+
+def test_a_block_on_its_way_is_awaited_until_it_is_synced_or_a_journal_fails() -> None:
+    """Whoever waits goes on in both cases, once; only the first fault is reported."""
+    _clock, journals, _tokens, heard = listening()
+    ended: list[str] = []
+    first, synced = journals.awaited()
+    second, _ = journals.awaited()
+    first.addCallback(lambda _: ended.append("first"))
+    second.addCallback(lambda _: ended.append("second"))
+    group = Group()
+    group.when_synced.append(synced)
+    journals.group_durable(group)
+    assert (ended, heard) == (["first"], ["synced"])
+    journals.journal_failed("one")
+    journals.journal_failed("two")
+    assert (ended, heard) == (["first", "second"], ["synced", "one"])
+    journals.group_durable(Group())
+    assert heard == ["synced", "one"], "nothing is durable after a fault"
