@@ -141,26 +141,26 @@ class Directories:
         except (StorageError, OSError) as error:
             number = error.errno if isinstance(error, OSError) else None
             if number in DESCRIPTORS and not isinstance(error, NotBegun):
-                raise NotBegun(number, str(error)) from error  # whoever it was: no write or sync says so
+                raise NotBegun(number, str(error)) from error  # no write or sync reports these, so nothing was begun
             if isinstance(error, NotBegun) or number in FULL or not self.fail(directory, str(error)):
                 raise
 
     def newly_failed(self) -> list[int]:
         """The numbers of the directories that have failed since the last call."""
-        found = [
+        numbers = [
             number
             for number, directory in enumerate(self.all)
             if directory.failed is not None and number not in self.failed_numbers
         ]
-        for number in found:
+        for number in numbers:
             directory = self.all[number]
             log.critical(
-                "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on",
+                "storage: {directory} has failed: {reason}; its ledgers may lack entries, the others go on",
                 directory=directory.path,
                 reason=directory.failed,
             )
-        self.failed_numbers.update(found)
-        return found
+        self.failed_numbers.update(numbers)
+        return numbers
 
     def are_stale(self, paths: Collection[str]) -> None:
         """At a start: those of these configured paths that have not failed again lack what came since they failed."""
@@ -203,17 +203,17 @@ class Directories:
 
     def sorted_ids(self, pause: Callable[[], None]) -> "array[int]":
         """The same, ascending; on the storage pool."""
-        found = []
+        tables = []
         for directory in self.usable:
             ledgers = array("q")
             for some in directory.table.pages():
                 ledgers += some
                 pause()
-            found.append(ledgers)
-        if len(found) == 1:
-            return found[0]
+            tables.append(ledgers)
+        if len(tables) == 1:
+            return tables[0]
         together = array("q")
-        ascending = merge(*found)
+        ascending = merge(*tables)
         while some := array("q", islice(ascending, MERGED_AT_ONCE)):
             together += some
             pause()

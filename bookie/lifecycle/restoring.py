@@ -20,7 +20,7 @@ from typing import NamedTuple
 from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.journal.format import Place, segment_name
+from quire.bookie.journal.format import Position, segment_name
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.segments import FIRST_SEGMENT_BYTES, empty_segment
 from quire.bookie.layout import current, pairs, share_of
@@ -140,7 +140,7 @@ def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> N
                 _empty_journal(files, current(directory), min(begun))
 
 
-def _empty_journal(files: Files, directory: str, place: Place) -> None:
-    """One segment without a group, named for the place that the marks name."""
-    empty_segment(files, os.path.join(directory, segment_name(place.position)), place.position, FIRST_SEGMENT_BYTES)
+def _empty_journal(files: Files, directory: str, position: Position) -> None:
+    """One segment without a group, named for the position that the marks name."""
+    empty_segment(files, os.path.join(directory, segment_name(position.start)), position.start, FIRST_SEGMENT_BYTES)
     files.sync_directory(directory)

@@ -5,7 +5,7 @@ replays.
 Knows: write cache, ledgers, the memory of deleted ones, and what must be forgotten of what was read ahead.
 Does not know: journals' files and threads, who may write, disks.
 
-Safety: an entry is put in the cache before its ledger's state tells of it; a ledger that was deleted does not come back
+Safety: an entry is put in the cache before its ledger's state counts it; a ledger that was deleted does not come back
 by a block that came before.
 """
 
@@ -26,7 +26,7 @@ from quire.bookie.journal.format import (
     split_frames,
 )
 from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, LedgerState
+from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.metadata.clock import Clock
@@ -62,7 +62,7 @@ class Contents:
         self._clock = clock
         self._arrived: set[int] = set()  # ledgers that were new here since the last `take_arrived`
 
-    def insert(self, state: LedgerState, first: int, bodies: list[bytes], size: int) -> None:
+    def insert(self, state: StoredLedger, first: int, bodies: list[bytes], size: int) -> None:
         """Consecutive entries from `first` on; `size`: what they take in memory, roughly."""
         self._cache.put(state.id, first, bodies, size)
         last = first + len(bodies) - 1
@@ -79,15 +79,15 @@ class Contents:
                 if state.watchers is not None:
                     state.wake()
 
-    def create(self, ledger: int, key: bytes) -> LedgerState:
-        """A ledger that nobody knows, and that has no entries here."""
+    def create(self, ledger: int, key: bytes) -> StoredLedger:
+        """A ledger that is unknown here, without entries."""
         self._deleted.forget(ledger)
         if len(self._arrived) < ARRIVED_MAX:
             self._arrived.add(ledger)
         return self._ledgers.create(ledger, key)
 
     def refuses(self, ledger: int) -> bool:
-        """Whether an unknown ledger was deleted so lately that it may not be created again."""
+        """Whether an unknown ledger was deleted so recently that it may not be created again."""
         return self._deleted.refuses(ledger, self._clock.seconds())
 
     def take_arrived(self) -> set[int]:
@@ -95,7 +95,7 @@ class Contents:
         arrived, self._arrived = self._arrived, set()
         return arrived
 
-    def create_from_journal(self, ledger: int, key: bytes) -> LedgerState:
+    def create_from_journal(self, ledger: int, key: bytes) -> StoredLedger:
         """
         A ledger that only the journal or the metadata knows; a crash may have left rows in the index that the journal
         does not reach up to.
@@ -104,7 +104,7 @@ class Contents:
         state.surveyed = state.index_stale
         return state
 
-    def keep_explicit_lac(self, state: LedgerState, body: bytes) -> None:
+    def keep_explicit_lac(self, state: StoredLedger, body: bytes) -> None:
         """An explicit LAC as it was written: ledger, LAC, digest."""
         state.explicit_lac = body
         self._ledgers.dirty[state.id] = state
@@ -112,10 +112,10 @@ class Contents:
             (lac,) = lac_of(body, EXPLICIT_LAC_OFFSET)
             state.lac = max(state.lac, lac)
 
-    def drop(self, ledger: int, remembered: bool = True) -> LedgerState | None:
+    def drop(self, ledger: int, remembered: bool = True) -> StoredLedger | None:
         """
-        Forgets a ledger and its entries; its state, if it is in memory.  `remembered`: who writes to it soon is
-        refused.
+        Forgets a ledger and its entries; its state, if it is in memory.  `remembered`: writes to it are refused
+        for a while.
         """
         self._cache.forget(ledger)
         self._lookup.forget(ledger)
@@ -125,7 +125,7 @@ class Contents:
         return self._ledgers.delete(ledger)
 
     def apply(self, data: bytes, kind: int, count: int, ledger: int, begin: int, end: int) -> None:
-        """One replayed block.  A block for a ledger that nobody knows belongs to one that was deleted."""
+        """One replayed block.  A block for an unknown ledger belongs to one that was deleted."""
         state = self._ledgers.get(ledger)
         if kind in (FRAMES, BODIES):
             bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
@@ -163,7 +163,7 @@ class Contents:
 
     def apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:
         """
-        One block of Apache's journal.  A ledger that nobody knows is made without a key, which the first writer gives:
+        One block of Apache's journal.  An unknown ledger is created without a key, which the first writer gives:
         its key record may lie before the mark (storage-order.md 1.3, 3), and a fence may not be forgotten.
         """
         state = self._ledgers.get(ledger)

@@ -24,7 +24,7 @@ from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
 from quire.bookie.directory.directories import Directories
 from quire.bookie.files import Files, StorageError, is_dead
-from quire.bookie.journal.format import Place, blocks, sequence_at
+from quire.bookie.journal.format import Position, blocks, sequence_at
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.layout import Pair, current, pairs
@@ -116,7 +116,7 @@ class DirectoriesAtStart:
             self._files, self._options.journal_directories, [Pair(path, self._indexes[path]) for path in paths]
         )
 
-    def open(self, marks: Mapping[str, list[Place] | None]) -> None:
+    def open(self, marks: Mapping[str, list[Position] | None]) -> None:
         """Opens all, those that have failed as stand-ins.  `marks`: of each usable one its mark, if it has one."""
 
         def one(path: str) -> None:
@@ -185,7 +185,7 @@ class Opening:
         self._directories.fail_configured(failed)
         self._checkpoints.notice_failed()
 
-    def _replay(self, marks: Mapping[str, list[Place] | None]) -> bool:
+    def _replay(self, marks: Mapping[str, list[Position] | None]) -> bool:
         """
         Replays and opens all journals.  `marks`: of each directory that missed nothing its mark, if it has one.
         True: what is written from now on would come before a mark, or before what it follows, though it is in no
@@ -202,13 +202,13 @@ class Opening:
                 for mark in map(marks.get, self._options.ledger_directories)
             ]
             end = self._open_journal(path, None if begins is None else begins[number], stored)
-            ahead = ahead or any(place is not None and end < place for place in stored)
+            ahead = ahead or any(position is not None and end < position for position in stored)
         # Ledgers have another journal than before when one was added, and a later replay would come to that of some
         # first.
         added = self._counters.replayed_groups > 0 and not all(journal.segments for journal in self._journals.all)
         return ahead or added
 
-    def _open_journal(self, path: str, mark: Place | None, stored: Sequence[Place | None]) -> Place:
+    def _open_journal(self, path: str, mark: Position | None, stored: Sequence[Position | None]) -> Position:
         """
         Replays and opens a journal; returns where it ends.  `stored`: up to where each ledger directory has what the
         journal holds of its ledgers; None: it may lack any of it.  Blocks before that are not applied: since then rows
@@ -219,7 +219,11 @@ class Opening:
         for data, offset, length in replay.groups():
             self._counters.replayed_groups += 1
             sequence = sequence_at(data, offset)
-            old = {number for number, place in enumerate(stored) if place is not None and sequence < place.sequence}
+            old = {
+                number
+                for number, position in enumerate(stored)
+                if position is not None and sequence < position.sequence
+            }
             try:
                 for block in blocks(data, offset, length):
                     if block[2] % count not in old:
@@ -228,8 +232,8 @@ class Opening:
                 raise StorageError(f"journal {current(path)}: {error}") from error
             self._spill_if_full()
         if replay.torn is not None:
-            log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=replay.torn)
-        return self._journals.open(current(path), replay).place
+            log.info("journal: torn tail at {where}; what was not acknowledged is cut off", where=replay.torn)
+        return self._journals.open(current(path), replay).position
 
     def _move_in(self, moving: Moving) -> None:
         """What an Apache bookie's journals hold becomes ours, durably, and Apache is kept out."""
@@ -240,7 +244,7 @@ class Opening:
             self._contents.apply_apache(*block)
             self._spill_if_full()
         for cut in moving.cuts:
-            log.info("journal: torn tail at {place}; what was not acknowledged is cut off", place=cut)
+            log.info("journal: torn tail at {where}; what was not acknowledged is cut off", where=cut)
         if self._ledgers.in_limbo(self._directories.limbo_ledgers(), self._directories.has_failed):
             notes.note_limbo(self._files, self._options, notes.COPYING)  # as Apache's integrity check left them
         self._checkpoints.make_now()

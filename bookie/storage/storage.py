@@ -8,9 +8,9 @@ All methods belong to the reactor thread; `start` blocks and is called before an
 come back by `StorageEvents.durable`, in order, once per journal group.
 
 Safety:
-* a token comes back only after the sync that covers what it stands for; after a journal fault none comes back;
-* a fence is durable before its token comes back, also when somebody else set it a moment ago;
-* a ledger that was deleted is not made again by a writer who has not heard of it;
+* a token comes back only after the sync that covers its write; after a journal fault none comes back;
+* a fence is durable before its token comes back, also when another request set it a moment ago;
+* a ledger that was deleted is not created again by a writer that does not know of the deletion;
 * what a directory's mark covers is not replayed into it, however far back a replay goes for other directories;
 * "no such entry" is said only by a ledger that is not in limbo; an entry that can't be read or fails its checksum is
   EIO, never a "no".
@@ -32,7 +32,7 @@ from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals, Pressure, StorageEvents
-from quire.bookie.storage.ledgers import Ledgers, LedgerState
+from quire.bookie.storage.ledgers import Ledgers, StoredLedger
 from quire.bookie.storage.lists import Lists
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.opening import Opening
@@ -105,7 +105,7 @@ class Storage:
         self.take_arrived, self.disk_usage = contents.take_arrived, directories.disk_usage
 
     def listen(self, events: StorageEvents) -> None:
-        """Who hears what is durable, and what becomes of the storage; called once, before `start`."""
+        """`events` are called with what is durable, and with what becomes of the storage; once, before `start`."""
         self._journals.hand_tokens_to(events.durable)
         self._pressure.listen(events)
 
@@ -183,7 +183,7 @@ class Storage:
 
     @property
     def fault(self) -> str | None:
-        """Why this storage is dead."""
+        """Why nothing is acknowledged any more."""
         return self._journals.fault
 
     @property
@@ -197,7 +197,7 @@ class Storage:
 
     # Reading
 
-    def ledger(self, ledger: int) -> LedgerState | None:
+    def ledger(self, ledger: int) -> StoredLedger | None:
         """The state of a ledger that this bookie knows."""
         return self.ledgers.get(ledger)
 
@@ -214,7 +214,7 @@ class Storage:
         return 0 if state is None else max(0, self.ledgers.hour - state.hour - 1) * HOUR_S
 
     def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
-        """Does a job of somebody else beside the reactor."""
+        """Does a caller's job beside the reactor."""
         return self.workers.run(job, *args)
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
@@ -252,7 +252,7 @@ class Storage:
         if self._timer is not None:
             self._timer.cancel()
         try:
-            if any(journal.crowded for journal in self._journals.all) and self.fault is None:
+            if any(journal.disk_full for journal in self._journals.all) and self.fault is None:
                 with suppress(StorageError, OSError):  # then they may not end cleanly, and nothing is lost by that
                     await self.checkpoints.run()
             if self.fault is None:

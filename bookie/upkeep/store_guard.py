@@ -93,14 +93,14 @@ class StoreGuard:
         self._saved: Seen | None = None  # what the files say
         self._saved_at = clock.seconds()
         self._new = True  # nothing was ever seen
-        # the numbers of the looks for those who ask: of the last that began, and of the last that ended well
+        # the numbers of the looks that `trust_store` shares: of the last that began, and of the last that ended well
         self._begun = self._trusted = 0
 
     # -- what is known
 
     @property
     def behind(self) -> str | None:
-        """What to tell an operator while the store is behind what was seen of it."""
+        """What an operator reads while the store is behind what was seen of it."""
         seen = self._seen
         if seen.behind is None:
             return None
@@ -183,7 +183,7 @@ class StoreGuard:
         self._stopped = True
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        if not self._new and not self._lock.locked:  # else a look is under way, for which nobody waits
+        if not self._new and not self._lock.locked:  # else a look is under way, and nothing waits for it
             await self._save()
 
     async def look(self) -> None:
@@ -196,15 +196,15 @@ class StoreGuard:
         """
         self._arrived |= self._storage.take_arrived()
         arrived = set(self._arrived)
-        found = await self._look()
-        strange = self._never_given(arrived, found)[:STRANGE_MAX]
+        progress = await self._look()
+        strange = self._never_given(arrived, progress)[:STRANGE_MAX]
         try:
             absent = await self._store.absent_ledgers(strange) if strange else []
         except MetadataSerialization:
             absent = []  # one that can't be read exists, so it was chosen
         for ledger in sorted(set(strange) - set(absent))[:1]:
             self._choose(ledger)
-        await self._suspect(self._never_given(absent, found))
+        await self._suspect(self._never_given(absent, progress))
         self._arrived -= arrived
         self._looked_at = self._clock.seconds()
 
@@ -218,19 +218,19 @@ class StoreGuard:
             raise SetBack(reason)
 
     async def _trust(self, deleted: Sequence[int], asked: int) -> None:
-        """Those who wait at the same time share a look that begins after all of them have asked."""
+        """Callers that wait at the same time share a look that begins after all of them have asked."""
         if deleted or self._trusted <= asked:
             self._begun += 1
-            found = await self._look()
-            await self._suspect(self._never_given(deleted, found))
+            progress = await self._look()
+            await self._suspect(self._never_given(deleted, progress))
             self._trusted = self._begun
 
-    def _never_given(self, ledgers: Iterable[int], found: Progress) -> list[int]:
+    def _never_given(self, ledgers: Iterable[int], progress: Progress) -> list[int]:
         """
         Those that the store has not given yet, and that were not chosen, as far as is known: no store gives so many ids
         as lie below a far one.
         """
-        first, end = found.next_ledger, found.next_ledger + GIVEN_MAX
+        first, end = progress.next_ledger, progress.next_ledger + GIVEN_MAX
         if self._seen.chosen >= 0:
             end = min(end, self._seen.chosen)
         return sorted(ledger for ledger in ledgers if first <= ledger < end)
@@ -264,32 +264,34 @@ class StoreGuard:
         if cluster != self._cluster:
             raise WrongCluster(f"{self._store.uri} holds cluster {cluster}, but this bookie belongs to {self._cluster}")
         note = note_of(await self._store.read_set_back())
-        found = await self._store.progress()
+        progress = await self._store.progress()
         seen = self._seen
         if self._new:
             self._new = False
             if note["accepted"]:
                 self._seen = seen = replace(seen, note=note["number"])
         if seen.behind is None:
-            went_back = found.changes < seen.changes or found.next_ledger < seen.ledgers or note["number"] < seen.note
+            went_back = (
+                progress.changes < seen.changes or progress.next_ledger < seen.ledgers or note["number"] < seen.note
+            )
             if note["number"] > seen.note:
                 # an operator who accepted without this bookie spoke for it, too
-                went_back = not self._accepts(note, found)
+                went_back = not self._accepts(note, progress)
             if not went_back:
-                self._seen = replace(seen, changes=found.changes, ledgers=found.next_ledger, note=note["number"])
+                self._seen = replace(seen, changes=progress.changes, ledgers=progress.next_ledger, note=note["number"])
                 if not 0 <= self._clock.seconds() - self._saved_at < LOOK_S:
                     await self._save()
-                return found
-            self._seen = replace(seen, behind=0, found=found)
+                return progress
+            self._seen = replace(seen, behind=0, found=progress)
             await self._save()
             self.log.critical("{reason}", reason=self.behind)
             await self._join(note)
             self.noticed()
-        elif note["number"] >= seen.behind > 0 and self._accepts(note, found):
+        elif note["number"] >= seen.behind > 0 and self._accepts(note, progress):
             self._seen = replace(
                 seen,
-                changes=found.changes,
-                ledgers=found.next_ledger,
+                changes=progress.changes,
+                ledgers=progress.next_ledger,
                 accepted=seen.accepted + 1,
                 note=note["number"],
                 behind=None,
@@ -302,18 +304,18 @@ class StoreGuard:
                 store=self._store.uri,
             )
         else:
-            self._seen = replace(seen, ledgers=max(seen.ledgers, found.next_ledger))
+            self._seen = replace(seen, ledgers=max(seen.ledgers, progress.next_ledger))
             await self._join(note)
-        return found
+        return progress
 
-    def _accepts(self, note: dict[str, Any], found: Progress) -> bool:
+    def _accepts(self, note: dict[str, Any], progress: Progress) -> bool:
         """Whether an operator has accepted the store as it is, and it goes on above every id that was seen here."""
-        return bool(note["accepted"]) and found.next_ledger >= self._seen.ledgers
+        return bool(note["accepted"]) and progress.next_ledger >= self._seen.ledgers
 
     # -- being behind
 
     async def _join(self, note: dict[str, Any]) -> None:
-        """Adds this bookie to the note, which is begun if nobody did; then no id is given again that was seen here."""
+        """Adds this bookie to the note, or begins one; then no id is given again that was seen here."""
         seen = self._seen
         for _ in range(SWAPS_MAX):
             old = await self._store.read_set_back()

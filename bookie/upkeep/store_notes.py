@@ -8,7 +8,7 @@ File `quire.store` in the `current/` of every ledger directory, text:
     cluster: ID                    the cluster that the numbers are of
     changes: N                     the store's own counter
     ledgers: N                     the first ledger id that was not given yet
-    chosen: N                      ids from here on may have been chosen by those who made the ledgers, not given by the
+    chosen: N                      ids from here on may have been chosen by the ledgers' creators, not given by the
                                    store; -1: none that was seen
     accepted: N                    how often an operator accepted here that the store was set back
     note: N                        the number of the note in the store that was accepted last

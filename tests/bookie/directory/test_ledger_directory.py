@@ -53,7 +53,7 @@ def test_bit_rot_is_eio_never_no() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[20] * 5, [20, 30, 40, 50, 60]])
-def test_a_flipped_size_field_is_told(sizes: list[int]) -> None:
+def test_a_flipped_size_field_is_reported(sizes: list[int]) -> None:
     """A scan of the log would stop there, so a read says so too: that entry is EIO, those before it are served."""
     bookie = Bookie()
     for entry, size in enumerate(sizes):
@@ -153,7 +153,7 @@ def test_rows_are_durable_after_a_sync_only_and_never_before_their_records() -> 
 
 
 def test_a_new_index_takes_the_place_of_the_old_or_is_removed() -> None:
-    """What is flushed while it is made is in it; the files of the one that does not serve go, at a start at the latest."""
+    """What is flushed while it is made is in it; of the other no file is left after a start."""
     disk = Disk()
     directory = opened(disk)
     directory.flush([(1, 0, bodies(1, 0, 2))])

@@ -49,7 +49,8 @@ def test_full_journal_queue_parks() -> None:
 
 def test_journal_sync_failure_is_final() -> None:
     """
-    EIO from one fdatasync: no token comes back, now or later, though later syncs would succeed; the owner is told once.
+    EIO from one fdatasync: no token comes back, now or later, though later syncs would succeed; the owner hears of it
+    once.
     """
     bookie = Bookie()
     bookie.storage.add(run_of(1, 0), "a")
@@ -397,8 +398,8 @@ class Heard:
     def synced(self) -> None:
         self.calls.append("synced")
 
-    def crowding(self) -> None:
-        self.calls.append("crowding")
+    def disk_full_changed(self) -> None:
+        self.calls.append("disk full changed")
 
     def failed(self, reason: str) -> None:
         self.calls.append(reason)

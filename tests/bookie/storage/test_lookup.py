@@ -36,7 +36,7 @@ def test_what_was_read_ahead_is_old_once_it_is_written_again() -> None:
 
 
 class LateWorkers(InlineWorkers):
-    """Jobs are done at once, and what comes of them is told when the test says so."""
+    """Jobs are done at once, and what comes of them is reported when the test says so."""
 
     def __init__(self) -> None:
         self.untold: list[tuple[Deferred[Any], Deferred[Any]]] = []

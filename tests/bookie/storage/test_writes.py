@@ -94,7 +94,7 @@ def test_second_fence_waits_for_the_first() -> None:
     assert bookie.storage.counters.journal_syncs == syncs
 
 
-def test_a_fence_that_is_not_durable_is_told_to_nobody(tmp_path: Any) -> None:
+def test_a_fence_that_is_not_durable_is_not_acknowledged(tmp_path: Any) -> None:
     """While its sync takes long, neither the one who set it nor one who came later gets a token back."""
 
     class SlowFiles(Files):

@@ -317,7 +317,7 @@ def test_a_second_backup_before_the_first_was_accepted(scene: Scene) -> None:
 
 
 def test_a_bookie_that_was_down_when_it_was_accepted(scene: Scene) -> None:
-    """The operator spoke for it, if the store goes on above what it saw; else it begins anew."""
+    """The operator spoke for it, if the store goes on above what it saw; else it begins again."""
     saved = scene.backup()
     scene.ledgers(3)
     up, down, far = scene.bookie("up"), scene.bookie("down"), scene.bookie("far")
