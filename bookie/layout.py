@@ -16,7 +16,7 @@ directory of a ledger directory is the ledger directory itself unless another on
         quire.limbo                 some ledgers are in limbo (`directory/notes`)
         quire.restoring             the directory is being restored (`directory/notes`)
         DIRTY                       a bookie runs here (`directory/notes`)
-        quire.store                 how far the metadata store had come (`upkeep/store_guard`)
+        quire.store                 how far the metadata store had come (`upkeep/store_notes`)
         quire.export                state of Apache's journals at an export (`apache/takeover`)
         lastMark                    Apache's mark, or the guard against it (`apache/journal`)
     <index directory>/current/
@@ -58,6 +58,7 @@ SEQUENCES = "quire.rows"
 LOCATIONS = "locations"
 APACHE_KIND = "quire.apache"
 ROCKSDB_FILE = "CURRENT"  # every RocksDB directory has it
+OPEN_LOGS_MAX = 64  # entry logs of a ledger directory that are kept open for reading, where there are descriptors
 
 
 class Pair(NamedTuple):

@@ -1,9 +1,9 @@
 """
-In place of a ledger directory whose disk was dead when the bookie started: it has failed from the beginning, as if its
-disk had died a moment later.
+A stand-in for a ledger directory whose disk was dead when the bookie started: failed from the beginning, as if its disk
+had died a moment later.
 
-Knows: that nothing can be had from it.  Does not know: who fails it, what becomes of its ledgers (`storage`).
-Safety: whoever asks it for a row gets an error.  It finds no entry, which means "unknown", for all ledgers of a
+Knows: that nothing can be read from it.  Does not know: what becomes of its ledgers (`storage`).
+Safety: a request for a row is an error.  It finds no entry, which means "unknown", for all ledgers of a
 directory that has failed are in limbo (`storage`).
 """
 

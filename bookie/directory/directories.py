@@ -15,8 +15,8 @@ Safety: a row of a failed directory says limbo, whatever the table says.
 """
 
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from heapq import merge
 from itertools import chain, islice
 from typing import Any
@@ -24,9 +24,12 @@ from typing import Any
 from twisted.logger import Logger
 
 from quire.bookie.directory import notes
+from quire.bookie.directory.dead import DeadDirectory
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import DESCRIPTORS, FULL, Files, NotBegun, StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.index.rows import OpenRows
+from quire.bookie.layout import LOCK, OPEN_LOGS_MAX, Pair, current
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -35,12 +38,60 @@ MERGED_AT_ONCE = 256  # ids
 
 
 class Directories:
-    def __init__(self, files: Files) -> None:
-        self.all: list[LedgerDirectory] = []  # in the order of the configuration; a start fills it
+    def __init__(
+        self,
+        files: Files,
+        open_rows: OpenRows,
+        log_bytes_max: int,
+        pause: Callable[[], None],
+        logs_open_max: int = OPEN_LOGS_MAX,
+    ) -> None:
+        """The parameters are those of each `LedgerDirectory`."""
+        self.all: list[LedgerDirectory] = []  # in the order of the configuration; a start opens them
         self.stale: list[str] = []  # configured paths
         self.failed_numbers: set[int] = set()  # as `newly_failed` returned them
         self._files = files
+        self._open_rows = open_rows
+        self._log_bytes_max = log_bytes_max
+        self._pause = pause
+        self._logs_open_max = logs_open_max
+        self._locks: list[int] = []
         self._noted: list[str] = []
+
+    # At a start and a stop
+
+    def lock(self, directory: str) -> None:
+        """
+        Keeps other bookies and commands away from a configured directory, one of journals too, until `close`.
+        `StorageError` when another bookie has it, `OSError`.
+        """
+        path = current(directory, LOCK)
+        try:
+            self._locks.append(self._files.lock(path))
+        except BlockingIOError:
+            raise StorageError(f"{path} is locked: another bookie runs on this directory") from None
+
+    def open(self, pair: Pair, marked: bool) -> None:
+        """Opens the next one.  `marked`: it has a mark.  `StorageError`, `OSError`."""
+        ledgers, index = pair
+        size, pause, logs_open_max = self._log_bytes_max, self._pause, self._logs_open_max
+        self.all.append(
+            LedgerDirectory(self._files, self._open_rows, ledgers, index, size, pause, marked, logs_open_max)
+        )
+
+    def open_dead(self, pair: Pair, reason: str) -> None:
+        """The next one has failed already: a stand-in takes its place."""
+        self.all.append(DeadDirectory(*pair, reason))
+
+    def close(self) -> None:
+        """Closes all, locks last.  Raises `OSError` afterwards."""
+        with ExitStack() as last:
+            for lock in self._locks:
+                last.callback(self._files.close, lock)
+            for directory in self.all:
+                last.callback(directory.close)
+        self._locks = []
+        self.all.clear()
 
     def of(self, ledger: int) -> LedgerDirectory:
         return self.all[ledger % len(self.all)]
@@ -72,6 +123,12 @@ class Directories:
         directory.failed = reason
         return True
 
+    def fail_configured(self, failed: Mapping[str, str]) -> None:
+        """Configured paths whose disks have failed, opened or not, and why."""
+        for path, reason in failed.items():
+            if (directory := self.configured(path)) is not None:
+                self.fail(directory, reason)
+
     def attempt(self, directory: LedgerDirectory, job: Callable[..., None], *args: Any) -> None:
         """
         Does a job in a usable directory.  An error fails the directory while another is usable; a full disk, or what
@@ -84,26 +141,30 @@ class Directories:
         except (StorageError, OSError) as error:
             number = error.errno if isinstance(error, OSError) else None
             if number in DESCRIPTORS and not isinstance(error, NotBegun):
-                raise NotBegun(number, str(error)) from error  # whoever it was: no write or sync says so
+                raise NotBegun(number, str(error)) from error  # no write or sync reports these, so nothing was begun
             if isinstance(error, NotBegun) or number in FULL or not self.fail(directory, str(error)):
                 raise
 
     def newly_failed(self) -> list[int]:
         """The numbers of the directories that have failed since the last call."""
-        found = [
+        numbers = [
             number
             for number, directory in enumerate(self.all)
             if directory.failed is not None and number not in self.failed_numbers
         ]
-        for number in found:
+        for number in numbers:
             directory = self.all[number]
             log.critical(
-                "storage: {directory} is given up: {reason}; its ledgers may lack entries, the others go on",
+                "storage: {directory} has failed: {reason}; its ledgers may lack entries, the others go on",
                 directory=directory.path,
                 reason=directory.failed,
             )
-        self.failed_numbers.update(found)
-        return found
+        self.failed_numbers.update(numbers)
+        return numbers
+
+    def are_stale(self, paths: Collection[str]) -> None:
+        """At a start: those of these configured paths that have not failed again lack what came since they failed."""
+        self.stale = [each.configured for each in self.usable if each.configured in paths]
 
     def note(self) -> None:
         """Writes down which have failed or are stale, if that is not written yet, in all usable ones."""
@@ -142,17 +203,17 @@ class Directories:
 
     def sorted_ids(self, pause: Callable[[], None]) -> "array[int]":
         """The same, ascending; on the storage pool."""
-        found = []
+        tables = []
         for directory in self.usable:
             ledgers = array("q")
             for some in directory.table.pages():
                 ledgers += some
                 pause()
-            found.append(ledgers)
-        if len(found) == 1:
-            return found[0]
+            tables.append(ledgers)
+        if len(tables) == 1:
+            return tables[0]
         together = array("q")
-        ascending = merge(*found)
+        ascending = merge(*tables)
         while some := array("q", islice(ascending, MERGED_AT_ONCE)):
             together += some
             pause()

@@ -26,19 +26,19 @@ from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run import RUN_ENTRIES_MAX, encode_run
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
-from quire.bookie.layout import LEDGERS, ROCKSDB_FILE, current
-from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX, EntryLogs
+from quire.bookie.layout import LEDGERS, OPEN_LOGS_MAX, ROCKSDB_FILE, current
+from quire.bookie.logs.entry_logs import EntryLogs
 from quire.protocol.digest import LAC_END, last_add_confirmed
 
 # SPDX-License-Identifier: Apache-2.0
 
 
 class SyncFailed(StorageError):
-    """A sync failed: what was written before is unknown for ever, so it is never tried again."""
+    """A sync failed: it stays unknown what of it was written, so it is never tried again."""
 
 
 def _give_back(store: RunIndex | LedgerTable) -> None:
-    """Closes it after an error, which is the one to tell."""
+    """Closes it after an error, which is the one to raise."""
     with suppress(OSError):
         store.close()
 
@@ -131,7 +131,7 @@ class LedgerDirectory:
     @property
     def is_stuck(self) -> bool:
         """
-        Whether a store has refused a write and is to be opened anew, which the next `sync` does; until then it may
+        Whether a store has refused a write and is to be opened again, which the next `sync` does; until then it may
         answer nothing.
         """
         return self.index.is_stuck or self.table.is_stuck
@@ -148,8 +148,8 @@ class LedgerDirectory:
 
     def begin_index(self) -> tuple[NewIndex, list[int]]:
         """
-        A new index begins beside this one and hears of all that is written; and the logs that stand now, none of which
-        grows any more. Raises `SyncFailed`, `OSError`.
+        A new index begins beside this one, to which all that is written goes too; and the logs of this moment, none of
+        which grows any more. Raises `SyncFailed`, `OSError`.
         """
         self.logs.rotate()
         self.sync()
@@ -160,7 +160,7 @@ class LedgerDirectory:
 
     def change_index(self, made: NewIndex) -> None:
         """
-        The new one takes the place of the other, which goes with the last reader that it has, and its files at the next
+        The new one replaces the other, which goes with the last reader that it has, and its files at the next
         start.  Between two checkpoints.  Raises `SyncFailed` when it is not known which of them the next start finds;
         `StorageError`, `OSError`: it is the old one.
         """
@@ -237,7 +237,7 @@ class LedgerDirectory:
                 break
             last = run.last if count_max <= 0 else min(run.last, first + count_max - 1)
             try:
-                found = read_bodies(self.logs.read, self.path, run, entry, last, room, bool(bodies))
+                some = read_bodies(self.logs.read, self.path, run, entry, last, room, bool(bodies))
             except FileNotFoundError:
                 again = self.index.find(ledger, entry)
                 if again is None or again.log == run.log:
@@ -247,9 +247,9 @@ class LedgerDirectory:
                 if bodies:
                     break
                 raise
-            bodies += found
-            entry += len(found)
-            room -= sum(map(len, found)) + BATCH_ENTRY * len(found)
+            bodies += some
+            entry += len(some)
+            room -= sum(map(len, some)) + BATCH_ENTRY * len(some)
             if entry <= run.last:
                 break
         return bodies

@@ -1,14 +1,14 @@
 """
 The small files of a ledger directory in which a bookie notes what a later start must know.
 
-`quire.lost`: ledger directories that failed while others went on, written in the others before the journal forgets what
-was meant for them: the paths of the failed directories, a line each, and a last line with the CRC32C of those before it
-in hex.  At the next start the ledgers of such a directory are put in limbo, whether the directory is back as it was or
-an empty one took its place (`lifecycle.limbo`).
+`quire.lost`: ledger directories that have failed while others went on, written in the others before the journal frees
+what was meant for them: the paths of the failed directories, a line each, and a last line with the CRC32C of those
+before it in hex.  At the next start the ledgers of such a directory are put in limbo, whether the directory is back as
+it was or an empty one took its place (`lifecycle.limbo`).
 
-`quire.restoring`: in a lost directory until it has its cookie, so that an interrupted restore begins again.
-`quire.limbo`: in every ledger directory while any ledger is in limbo, with the word COPYING until each was copied
-once.  `DIRTY`: in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the
+`quire.restoring`: in a directory that lost its data, until it has its cookie, so that an interrupted restore begins
+again.  `quire.limbo`: in every ledger directory while any ledger is in limbo, with the word COPYING until each was
+copied once.  `DIRTY`: in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the
 machine's boot, and whether the journal is synced.  One that is not outlives a killed process, but not the machine: then
 all ledgers are in limbo after the start.
 
@@ -42,8 +42,8 @@ def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
     """
     Those of the configured ledger directories that have failed.  `StorageError` that names a damaged file, `OSError`.
     """
-    found = set().union(*(named_failed(files, directory) for directory in directories))
-    return [directory for directory in directories if directory in found]
+    named = set().union(*(named_failed(files, directory) for directory in directories))
+    return [directory for directory in directories if directory in named]
 
 
 def named_failed(files: Files, directory: str) -> set[str]:
@@ -65,7 +65,7 @@ def forget_failed(files: Files, directories: Iterable[str]) -> None:
 
 
 def note_restoring(files: Files, directory: str) -> None:
-    """The directory was lost, and is being restored."""
+    """The directory lost its data, and is being restored."""
     files.make_directories(current(directory))
     files.replace(current(directory, RESTORING), b"")
 
@@ -80,15 +80,15 @@ def forget_restoring(files: Files, directories: Iterable[str]) -> None:
         files.unlink(current(directory, RESTORING))
 
 
-def unclean(files: Files, options: BookieOptions, boot: bytes, behind: Collection[str] = ()) -> bool:
+def unclean(files: Files, options: BookieOptions, boot: bytes, stale: Collection[str] = ()) -> bool:
     """
     Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was
     started since.  What it was configured to do counts, not what this one is; a note that does not say, as Apache's, is
-    taken to be of a run like this one.  `behind`: ledger directories whose notes are of an earlier run, for they failed
+    taken to be of a run like this one.  `stale`: ledger directories whose notes are of an earlier run, for they failed
     in it or before it.
     """
     for directory in options.ledger_directories:
-        if directory in behind:
+        if directory in stale:
             continue
         note = files.read_file(current(directory, DIRTY))
         if note is not None:

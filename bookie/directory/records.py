@@ -104,16 +104,16 @@ def damages(run: Run, data: bytes) -> Iterator[tuple[int, int]]:
     """(entry, offset in the log) of each record of a whole run, read as `data`, that is not intact."""
     sizes = run.sizes()
     equal = min(sizes) == max(sizes)
-    low = at = 0
+    low = offset = 0
     while low < len(sizes):
-        for body in intact(run, run.first + low, sizes[low:], equal, data[at:] if at else data):
+        for body in intact(run, run.first + low, sizes[low:], equal, data[offset:] if offset else data):
             if body[: IDS.size] != IDS.pack(run.ledger, run.first + low):
                 break
-            at += SIZE.size + len(body)
+            offset += SIZE.size + len(body)
             low += 1
         if low < len(sizes):
-            yield run.first + low, run.offset + at
-            at += SIZE.size + sizes[low]
+            yield run.first + low, run.offset + offset
+            offset += SIZE.size + sizes[low]
             low += 1
 
 
@@ -128,21 +128,21 @@ def intact(run: Run, first: int, sizes: Sequence[int], equal: bool, data: bytes)
     framed = True
     if equal:
         step = sizes[0] + SIZE.size
-        bodies = [data[at + SIZE.size : at + step] for at in range(0, len(sizes) * step, step)]
+        bodies = [data[offset + SIZE.size : offset + step] for offset in range(0, len(sizes) * step, step)]
         field = SIZE.pack(sizes[0])
-        framed = all(data[at::step] == field[at : at + 1] * len(sizes) for at in range(SIZE.size))
+        framed = all(data[offset::step] == field[offset : offset + 1] * len(sizes) for offset in range(SIZE.size))
     else:
         bodies = []
-        at = 0
+        offset = 0
         for size in sizes:
-            framed = framed and data[at : at + SIZE.size] == SIZE.pack(size)
-            at += SIZE.size
-            bodies.append(data[at : at + size])
-            at += size
+            framed = framed and data[offset : offset + SIZE.size] == SIZE.pack(size)
+            offset += SIZE.size
+            bodies.append(data[offset : offset + size])
+            offset += size
     if not framed or tuple(map(crc32c, bodies)) != sums:
-        good = at = 0
-        while crc32c(bodies[good]) == sums[good] and data[at : at + SIZE.size] == SIZE.pack(sizes[good]):
-            at += SIZE.size + sizes[good]
+        good = offset = 0
+        while crc32c(bodies[good]) == sums[good] and data[offset : offset + SIZE.size] == SIZE.pack(sizes[good]):
+            offset += SIZE.size + sizes[good]
             good += 1
         del bodies[good:]
     return bodies

@@ -50,23 +50,23 @@ def encode(row: LedgerRow) -> bytes:
 def decode(ledger: int, data: bytes) -> LedgerRow:
     """Raises `StorageError` when the bytes are not LedgerData."""
     fields: dict[int, int | bytes] = {}
-    at = 0
+    offset = 0
     try:
-        while at < len(data):
-            tag, at = varint.decode(data, at)
+        while offset < len(data):
+            tag, offset = varint.decode(data, offset)
             if tag & 7 == 0:
-                fields[tag >> 3], at = varint.decode(data, at)
+                fields[tag >> 3], offset = varint.decode(data, offset)
             elif tag & 7 == 2:
-                size, at = varint.decode(data, at)
-                if at + size > len(data):
+                size, offset = varint.decode(data, offset)
+                if offset + size > len(data):
                     raise ValueError
-                fields[tag >> 3] = data[at : at + size]
-                at += size
+                fields[tag >> 3] = data[offset : offset + size]
+                offset += size
             else:
                 raise ValueError
     except ValueError:
         raise StorageError(
-            f"ledger table: the row of ledger {ledger} is cut off or damaged at byte {at} of {len(data)}"
+            f"ledger table: the row of ledger {ledger} is cut off or damaged at byte {offset} of {len(data)}"
         ) from None
     key, explicit_lac = fields.get(3), fields.get(4)
     if not isinstance(key, bytes) or isinstance(explicit_lac, int):

@@ -1,12 +1,12 @@
 """
-An index that is being made beside another one, which tells it of all that is written meanwhile.
+An index that is being made beside another one, which passes on to it all that is written meanwhile.
 
-Two hands write it, in turns: flushes, by way of the other index (`RunIndex.beside`), and `fill`, with what was there
-before.
+It has two writers, never at the same time: flushes, by way of the other index (`RunIndex.beside`), and `fill`, with
+what was there before.
 
 Knows: what of the old gives way to the new.  Does not know: where the runs come from, when it is whole.
 Safety: what is flushed counts more than what is filled in, and of that what was filled in first; a ledger that was
-deleted does not come back. It never fails the flush that it hears of: `failure` says since when it is of no use.
+deleted does not come back. It never fails the flush that is passed on to it: `failure` says why it is of no use since.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,14 +36,14 @@ class NewIndex(RunIndex):
             super(NewIndex, self).put_all(rows, pause)
             self.commit()
 
-        self._hear(put)
+        self._try(put)
 
     def delete_all(self, ledgers: Iterable[int], pause: Callable[[], None] = lambda: None) -> None:
         gone = list(ledgers)
         self._gone.update(gone)
-        self._hear(lambda: super(NewIndex, self).delete_all(gone, pause))
+        self._try(lambda: super(NewIndex, self).delete_all(gone, pause))
 
-    def _hear(self, change: Callable[[], None]) -> None:
+    def _try(self, change: Callable[[], None]) -> None:
         if self.failure is None:
             try:
                 change()
@@ -87,17 +87,17 @@ class NewIndex(RunIndex):
 
     def _fill_gaps(self, run: Run, yielding: int) -> bool:
         self.commit()
-        at = run.first
+        begin = run.first
         gaps = []
         for other in self.runs(run.ledger, run.first):
             if other.first > run.last:
                 break
             if other.log != yielding:
-                if at < other.first:
-                    gaps.append((at, other.first - 1))
-                at = other.last + 1
-        if at <= run.last:
-            gaps.append((at, run.last))
+                if begin < other.first:
+                    gaps.append((begin, other.first - 1))
+                begin = other.last + 1
+        if begin <= run.last:
+            gaps.append((begin, run.last))
         for first, last in gaps:
             self.replace(run.ledger, first, last - first + 1, run.part(first, last)[1])
         return bool(gaps)

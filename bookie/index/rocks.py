@@ -28,10 +28,10 @@ from quire.bookie.index.rows import Row, Rows
 # SPDX-License-Identifier: Apache-2.0
 
 REOPEN_BYTES = 16 << 20  # what RocksDB may write when it opens: both write buffers as tables
-FULL_WORDS = {os.strerror(number): number for number in FULL}  # how its errors tell them
+FULL_WORDS = {os.strerror(number): number for number in FULL}  # the words of its errors
 SHORT_WORDS = {os.strerror(number): number for number in SHORT}
 OPEN_WORDS = {os.strerror(number): number for number in DESCRIPTORS}
-FILES_MAX = 256  # that it keeps open, unless told otherwise
+FILES_MAX = 256  # that it keeps open, unless fewer are given
 
 
 def open_read_only(path: str) -> Rows:
@@ -39,8 +39,8 @@ def open_read_only(path: str) -> Rows:
     return RocksRows(path, read_only=True)
 
 
-def told(text: str, words: Mapping[str, int]) -> OSError:
-    """RocksDB's error, with the number that one of the words stands for."""
+def rocks_error(text: str, words: Mapping[str, int]) -> OSError:
+    """RocksDB's error, with the number of one of the words that is in its text."""
     number = next((number for word, number in words.items() if word in text), None)
     return OSError(text) if number is None else NotBegun(number, text) if number in SHORT else OSError(number, text)
 
@@ -75,7 +75,7 @@ class Scan(Iterator[Row]):
             self._at.status()
         except Exception as error:
             self._at = None
-            raise told(f"RocksDB {self._path}: {error}", SHORT_WORDS) from error
+            raise rocks_error(f"RocksDB {self._path}: {error}", SHORT_WORDS) from error
         self._at, self._over = None, True
         raise StopIteration
 
@@ -89,7 +89,7 @@ class RocksRows(Rows):
 
     A write for which the disk had no room is `OSError` with ENOSPC, one for which a file could not be opened
     `NotBegun`; they may be tried again.  RocksDB itself may refuse every write from then on, so the store is opened
-    anew before the next one, as soon as that can be done; what was written before is in its log.  `sync` knows these
+    again before the next one, as soon as that can be done; what was written before is in its log.  `sync` knows these
     two only in that state, when nothing was begun.
     """
 
@@ -138,7 +138,7 @@ class RocksRows(Rows):
                 else Rdict(self.path, self._options)
             )
         except Exception as error:  # rocksdict raises bare Exception
-            raise told(f"RocksDB {self.path} can't be opened: {error}", SHORT_WORDS) from error
+            raise rocks_error(f"RocksDB {self.path} can't be opened: {error}", SHORT_WORDS) from error
 
     def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
         if self._stuck is not None:
@@ -164,12 +164,12 @@ class RocksRows(Rows):
 
     def _not_written(self, error: Exception) -> OSError:
         text = f"RocksDB {self.path}: {error}"
-        found = told(text, OPEN_WORDS | FULL_WORDS)
-        if found.errno is None and self._stuck is not None:
-            found = again(self._stuck, text)  # other writers get other texts from then on
-        if found.errno is not None:
-            self._stuck = self._stuck or found
-        return found
+        raised = rocks_error(text, OPEN_WORDS | FULL_WORDS)
+        if raised.errno is None and self._stuck is not None:
+            raised = again(self._stuck, text)  # other writers get other texts from then on
+        if raised.errno is not None:
+            self._stuck = self._stuck or raised
+        return raised
 
     def _open_again(self) -> None:
         """
@@ -198,42 +198,42 @@ class RocksRows(Rows):
             self._stuck = None
 
     def _not_read(self, error: Exception) -> OSError:
-        found = told(f"RocksDB {self.path}: {error}", SHORT_WORDS)
+        raised = rocks_error(f"RocksDB {self.path}: {error}", SHORT_WORDS)
         # it may just be closed, to be opened again
-        return found if self._stuck is None or is_dead(found) else again(self._stuck, str(found))
+        return raised if self._stuck is None or is_dead(raised) else again(self._stuck, str(raised))
 
     def get(self, key: bytes) -> bytes | None:
         try:
-            found = self._db.get(key)
+            value = self._db.get(key)
         except Exception as error:
             raise self._not_read(error) from error
-        return found if found is None else bytes(found)
+        return value if value is None else bytes(value)
 
     def floor(self, key: bytes) -> Row | None:
-        at = self._iterator()
+        iterator = self._iterator()
         try:
-            at.seek_for_prev(key)
-            if at.valid():
-                return at.key(), at.value()
-            at.status()
+            iterator.seek_for_prev(key)
+            if iterator.valid():
+                return iterator.key(), iterator.value()
+            iterator.status()
         except Exception as error:
             raise self._not_read(error) from error
         finally:
-            del at  # whoever keeps the error must not keep the store open
+            del iterator  # the error's traceback must not keep the store open
         return None
 
     def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
-        at = self._iterator()
+        iterator = self._iterator()
         try:
-            at.seek(low)
-            found = Scan(at, high, self.path)
+            iterator.seek(low)
+            scan = Scan(iterator, high, self.path)
         except Exception as error:
             raise self._not_read(error) from error
         finally:
-            del at
+            del iterator
         with self._scans_change:
-            self._scans.add(found)
-        return found
+            self._scans.add(scan)
+        return scan
 
     def _iterator(self) -> RdictIter:
         try:
@@ -242,33 +242,33 @@ class RocksRows(Rows):
             raise self._not_read(error) from error
 
     def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
-        found: list[Row | None] = []
-        at = self._iterator()  # to make one takes as long as to move it
+        rows: list[Row | None] = []
+        iterator = self._iterator()  # to make one takes as long as to move it
         try:
             for key in keys:
-                at.seek_for_prev(key)
-                if at.valid():
-                    found.append((at.key(), at.value()))
+                iterator.seek_for_prev(key)
+                if iterator.valid():
+                    rows.append((iterator.key(), iterator.value()))
                 else:
-                    at.status()
-                    found.append(None)
+                    iterator.status()
+                    rows.append(None)
         except Exception as error:
             raise self._not_read(error) from error
         finally:
-            del at
-        return found
+            del iterator
+        return rows
 
     def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
         try:
             # all are bytes in raw mode
-            found: list[Row] = list(islice(cast(Iterator[Row], self._db.items(from_key=low)), most))
+            rows: list[Row] = list(islice(cast(Iterator[Row], self._db.items(from_key=low)), most))
         except Exception as error:
             raise self._not_read(error) from error
-        if len(found) < most:  # the end, or an error, which these iterators don't tell
-            found += islice(self.scan(found[-1][0] + b"\0" if found else low, high), most - len(found))
-        while found and found[-1][0] >= high:
-            found.pop()
-        return found
+        if len(rows) < most:  # the end, or an error, which these iterators don't raise
+            rows += islice(self.scan(rows[-1][0] + b"\0" if rows else low, high), most - len(rows))
+        while rows and rows[-1][0] >= high:
+            rows.pop()
+        return rows
 
     def sync(self) -> None:
         if self._stuck is not None:

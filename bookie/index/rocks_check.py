@@ -1,5 +1,5 @@
 """
-What RocksDB will read when it opens a directory, looked at before: some damage keeps RocksDB itself busy for ever, some
+What RocksDB will read when it opens a directory, looked at before: some damage keeps RocksDB itself busy for good, some
 it takes for a torn end.
 
 MANIFEST-* (which tables there are) and *.log (the writes since then) have RocksDB's public log format, little-endian,
@@ -14,7 +14,7 @@ Knows: that format and CURRENT.  Does not know: what the records say, tables, op
 passed over: no manifest is one, we write none, and RocksDB reads them to their end.
 Safety: a manifest passes only when each record fits its sum up to the end, or up to a record that the file is too short
 for by every measure. Of a log of writes only what never ends is refused: RocksDB stops at a bad record, as it must
-after a power loss; whether that record was durable the numbers in `quire.rows` tell, and `stops` where it is.
+after a power loss; whether that record was durable is in the numbers of `quire.rows`, and `stops` where it is.
 """
 
 import os
@@ -53,39 +53,39 @@ def first_bad(data: bytes) -> Bad | None:
     """
     The first bad record of a file that is not used again; None when there is none.  An end that is torn is not bad.
     """
-    at = 0
-    while at + HEADER.size <= len(data):
-        room = min(BLOCK_BYTES - at % BLOCK_BYTES, len(data) - at) - HEADER.size
+    offset = 0
+    while offset + HEADER.size <= len(data):
+        room = min(BLOCK_BYTES - offset % BLOCK_BYTES, len(data) - offset) - HEADER.size
         if room < 0:
-            at += room + HEADER.size
+            offset += room + HEADER.size
             continue
-        check, size, kind = HEADER.unpack_from(data, at)
+        check, size, kind = HEADER.unpack_from(data, offset)
         if kind in USED_AGAIN:
-            return Bad(at, "its type is that of a log which is used again", at > 0)
+            return Bad(offset, "its type is that of a log which is used again", offset > 0)
         if size > room:
-            return _too_long(data, at, room, check)
-        if kind == 0 and size == 0 and not any(data[at:]):
+            return _too_long(data, offset, room, check)
+        if kind == 0 and size == 0 and not any(data[offset:]):
             return None  # a file that grew, and a write that never came
-        body = at + HEADER.size
+        body = offset + HEADER.size
         if masked(crc32c(data[body - 1 : body + size])) != check:  # the type is part of what the sum is of
-            return Bad(at, "its checksum is wrong", False)
-        at = body + size
+            return Bad(offset, "its checksum is wrong", False)
+        offset = body + size
     return None
 
 
-def _too_long(data: bytes, at: int, room: int, check: int) -> Bad | None:
+def _too_long(data: bytes, offset: int, room: int, check: int) -> Bad | None:
     """
     A record that is longer than its block or the file: torn if the file ends here, unless a shorter one fits the sum.
     """
-    if at + HEADER.size + room < len(data):
-        return Bad(at, "it is longer than its block", False)
-    begin = at + HEADER.size - 1
+    if offset + HEADER.size + room < len(data):
+        return Bad(offset, "it is longer than its block", False)
+    begin = offset + HEADER.size - 1
     sums = crc32c(data[begin : begin + 1])
     for end in range(begin + 1, len(data)):
         if masked(sums) == check:
-            return Bad(at, "its length is wrong", False)
+            return Bad(offset, "its length is wrong", False)
         sums = crc32c(data[end : end + 1], sums)
-    return Bad(at, "its length is wrong", False) if masked(sums) == check else None
+    return Bad(offset, "its length is wrong", False) if masked(sums) == check else None
 
 
 def check(directory: str, files: Files | None = None) -> None:

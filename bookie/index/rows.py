@@ -51,8 +51,8 @@ class Rows(ABC):
     @abstractmethod
     def sync(self) -> None:
         """
-        All that was written is on stable storage afterwards.  Raises `OSError`; then nobody knows, and it may not be
-        tried again, save with ENOSPC: then nothing was done yet.
+        All that was written is on stable storage afterwards.  Raises `OSError`; then it is unknown what was,
+        and it may not be tried again, except with ENOSPC: then nothing was done yet.
         """
 
     @property
@@ -65,7 +65,7 @@ class Rows(ABC):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether writes are refused, and perhaps reads, until a write or a sync opens the store anew."""
+        """Whether writes are refused, and perhaps reads, until a write or a sync opens the store again."""
         return False
 
     @abstractmethod
@@ -109,10 +109,10 @@ class DictRows(Rows):
         return self._rows.get(key)
 
     def floor(self, key: bytes) -> Row | None:
-        at = bisect_left(self._keys, key)
-        if at == len(self._keys) or self._keys[at] != key:
-            at -= 1
-        return (self._keys[at], self._rows[self._keys[at]]) if at >= 0 else None
+        index = bisect_left(self._keys, key)
+        if index == len(self._keys) or self._keys[index] != key:
+            index -= 1
+        return (self._keys[index], self._rows[self._keys[index]]) if index >= 0 else None
 
     def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
         return [self.floor(key) for key in keys]

@@ -28,7 +28,7 @@ class RunIndex:
 
     def __init__(self, rows: Rows) -> None:
         self.beside: RunIndex | None = None  # one that is being made, which hears of all that is written here
-        self._changing = threading.Lock()  # held by whoever writes rows on the strength of rows that were read
+        self._changing = threading.Lock()  # held while rows are written that depend on rows that were read
         self._rows = rows
         self._pending: list[Row] = []
         self._pending_bytes = 0
@@ -59,13 +59,13 @@ class RunIndex:
 
     def lasts(self, ledgers: Sequence[int]) -> list[int]:
         """`last` of each; ascending ones are found fastest."""
-        found = []
+        lasts = []
         for ledger, row in zip(
             ledgers, self._rows.floors([KEY.pack(ledger, ENTRY_MAX) for ledger in ledgers]), strict=True
         ):
             of, first = KEY.unpack(row[0]) if row is not None and len(row[0]) == KEY.size else (-1, -1)
-            found.append(Run(ledger, first, row[1]).last if row is not None and of == ledger else -1)
-        return found
+            lasts.append(Run(ledger, first, row[1]).last if row is not None and of == ledger else -1)
+        return lasts
 
     def runs(self, ledger: int, first: int = 0) -> Iterator[Run]:
         """The runs of the ledger that end at `first` or behind it, ascending."""
@@ -82,17 +82,17 @@ class RunIndex:
 
     def uses(self, pause: Callable[[], None], finished: Iterable[int] = ()) -> dict[int, Use]:
         """
-        Each log that rows name.  A log that nobody writes to and that is not in it is needed by nobody, now and later.
-        `finished`: logs to which nobody writes; what they are needed for is remembered for `known_uses`.
+        Each log that rows name.  A finished log that is not in it is not needed, now and later.  `finished`: logs to
+        which nothing is written; what they are needed for is remembered for `known_uses`.
         """
         before = self._changes
         tally = Tally()
         for some in self._pages(pause):
             tally.add(some)
-        found = tally.uses()
+        uses = tally.uses()
         with self._changing:
-            self._known_uses = {log: found.get(log, NO_USE) for log in finished} if self._changes == before else {}
-        return found
+            self._known_uses = {log: uses.get(log, NO_USE) for log in finished} if self._changes == before else {}
+        return uses
 
     def known_uses(self) -> dict[int, Use]:
         """
@@ -103,7 +103,7 @@ class RunIndex:
             return dict(self._known_uses)
 
     def _removed(self, tally: Tally) -> None:
-        """Whole rows went; by whoever holds the lock."""
+        """Whole rows went; `_changing` is held."""
         self._changes += 1
         for log, use in tally.uses().items():
             known = self._known_uses.get(log)
@@ -111,7 +111,7 @@ class RunIndex:
                 self._known_uses[log] = Use(known.rows - use.rows, known.size - use.size)
 
     def _changed(self) -> None:
-        """Rows were cut or moved; by whoever holds the lock."""
+        """Rows were cut or moved; `_changing` is held."""
         self._changes += 1
         self._known_uses = {}
 
@@ -142,7 +142,7 @@ class RunIndex:
                     yield Run(ledger, first, value)
             pause()
 
-    # Writing (one thread, save `move`)
+    # Writing (one thread, except `move`)
 
     def begin(self) -> None:
         """A flush begins; bounds what is remembered."""
@@ -264,9 +264,9 @@ class RunIndex:
 
     def move(self, moves: Iterable[Move]) -> None:
         """
-        Rows that still name the old place name the new one from now on, in one write; what was deleted or written again
-        meanwhile is left alone.  The new log must be durable.  A thread of its own may do this while another flushes;
-        at most `MOVES_AT_ONCE` at a time.
+        Rows that still name the old log and offset name the new ones from now on, in one write; what was deleted or
+        written again meanwhile is left as it is.  The new log must be durable.  A thread of its own may do this while
+        another flushes; at most `MOVES_AT_ONCE` at a time.
         """
         puts: list[Row] = []
         with self._changing:
@@ -285,7 +285,7 @@ class RunIndex:
                 self._changed()
 
     def abandon(self) -> None:
-        """A flush failed half-way: what was pending is given up, what is remembered is looked up again."""
+        """A flush failed half-way: what was pending is dropped, what is remembered is looked up again."""
         self._pending = []
         self._pending_bytes = 0
         self._highest = {}

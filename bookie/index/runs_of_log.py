@@ -47,13 +47,13 @@ class LogRuns:
     def rows(self) -> Iterator[tuple[int, int, int, bytes]]:
         """(ledger, first entry, count, value of the index row), as they lie.  Raises `OSError`."""
         found = self.found
-        ledger = following = next_at = asked = -1
+        ledger = following = next_offset = asked = -1
         first = start = total = most = 0
         taken = elsewhere = False
         sizes: list[int] = []
         sums: list[int] = []
         known: Run | None = None
-        for of, entry, at, body in self._walk.records():
+        for of, entry, offset, body in self._walk.records():
             size = len(body)
             found[of] = found.get(of, 0) + SIZE.size + size
             if of != asked:
@@ -61,19 +61,25 @@ class LogRuns:
             if not taken:
                 self.passed_over += 1
                 continue
-            if of != ledger or entry != following or at != next_at or len(sizes) >= most or total >= RUN_BYTES_MAX:
+            if (
+                of != ledger
+                or entry != following
+                or offset != next_offset
+                or len(sizes) >= most
+                or total >= RUN_BYTES_MAX
+            ):
                 if sizes and not elsewhere:
                     yield ledger, first, len(sizes), self._value(known, first, start, sizes, sums)
-                ledger, first, start, total, sizes, sums = of, entry, at, 0, [], []
+                ledger, first, start, total, sizes, sums = of, entry, offset, 0, [], []
                 known, most = self._indexed(of, entry)
                 most = min(most, RUN_ENTRIES_MAX)
-                elsewhere = known is not None and (known.log != self._log or known.at(entry)[0] != at)
+                elsewhere = known is not None and (known.log != self._log or known.at(entry)[0] != offset)
             self.passed_over += elsewhere
             sizes.append(size)
             sums.append(crc32c(body))
             total += size
             following = entry + 1
-            next_at = at + SIZE.size + size
+            next_offset = offset + SIZE.size + size
         if sizes and not elsewhere:
             yield ledger, first, len(sizes), self._value(known, first, start, sizes, sums)
 

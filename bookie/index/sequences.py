@@ -13,7 +13,7 @@ File `quire.rows` beside the two stores, big-endian, replaced whole:
     16      8   number of the ledger table's last write
     24      4   CRC32C of all before it
 
-Knows: that file.  Does not know: the stores.  A store that was rebuilt begins anew: whoever rebuilds it removes the
+Knows: that file.  Does not know: the stores.  A store that was rebuilt begins at 0 again: the rebuild removes the
 file before (`forget`) and writes it again afterwards.
 """
 
@@ -39,7 +39,7 @@ class Sequences:
 
     def __init__(self, files: Files, directory: str, stores: Iterable[str] = ()) -> None:
         """
-        `stores`: those in which a loss is to be told with its place, before they are opened, for RocksDB then removes
+        `stores`: those in which a loss is reported with its offset, before they are opened, for RocksDB then removes
         what it has read. Raises `StorageError` that names the file when it is damaged, `OSError`.
         """
         self.path = os.path.join(directory, SEQUENCES)
@@ -66,11 +66,11 @@ class Sequences:
         """
         for found, known, path in ((index, self._known[0], index_path), (table, self._known[1], table_path)):
             if found is not None and found < known:
-                place = (
+                where = (
                     self._places.get(path) or "its log of writes (*.log in it) holds a bad record, or it was removed"
                 )
                 gone = f"{known - found} writes that were durable are gone (the last one found is {found} of {known})"
-                raise StorageError(f"{path}: damaged: {gone}; {place}; {WHAT_TO_DO}")
+                raise StorageError(f"{path}: damaged: {gone}; {where}; {WHAT_TO_DO}")
 
     def write(self, index: int, table: int) -> None:
         """Both stores are durable up to these numbers.  Raises `OSError`."""
@@ -86,5 +86,5 @@ class Sequences:
 
 
 def forget(files: Files, directory: str) -> None:
-    """A store in `<dir>/current` is about to be made anew, so its numbers begin again.  Raises `OSError`."""
+    """A store in `<dir>/current` is about to be rebuilt, so its numbers begin again.  Raises `OSError`."""
     files.unlink_durably(os.path.join(directory, SEQUENCES))

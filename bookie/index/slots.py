@@ -1,11 +1,11 @@
 """
-Where our index lies in an index directory: in one of two, so that another can be made beside it and take its place in
-one step.
+In which directory of an index directory our index is: in one of two, so that another can be made beside it and take its
+place in one step.
 
 It is `runs`, unless a file `quire.index` is there, which says "runs.2" and nothing else.
 
 Knows: those names.  Does not know: rows, who makes another index.
-Safety: the file changes only when the other index is durable.  What lies where the index is not is a copy of it, or was
+Safety: the file changes only when the other index is durable.  What is in the other directory is a copy of it, or was
 never finished: it may go.
 """
 
@@ -35,7 +35,7 @@ def index_path(files: Files, directory: str) -> str:
 
 
 def other_path(files: Files, directory: str) -> str:
-    """The place where the index does not lie; whatever is there may go.  As `index_path`."""
+    """The directory that the index is not in; whatever is there may go.  As `index_path`."""
     return os.path.join(
         directory, RUNS if index_path(files, directory) == os.path.join(directory, SECOND_RUNS) else SECOND_RUNS
     )
@@ -43,8 +43,8 @@ def other_path(files: Files, directory: str) -> str:
 
 def change(files: Files, directory: str) -> None:
     """
-    From now on the index lies at the other place.  Durable on return; after an `OSError` nobody knows, save `NotBegun`:
-    it lies where it was.
+    From now on the index is in the other directory.  Durable on return; after an `OSError` it is unknown in which,
+    except `NotBegun`: it is where it was.
     """
     if index_path(files, directory) == os.path.join(directory, RUNS):
         files.replace(os.path.join(directory, SLOT), TEXT)

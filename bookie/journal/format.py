@@ -5,13 +5,13 @@ A journal is an endless sequence of groups, cut into segment files `<start posit
 is the segment's. A group lies whole in one segment, at a multiple of 512; one that does not fit in what is left begins
 the next segment. The next segment's start position is this one's start plus its length.
 
-The last 512 bytes of a segment are its foot, durable before the file gets its name, written anew each time the file is
-used again:
+The last 512 bytes of a segment are its foot, durable before the file gets its name, written each time the file is used
+again:
 
     0       4      "QJSG"
     4       4      version 1
     8       8      the segment's start position
-    16      8      salt: random, never told to anybody
+    16      8      salt: random, never sent to a client
     24      4      CRC32C of the 24 bytes before
     28      …      zeros
 
@@ -20,7 +20,7 @@ Group, big-endian:
     offset  width  field
     0       4      length: bytes of this header and the blocks, without padding
     4       4      CRC32C over bytes 0 to 3, then bytes 8 to length
-    8       8      sequence: previous group's + 1, for ever, also when a segment file is used again
+    8       8      sequence: previous group's + 1; it never begins again, also when a segment file is reused
     16      8      position of this group in the journal (segment's start + offset in the file) XOR the segment's salt
     24      …      blocks; then zeros up to a multiple of 512 (not summed)
 
@@ -33,9 +33,9 @@ Block:
     17      …      data
 
 Knows: these layouts and whether a group is whole.  Does not know: files, threads, what a block means to a ledger.
-Safety: stale groups of a reused file, and groups at a place where they were not written, never pass (`whole` compares
-sequence and position). Nor does what a client wrote into an entry to look like a group, neither as a later group behind
-a torn one nor as the next group in what a reused file still holds: it does not know the salt.
+Safety: stale groups of a reused file, and groups at another position than they were written at, never pass (`whole`
+compares sequence and position). Nor does what a client wrote into an entry to look like a group, neither as a later
+group behind a torn one nor as the next group in what a reused file still holds: it does not know the salt.
 """
 
 import struct
@@ -50,7 +50,7 @@ ALIGNMENT = 512
 GROUP = struct.Struct(">IIQQ")  # length, sum, sequence, position
 BLOCK = struct.Struct(">BIqI")  # kind, count, ledger, length
 LENGTH = struct.Struct(">I")
-PLACE = struct.Struct(">QQ")  # sequence, position: what the sum covers of the header besides the length
+SUMMED = struct.Struct(">QQ")  # sequence, position: what the sum covers of the header besides the length
 BODY = struct.Struct(">I")  # length in front of each body of kind 2
 FOOT = struct.Struct(">4sIQQ")  # magic, version, start, salt
 FOOT_MAGIC, FOOT_VERSION = b"QJSG", 1
@@ -75,14 +75,14 @@ SUFFIX = ".qj"
 SPARE = "spare-"
 
 
-class Place(NamedTuple):
-    """Where the next group goes: its sequence and its position."""
+class Position(NamedTuple):
+    """Where a group goes in the journal: its sequence, and the byte at which it starts."""
 
     sequence: int
-    position: int
+    start: int
 
 
-START = Place(1, 0)
+START = Position(1, 0)
 
 
 def segment_name(start: int) -> str:
@@ -115,17 +115,17 @@ def salt_of(foot: bytes, start: int) -> int | None:
         or any(foot[FOOT.size + LENGTH.size :])
     ):
         return None
-    magic, version, found, salt = FOOT.unpack_from(foot)
-    return int(salt) if (magic, version, found) == (FOOT_MAGIC, FOOT_VERSION, start) else None
+    magic, version, foot_start, salt = FOOT.unpack_from(foot)
+    return int(salt) if (magic, version, foot_start) == (FOOT_MAGIC, FOOT_VERSION, start) else None
 
 
-def group_header(length: int, place: Place, salt: int, blocks: Iterable[bytes]) -> bytes:
+def group_header(length: int, position: Position, salt: int, blocks: Iterable[bytes]) -> bytes:
     """The 24 bytes in front of `blocks`, whose bytes together are `length` - 24."""
-    position = place.position ^ salt
-    check = crc32c(PLACE.pack(place.sequence, position), crc32c(LENGTH.pack(length)))
+    start = position.start ^ salt
+    check = crc32c(SUMMED.pack(position.sequence, start), crc32c(LENGTH.pack(length)))
     for block in blocks:
         check = crc32c(block, check)
-    return GROUP.pack(length, check, place.sequence, position)
+    return GROUP.pack(length, check, position.sequence, start)
 
 
 def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None) -> int:
@@ -135,10 +135,10 @@ def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None)
     """
     if offset + GROUP.size > len(data):
         return 0
-    length, check, found, position = GROUP.unpack_from(data, offset)
+    length, check, group_sequence, position = GROUP.unpack_from(data, offset)
     if (
         position != (start + offset) ^ salt
-        or (sequence is not None and found != sequence)
+        or (sequence is not None and group_sequence != sequence)
         or length < GROUP.size
         or offset + length > len(data) - FOOT_BYTES
     ):
@@ -151,7 +151,7 @@ def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None)
 
 def begun(data: bytes, offset: int, start: int, salt: int) -> bool:
     """
-    Whether a group was begun at `offset` of a segment that begins at `start`, as far as its header tells; else there
+    Whether a group was begun at `offset` of a segment that begins at `start`, as far as its header says; else there
     are zeros, or an earlier use.
     """
     return offset + GROUP.size <= len(data) and GROUP.unpack_from(data, offset)[3] == (start + offset) ^ salt
@@ -168,10 +168,14 @@ def later_group(data: bytes, offset: int, start: int, salt: int, sequence: int) 
     for part in range(offset, end, len(BLANK)):
         if data[part : part + len(BLANK)] == BLANK:  # what was never written: most of a new segment
             continue
-        for at in range(part, min(part + len(BLANK), end - GROUP.size + 1), ALIGNMENT):
-            _length, _check, found, position = unpack(data, at)
-            if position == (start + at) ^ salt and found >= sequence and whole(data, at, start, salt, None):
-                return at
+        for group in range(part, min(part + len(BLANK), end - GROUP.size + 1), ALIGNMENT):
+            _length, _check, group_sequence, position = unpack(data, group)
+            if (
+                position == (start + group) ^ salt
+                and group_sequence >= sequence
+                and whole(data, group, start, salt, None)
+            ):
+                return group
     return None
 
 
@@ -180,16 +184,16 @@ def blocks(data: bytes, offset: int, length: int) -> Iterator[tuple[int, int, in
     (kind, count, ledger, begin, end) of each block of a whole group; the block's data is data[begin:end].
     Raises `ValueError` when a block reaches past its group, which a whole group never holds.
     """
-    at, end = offset + GROUP.size, offset + length
-    while at < end:
-        if at + BLOCK.size > end:
-            raise ValueError(f"a block's header at offset {at} reaches past its group's end {end}")
-        kind, count, ledger, size = BLOCK.unpack_from(data, at)
-        at += BLOCK.size
-        if at + size > end:
-            raise ValueError(f"a block of {size} bytes at offset {at} reaches past its group's end {end}")
-        yield kind, count, ledger, at, at + size
-        at += size
+    begin, end = offset + GROUP.size, offset + length
+    while begin < end:
+        if begin + BLOCK.size > end:
+            raise ValueError(f"a block's header at offset {begin} reaches past its group's end {end}")
+        kind, count, ledger, size = BLOCK.unpack_from(data, begin)
+        begin += BLOCK.size
+        if begin + size > end:
+            raise ValueError(f"a block of {size} bytes at offset {begin} reaches past its group's end {end}")
+        yield kind, count, ledger, begin, begin + size
+        begin += size
 
 
 def split_frames(data: bytes, begin: int, end: int, count: int) -> list[bytes]:
@@ -197,20 +201,23 @@ def split_frames(data: bytes, begin: int, end: int, count: int) -> list[bytes]:
     size = (end - begin) // count if count else 0
     if size >= FRAME_BODY and size * count == end - begin and LENGTH.unpack_from(data, begin)[0] == size - 4:
         # The usual case: all frames equally long, seen by comparing the four columns of the length fields.
-        columns = (data[begin + at : end : size] == data[begin + at : begin + at + 1] * count for at in range(4))
+        columns = (
+            data[begin + offset : end : size] == data[begin + offset : begin + offset + 1] * count
+            for offset in range(4)
+        )
         if all(columns):
-            return [data[at + FRAME_BODY : at + size] for at in range(begin, end, size)]
+            return [data[offset + FRAME_BODY : offset + size] for offset in range(begin, end, size)]
     bodies = []
-    at = begin
-    while at < end:
-        if at + FRAME_BODY > end:
+    offset = begin
+    while offset < end:
+        if offset + FRAME_BODY > end:
             break
-        step = 4 + LENGTH.unpack_from(data, at)[0]
-        if step < FRAME_BODY or at + step > end:
+        step = 4 + LENGTH.unpack_from(data, offset)[0]
+        if step < FRAME_BODY or offset + step > end:
             break
-        bodies.append(data[at + FRAME_BODY : at + step])
-        at += step
-    if at != end or len(bodies) != count:
+        bodies.append(data[offset + FRAME_BODY : offset + step])
+        offset += step
+    if offset != end or len(bodies) != count:
         raise ValueError(
             f"the add frames of the block at offset {begin} do not fill it: {len(bodies)} of {count} found"
         )
@@ -232,14 +239,14 @@ def join_bodies(bodies: Sequence[bytes]) -> bytes:
 def split_bodies(data: bytes, begin: int, end: int, count: int) -> list[bytes]:
     """The entry bodies of a block of kind 2.  Raises `ValueError` when they do not fill it exactly."""
     bodies = []
-    at = begin
-    while at + 4 <= end:
-        size = BODY.unpack_from(data, at)[0]
-        at += 4
-        if at + size > end:
+    offset = begin
+    while offset + 4 <= end:
+        size = BODY.unpack_from(data, offset)[0]
+        offset += 4
+        if offset + size > end:
             break
-        bodies.append(data[at : at + size])
-        at += size
-    if at != end or len(bodies) != count:
+        bodies.append(data[offset : offset + size])
+        offset += size
+    if offset != end or len(bodies) != count:
         raise ValueError(f"the bodies of the block at offset {begin} do not fill it: {len(bodies)} of {count} found")
     return bodies

@@ -12,7 +12,7 @@ sync):
 
 Knows: these bytes, and where a replay begins when several directories have a mark.
 Does not know: when a mark may be written (`storage/checkpoint.py`), what a group holds.
-Safety: a damaged mark raises `StorageError`; a replay never begins behind a mark of any directory.
+Safety: a damaged mark raises `StorageError`; a replay never begins after a mark of any directory.
 """
 
 import os
@@ -22,23 +22,23 @@ from collections.abc import Sequence
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.journal.format import START, Place
+from quire.bookie.journal.format import START, Position
 from quire.bookie.layout import MARK
 
 # SPDX-License-Identifier: Apache-2.0
 
 MAGIC, VERSION = b"QMRK", 1
 HEAD = struct.Struct(">4sII")  # magic, version, number of journals
-PLACE = struct.Struct(">QQ")  # sequence, position
+POSITION = struct.Struct(">QQ")  # sequence, position
 SUM = struct.Struct(">I")
 
 
-def encode_mark(places: Sequence[Place]) -> bytes:
-    data = HEAD.pack(MAGIC, VERSION, len(places)) + b"".join(PLACE.pack(*place) for place in places)
+def encode_mark(positions: Sequence[Position]) -> bytes:
+    data = HEAD.pack(MAGIC, VERSION, len(positions)) + b"".join(POSITION.pack(*position) for position in positions)
     return data + SUM.pack(crc32c(data))
 
 
-def decode_mark(path: str, data: bytes) -> list[Place]:
+def decode_mark(path: str, data: bytes) -> list[Position]:
     """Raises `StorageError` that names the file."""
     if len(data) < HEAD.size + SUM.size:
         raise StorageError(f"{path}: {len(data)} bytes are too few for a mark")
@@ -46,19 +46,24 @@ def decode_mark(path: str, data: bytes) -> list[Place]:
     if magic != MAGIC or version != VERSION:
         raise StorageError(f"{path}: not a mark of version {VERSION}")
     (check,) = SUM.unpack_from(data, len(data) - SUM.size)
-    if len(data) != HEAD.size + count * PLACE.size + SUM.size or check != crc32c(data[: -SUM.size]):
+    if len(data) != HEAD.size + count * POSITION.size + SUM.size or check != crc32c(data[: -SUM.size]):
         raise StorageError(f"{path}: the mark is damaged (its checksum or its length is wrong)")
-    return [Place(*PLACE.unpack_from(data, HEAD.size + index * PLACE.size)) for index in range(count)]
+    return [Position(*POSITION.unpack_from(data, HEAD.size + index * POSITION.size)) for index in range(count)]
 
 
-def read_mark(files: Files, directory: str) -> list[Place] | None:
+def read_mark(files: Files, directory: str) -> list[Position] | None:
     """The mark of a ledger directory (`<dir>/current`); None when it has none."""
     path = os.path.join(directory, MARK)
     data = files.read_file(path)
     return None if data is None else decode_mark(path, data)
 
 
-def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> list[Place] | None:
+def write_mark(files: Files, directory: str, positions: Sequence[Position]) -> None:
+    """The mark of a ledger directory (`<dir>/current`), durable on return.  `OSError`."""
+    files.replace(os.path.join(directory, MARK), encode_mark(positions))
+
+
+def lowest(marks: Sequence[tuple[str, list[Position] | None]], journals: int) -> list[Position] | None:
     """
     Where the replay of each journal begins: at the lowest of all directories' marks; None: everything is replayed.
     `marks`: each ledger directory (`<dir>/current`) that missed nothing, with its mark if it has one.
@@ -72,8 +77,8 @@ def lowest(marks: Sequence[tuple[str, list[Place] | None]], journals: int) -> li
     known = [mark for _directory, mark in marks if mark is not None]
     if len(known) < len(marks) or not known:
         return None
-    places = []
+    positions = []
     for number in range(journals):
         have = [mark[number] for mark in known if number < len(mark)]
-        places.append(min(have) if len(have) == len(known) else START)
-    return places
+        positions.append(min(have) if len(have) == len(known) else START)
+    return positions

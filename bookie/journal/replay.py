@@ -1,12 +1,12 @@
 """
-Reading a journal directory after a start: which groups stand behind the mark, and where the journal ends.
+Reading a journal directory after a start: which groups come after the mark, and where the journal ends.
 
-Knows: how to tell a torn tail (the one group that was never synced) from damage (a bad group with a good later one
+Knows: the difference of a torn tail (the one group that was never synced) and damage (a bad group with a good later one
 behind it, or a segment that is missing).
 Does not know: what blocks mean; `groups` gives them out in order.
 
-Safety: nothing behind damage is ever given out as if it followed; damage raises `StorageError` with file and offset.
-With `synced` false (the journal ran with sync off) what stands behind the first bad group may be torn too and is cut
+Safety: nothing after damage is ever returned as if it followed; damage raises `StorageError` with file and offset.
+With `synced` false (the journal ran with sync off) what comes after the first bad group may be torn too and is cut
 off.
 """
 
@@ -20,7 +20,7 @@ from quire.bookie.journal.format import (
     SPARE,
     START,
     SUFFIX,
-    Place,
+    Position,
     begun,
     later_group,
     padded,
@@ -37,13 +37,13 @@ from quire.bookie.journal.segments import Segment, fill
 
 class Replay:
     """
-    One pass over a journal directory.  After `groups` is exhausted: `place`, `segments`, `spares` are what `Journal`
+    One pass over a journal directory.  After `groups` is exhausted: `position`, `segments`, `spares` are what `Journal`
     needs.
     """
 
-    def __init__(self, files: Files, directory: str, mark: Place | None, synced: bool = True) -> None:
+    def __init__(self, files: Files, directory: str, mark: Position | None, synced: bool = True) -> None:
         """`mark`: everything before it is stored elsewhere.  None: read all that is there."""
-        self.place = mark or START
+        self.position = mark or START
         self.segments: list[Segment] = []
         self.spares: list[str] = []
         self.torn: str | None = None  # file and offset of a torn tail, for the log
@@ -78,17 +78,17 @@ class Replay:
         mark = self._mark
         if mark is None:
             return
-        below = [segment for segment in self.segments if segment.stop <= mark.position]
+        below = [segment for segment in self.segments if segment.stop <= mark.start]
         self.segments = self.segments[len(below) :]
-        if self.segments and self.segments[0].start <= mark.position:
+        if self.segments and self.segments[0].start <= mark.start:
             self.spares += [segment.path for segment in below]
-        elif below and below[-1].stop == mark.position:
-            # The mark stands at the very end of a segment; the next one may not have been made yet.
+        elif below and below[-1].stop == mark.start:
+            # The mark is at the very end of a segment; the next one may not have been made yet.
             self.spares += [segment.path for segment in below[:-1]]
             self.segments.insert(0, below[-1])
         elif mark != START or self.segments:
             raise StorageError(
-                f"journal {self._directory}: the segment that holds position {mark.position} (group {mark.sequence}) "
+                f"journal {self._directory}: the segment that holds position {mark.start} (group {mark.sequence}) "
                 "is missing; "
                 f"put it back; or remove {self._directory} and `quire bookie start --conf FILE --restore`, which "
                 "copies what it held from other bookies"
@@ -104,10 +104,10 @@ class Replay:
         for segment in self.segments:
             self._read_foot(segment)
         sequence = self._mark.sequence if self._mark is not None else None
-        at = 0
-        offset = self._mark.position - self.segments[0].start if self._mark is not None else 0
+        number = 0
+        offset = self._mark.start - self.segments[0].start if self._mark is not None else 0
         while True:
-            segment = self.segments[at]
+            segment = self.segments[number]
             data = self._read(segment)
             while length := whole(data, offset, segment.start, segment.salt, sequence):
                 if sequence is None:
@@ -115,7 +115,7 @@ class Replay:
                 yield data, offset, length
                 sequence += 1
                 offset += padded(length)
-            following = self.segments[at + 1] if at + 1 < len(self.segments) else None
+            following = self.segments[number + 1] if number + 1 < len(self.segments) else None
             # the first group ever may have been larger than the first segment
             wanted = 1 if sequence is None else sequence
             if (
@@ -124,27 +124,27 @@ class Replay:
                 and whole(self._head(following, wanted), 0, following.start, following.salt, wanted)
             ):
                 sequence = wanted
-                at += 1
+                number += 1
                 offset = 0
                 continue
             break
-        self._finish(at, offset, data, sequence)
+        self._finish(number, offset, data, sequence)
 
-    def _finish(self, at: int, offset: int, data: bytes, sequence: int | None) -> None:
+    def _finish(self, number: int, offset: int, data: bytes, sequence: int | None) -> None:
         """The good groups end at `offset` of segment `at`: is it the tail, or damage?"""
-        segment = self.segments[at]
+        segment = self.segments[number]
         wanted = sequence if sequence is not None else 1
         later: str | None = None
-        if (found := later_group(data, offset, segment.start, segment.salt, wanted)) is not None:
-            later = f"{segment.path} at offset {found}"
+        if (later_offset := later_group(data, offset, segment.start, segment.salt, wanted)) is not None:
+            later = f"{segment.path} at offset {later_offset}"
         else:
-            for other in self.segments[at + 1 :]:
-                if (found := later_group(self._read(other), 0, other.start, other.salt, wanted)) is not None:
-                    later = f"{other.path} at offset {found}"
+            for other in self.segments[number + 1 :]:
+                if (later_offset := later_group(self._read(other), 0, other.start, other.salt, wanted)) is not None:
+                    later = f"{other.path} at offset {later_offset}"
                     break
         if later is not None and self._synced:
             missing = ""
-            if at + 1 < len(self.segments) and self.segments[at + 1].start != segment.stop:
+            if number + 1 < len(self.segments) and self.segments[number + 1].start != segment.stop:
                 missing = f"; segment {segment_name(segment.stop)} is missing"
             raise StorageError(
                 f"journal damage: {segment.path} has no whole group {wanted} at offset {offset}, yet a later group "
@@ -161,24 +161,24 @@ class Replay:
                 self._files.sync(handle)
             finally:
                 self._files.close(handle)
-            for other in self.segments[at + 1 :]:
+            for other in self.segments[number + 1 :]:
                 self._files.unlink(other.path)
         else:
-            self.spares += [other.path for other in self.segments[at + 1 :]]
-        self.segments = self.segments[: at + 1]
-        self.place = Place(wanted, segment.start + offset)
+            self.spares += [other.path for other in self.segments[number + 1 :]]
+        self.segments = self.segments[: number + 1]
+        self.position = Position(wanted, segment.start + offset)
 
     def _read_foot(self, segment: Segment) -> None:
         """Learns the segment's salt.  It was durable before the file had its name, so a bad foot is damage."""
-        at = segment.size - FOOT_BYTES
+        offset = segment.size - FOOT_BYTES
         handle = self._files.open(segment.path)
         try:
-            salt = salt_of(self._files.read(handle, FOOT_BYTES, at), segment.start)
+            salt = salt_of(self._files.read(handle, FOOT_BYTES, offset), segment.start)
         finally:
             self._files.close(handle)
         if salt is None:
             raise StorageError(
-                f"journal damage: {segment.path} at offset {at}: the segment's foot is not that of a segment that "
+                f"journal damage: {segment.path} at offset {offset}: the segment's foot is not that of a segment that "
                 f"begins at {segment.start}"
             )
         segment.salt = salt

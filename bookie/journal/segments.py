@@ -26,7 +26,7 @@ from quire.bookie.journal.format import (
     FOOT_BYTES,
     SPARE,
     SUFFIX,
-    Place,
+    Position,
     padded,
     segment_foot,
     segment_name,
@@ -266,9 +266,9 @@ def reused_segment(files: Files, path: str, start: int, size_min: int) -> Segmen
         files.close(handle)
 
 
-def empty_journal(files: Files, directory: str, place: Place) -> None:
-    """One segment without a group, named for the place where the journal begins; synced."""
-    empty_segment(files, os.path.join(directory, segment_name(place.position)), place.position, FIRST_SEGMENT_BYTES)
+def empty_journal(files: Files, directory: str, position: Position) -> None:
+    """One segment without a group, named for the position at which the journal begins; synced."""
+    empty_segment(files, os.path.join(directory, segment_name(position.start)), position.start, FIRST_SEGMENT_BYTES)
     files.sync_directory(directory)
 
 

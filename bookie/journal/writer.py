@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, Files, StorageError
-from quire.bookie.journal.format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP, Place, group_header, padded
+from quire.bookie.journal.format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP, Position, group_header, padded
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import NoRoom, Segment, Segments
 from quire.metadata.clock import Reactor
@@ -73,11 +73,11 @@ class JournalEvents(Protocol):
         ...
 
     def journal_failed(self, reason: str) -> None:
-        """Once, and for ever: no further group becomes durable."""
+        """Once: no further group becomes durable."""
         ...
 
-    def crowding_changed(self) -> None:
-        """`crowded` has another value, or another try to make a segment found the disk still full."""
+    def disk_full_changed(self) -> None:
+        """`disk_full` has another value, or another try to make a segment found the disk still full."""
         ...
 
 
@@ -100,18 +100,18 @@ class Journal:
         `replay`: of the directory, read to its end.  `spawn` runs a job beside the reactor and the journal thread;
         without it no segment is made before it is needed.
         """
-        place = replay.place
+        position = replay.position
         self.directory = directory
-        self.place = place  # the next group's; only the writing side moves it
-        self.synced = place  # everything before it is on stable storage; one tuple, so any thread may read it
+        self.position = position  # the next group's; only the writing side moves it
+        self.synced = position  # everything before it is on stable storage; one tuple, so any thread may read it
         self.queued_bytes = 0  # reactor only: appended and not yet handed back
         self.groups = self.seals = self.syncs = self.bytes_written = 0
         self.failure: str | None = None
-        self.crowded: str | None = None  # the disk is full: what is left is the current segment
+        self.disk_full: str | None = None  # why no next segment can be made: what is left is the current one
         self._files = files
         self._events = events
         self._reactor = reactor
-        segments = Segments(files, directory, place.position, replay.segments, replay.spares, options.segment_bytes)
+        segments = Segments(files, directory, position.start, replay.segments, replay.spares, options.segment_bytes)
         self._segments = segments
         self._group_bytes_max = options.group_bytes_max
         self._queue_bytes_max = options.queue_bytes_max
@@ -128,7 +128,7 @@ class Journal:
         self._wake = threading.Lock()
         self._wake.acquire()
         self._stopped = self._ending = self._stepping = False
-        self._room = threading.Event()  # set at the end, so that nobody waits for room then
+        self._room = threading.Event()  # set at the end, so that nothing waits for room then
         self._unsealed = self._unsynced = False
         self._synced_at = 0.0
         self._tries = 0  # to have a next segment, that were not begun
@@ -143,7 +143,7 @@ class Journal:
     @property
     def backlog(self) -> int:
         """Bytes from the oldest segment that is kept to the next group: what a start would have to read."""
-        return self.place.position - self._segments.oldest
+        return self.position.start - self._segments.oldest
 
     @property
     def backlog_full(self) -> bool:
@@ -155,15 +155,15 @@ class Journal:
         return self.backlog >= size and self._segments.oldest < self._segments.current.start
 
     @property
-    def brimful(self) -> bool:
+    def reserve_full(self) -> bool:
         """Not even what recovers ledgers should be appended."""
         queue, backlog = self._queue_bytes_max, self._backlog_bytes_max
         queue_is_full = self.queued_bytes >= queue + queue // RESERVE_PART
         return queue_is_full or self._backlog_reaches(backlog + backlog // RESERVE_PART)
 
     @property
-    def relaxed(self) -> bool:
-        """At most half full: those who were sent away may try again."""
+    def has_room(self) -> bool:
+        """At most half full: refused callers may try again."""
         return self.queued_bytes <= self._queue_bytes_max // 2 and not self.backlog_full
 
     # The reactor's side
@@ -223,7 +223,7 @@ class Journal:
         """Queues a mark of a clean stop, synced; nothing may be appended after it.  Its group has `end` set."""
         block = BLOCK.pack(END, 0, 0, 0)
         with self._lock:
-            self._ending = True  # who waits for room now waits no longer
+            self._ending = True  # the thread waits for room no longer
             group = self._open
             group.blocks.append(block)
             group.bytes += len(block)
@@ -329,14 +329,14 @@ class Journal:
                 self._fail(error)
             else:
                 self._wait_for_room(group, None if short else str(error))
-        except Exception as error:  # poisons the journal: whatever it was, nothing may be acknowledged after it
+        except Exception as error:  # poisons the journal: nothing may be acknowledged after any error
             self._fail(error)
         else:
             return True
         return False
 
     def _fail(self, error: Exception) -> None:
-        where = f"group {self.place.sequence} at position {self.place.position}"
+        where = f"group {self.position.sequence} at position {self.position.start}"
         self.failure = f"journal {self.directory}: {type(error).__name__}: {error} ({where})"
         self._hop(self._events.journal_failed, self.failure)
 
@@ -346,7 +346,7 @@ class Journal:
             with self._lock:
                 self._full.appendleft(group)
         if reason is not None:
-            self._set_crowded(reason)
+            self._set_disk_full(reason)
         if self._threaded:
             (threading.Event() if self._ending else self._room).wait(AGAIN_SECONDS)
         else:
@@ -364,13 +364,14 @@ class Journal:
         if group.blocks or seal:
             length = GROUP.size + group.bytes
             space = padded(length)
-            if self.place.position + space > segments.current.stop - FOOT_BYTES:
+            if self.position.start + space > segments.current.stop - FOOT_BYTES:
                 self._roll(space)
-            place = self.place
+            position = self.position
             segment = segments.current
-            buffers = [group_header(length, place, segment.salt, group.blocks), *group.blocks, ZEROS[: space - length]]
-            files.write(segments.handle, buffers, place.position - segment.start)
-            self.place = Place(place.sequence + 1, place.position + space)
+            header = group_header(length, position, segment.salt, group.blocks)
+            buffers = [header, *group.blocks, ZEROS[: space - length]]
+            files.write(segments.handle, buffers, position.start - segment.start)
+            self.position = Position(position.sequence + 1, position.start + space)
             self.bytes_written += space
             self._unsynced = True
             self.seals += seal
@@ -380,14 +381,14 @@ class Journal:
             self.syncs += 1
             self._unsynced = False
             self._synced_at = self._reactor.seconds()
-            self.synced = self.place
+            self.synced = self.position
         self._unsealed = not seal and not group.end and (self._unsealed or bool(group.blocks))
         if seal:
             return
         self._hop(self._hand_back, group)
         if not self._asked_for_next and self._spawn is not None:
             segment = segments.current
-            if self.place.position - segment.start > segment.size // 4:
+            if self.position.start - segment.start > segment.size // 4:
                 self._asked_for_next = True
                 self._spawn(self._prepare)
 
@@ -408,25 +409,25 @@ class Journal:
             self._files.datasync(segments.handle)
             self.syncs += 1
             self._unsynced = False
-        segments.roll(space)
-        self.place = self.synced = Place(self.place.sequence, segments.current.start)  # all before it is synced
+        segments.roll(space)  # all before it is synced
+        self.position = self.synced = Position(self.position.sequence, segments.current.start)
         self._asked_for_next, self._tries = False, 0
-        self._set_crowded(None)
+        self._set_disk_full(None)
 
     def _prepare(self) -> None:
         """Has the next segment ready before it is needed (storage pool)."""
         try:
             if self._segments.prepare():
-                self._set_crowded(None)
+                self._set_disk_full(None)
         except NoRoom as error:
-            self._set_crowded(str(error))
+            self._set_disk_full(str(error))
 
-    def _set_crowded(self, reason: str | None) -> None:
-        if reason is not None or self.crowded is not None:
-            self.crowded = reason
-            self._hop(self._events.crowding_changed)
+    def _set_disk_full(self, reason: str | None) -> None:
+        if reason is not None or self.disk_full is not None:
+            self.disk_full = reason
+            self._hop(self._events.disk_full_changed)
 
     def make_room(self) -> None:
         """Tries again to have the next segment, where that failed for want of room (reactor)."""
-        if self.crowded is not None and self.failure is None and self._spawn is not None:
+        if self.disk_full is not None and self.failure is None and self._spawn is not None:
             self._spawn(self._prepare)

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from quire.bookie.files import FULL, Files, NotBegun
+from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.bookie.logs.format import (
     HEADER,
     HEADER_BYTES,
@@ -33,7 +34,6 @@ LEDGERS_MAX = 50_000
 WRITE_BYTES = 1 << 20  # so much is gathered before it is written
 PREALLOCATED_BYTES = 16 << 20  # on the disk ahead of what is written, once a log is larger than `WRITE_BYTES`
 UNLIMITED = 1 << 62
-OPEN_LOGS_MAX = 64  # logs kept open for reading, unless told otherwise
 
 
 class Reader:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
-from quire.bookie.journal.format import BODIES, END, FRAMES, Place, blocks
+from quire.bookie.journal.format import BODIES, END, FRAMES, Position, blocks
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.layout import LOCK, current, pairs
@@ -50,7 +50,7 @@ class Stopped:
             self.files.close(lock)
         self._locks = []
 
-    def marks(self) -> Sequence[Place | None]:
+    def marks(self) -> Sequence[Position | None]:
         """
         For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a
         damaged note of given-up directories.

@@ -1,19 +1,18 @@
 """
 The checkpoint: what is in memory becomes durable outside the journal, then the journal gives back its segments.
 
-Order (storage-order.md 3).  In one reactor turn: take the last synced place of every journal, swap the halves of the
+Order (storage-order.md 3).  In one reactor turn: take the last synced position of every journal, swap the halves of the
 write cache, take the changed ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger
 table written and synced, the mark written, segments freed.
 
-Knows: that order.  Does not know: how directories store, who asks for a checkpoint, the bytes of a mark
+Knows: that order.  Does not know: how directories store, why a checkpoint is made, the bytes of a mark
 (`journal/mark.py`).
-Safety: an entry is put in the cache before it is queued for the journal, so all that stands in a journal before its
-synced place is in the half that is swapped out, or flushed already.  A half that failed to flush is tried again before
-any other is swapped, and soon where something was only not begun (`NotBegun`); a failed sync is final for its
+Safety: an entry is put in the cache before it is queued for the journal, so all that is in a journal before its
+synced position is in the half that is swapped out, or flushed already.  A half that failed to flush is tried again
+before any other is swapped, and soon where something was only not begun (`NotBegun`); a failed sync is final for its
 directory, which fails with it: that is written down in the others before the journal frees what was meant for it.
 """
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -24,10 +23,9 @@ from twisted.python.failure import Failure
 from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, Files, NotBegun, StorageError
-from quire.bookie.journal.format import Place
-from quire.bookie.journal.mark import encode_mark
+from quire.bookie.journal.format import Position
+from quire.bookie.journal.mark import write_mark
 from quire.bookie.journal.writer import Journal
-from quire.bookie.layout import MARK
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
 from quire.bookie.storage.workers import Workers
@@ -43,10 +41,10 @@ SPARE_BYTES = 16 << 20  # of a disk that a flush leaves free, for what the index
 class Work:
     """What one checkpoint makes durable."""
 
-    __slots__ = ("changes", "deleted", "half", "places", "stored")
+    __slots__ = ("changes", "deleted", "half", "positions", "stored")
 
-    def __init__(self, places: list[Place], half: Half, changes: Changes, deleted: set[int]) -> None:
-        self.places = places
+    def __init__(self, positions: list[Position], half: Half, changes: Changes, deleted: set[int]) -> None:
+        self.positions = positions
         self.half = half
         self.changes = changes
         self.deleted = deleted
@@ -76,12 +74,9 @@ class Checkpoints:
         `journals` and `directories` may be filled later, before the first checkpoint.  `ended` is called after each
         one, made or failed.
         """
-        self.marks: list[Place] | None = None  # what the marks on disk say, where all say the same
-        self.deleted: set[int] = set()  # deleted since the last checkpoint began
         self.failure: str | None = None  # final: no checkpoint can be made any more
         self.blocked: str | None = None  # a directory is full, or something is short; the next try may succeed
         self.running = False
-        self.taken = 0  # checkpoints begun
         self.done = self.bytes_written = self.entries = 0
         self._files = files
         self._workers = workers
@@ -92,13 +87,14 @@ class Checkpoints:
         self._counters = counters
         self._clock = clock
         self._ended = ended
+        self._marks: list[Position] | None = None  # what the marks on disk say, where all say the same
         self._work: Work | None = None  # taken and not yet durable
         self._waiters: list[Deferred[None]] = []
         self._turns: list[Deferred[None]] = []
 
-    def deleting(self, ledger: int) -> bool:
-        """Whether the index may still hold rows of this ledger from before it was deleted."""
-        return ledger in self.deleted or (self._work is not None and ledger in self._work.deleted)
+    def begin_at(self, marks: list[Position] | None) -> None:
+        """At a start: what the marks on disk say; None where they differ, so that the next checkpoint writes them."""
+        self._marks = marks
 
     def run(self) -> "Deferred[None]":
         """Makes a checkpoint that covers all that came before this call.  Fails with `StorageError` or `OSError`."""
@@ -138,7 +134,7 @@ class Checkpoints:
             again = self.run()
             for waiter in waiters:
                 again.addCallbacks(_succeed, _fail, callbackArgs=(waiter,), errbackArgs=(waiter,))
-            again.addErrback(lambda failure: None)  # each waiter was told
+            again.addErrback(lambda failure: None)  # each waiter has it
         self._ended()
 
     def alone(self, directory: LedgerDirectory, job: Callable[..., T], *args: Any) -> "Deferred[T]":
@@ -172,17 +168,14 @@ class Checkpoints:
             self._over()
 
     def _take(self) -> Work:
-        """In one turn: places first, for whatever is synced now is in the half taken next."""
-        self.taken += 1
-        places = [journal.synced for journal in self._journals]
+        """In one turn: positions first, for whatever is synced now is in the half taken next."""
+        positions = [journal.synced for journal in self._journals]
         half = self._cache.swap()
-        changes = self._ledgers.take_dirty()
-        deleted, self.deleted = self.deleted, set()
-        return Work(places, half, changes, deleted)
+        return Work(positions, half, self._ledgers.take_dirty(), self._ledgers.take_deleted())
 
     async def _settle(self, work: Work) -> None:
         stuck = any(directory.failed is None and directory.is_stuck for directory in self._directories.all)
-        if stuck or not (work.empty and work.places == self.marks):
+        if stuck or not (work.empty and work.positions == self._marks):
             try:
                 await self._stored(work)
             except StorageError as error:
@@ -197,7 +190,7 @@ class Checkpoints:
                 else:
                     self.failure = f"flush failed: {error}"
                 raise
-            except Exception as error:  # a bug: trying again would meet it again, for ever and unsaid
+            except Exception as error:  # a bug: each further try would meet it again, unseen
                 self.failure = f"flush failed: {error!r}"
                 raise
             self.done += 1
@@ -229,22 +222,13 @@ class Checkpoints:
         """All of it is durable, except what was meant for a directory that failed."""
         self.notice_failed()
         self.blocked = None
-        self.marks = work.places
+        self._marks = work.positions
         self._work = None
         self._cache.drop()
         # Off the reactor thread, in slices; what is read from it meanwhile was taken out before.
         self._workers.spawn(partial(release, work.half.ledgers, self._workers.pause))
         self._ledgers.settled()
-        self._gone(work.deleted)
-
-    def _gone(self, deleted: Iterable[int]) -> None:
-        """
-        The index has no rows of these from before they were deleted; what it has is of new ledgers with the same ids.
-        """
-        for ledger in deleted:
-            state = self._ledgers.states.get(ledger)
-            if state is not None and ledger not in self.deleted:
-                state.index_stale = False
+        self._ledgers.deleted_settled()
 
     def spill(self, bytes_max: int) -> None:
         """
@@ -260,13 +244,13 @@ class Checkpoints:
                 return
             raise
         # now, or the checkpoint would remove what is written here of new ledgers with the same ids
-        deleted, self.deleted = self.deleted, set()
+        deleted = self._ledgers.take_deleted()
         self._cache.swap()
         for directory, (ledgers, gone) in zip(self._directories.all, self._shares(half, deleted), strict=True):
             self._directories.attempt(directory, self._write, directory, ledgers, gone, half)
         self.entries += half.entries
         self._cache.drop()
-        self._gone(deleted)
+        self._ledgers.deleted_settled()
         self.notice_failed()
 
     def _store(self, work: Work) -> None:
@@ -287,12 +271,11 @@ class Checkpoints:
         self.entries += work.half.entries
         for directory in self._directories.all:
             self._directories.attempt(directory, directory.sync)
-        mark = encode_mark(work.places)
         for directory in self._directories.all:
-            self._directories.attempt(directory, self._files.replace, os.path.join(directory.path, MARK), mark)
+            self._directories.attempt(directory, write_mark, self._files, directory.path, work.positions)
         self._directories.note()
-        for journal, place in zip(self._journals, work.places, strict=True):
-            journal.free(place.position)
+        for journal, position in zip(self._journals, work.positions, strict=True):
+            journal.free(position.start)
 
     def notice_failed(self) -> None:
         """

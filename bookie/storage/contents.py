@@ -5,7 +5,7 @@ replays.
 Knows: write cache, ledgers, the memory of deleted ones, and what must be forgotten of what was read ahead.
 Does not know: journals' files and threads, who may write, disks.
 
-Safety: an entry is put in the cache before its ledger's state tells of it; a ledger that was deleted does not come back
+Safety: an entry is put in the cache before its ledger's state counts it; a ledger that was deleted does not come back
 by a block that came before.
 """
 
@@ -25,9 +25,8 @@ from quire.bookie.journal.format import (
     split_bodies,
     split_frames,
 )
-from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, LedgerState
+from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from quire.metadata.clock import Clock
@@ -51,22 +50,19 @@ class Contents:
         self,
         cache: WriteCache,
         ledgers: Ledgers,
-        deleted: DeletedLedgers,
-        checkpoints: Checkpoints,
         lookup: Lookup,
         counters: StorageCounters,
         clock: Clock,
     ) -> None:
         self._cache = cache
         self._ledgers = ledgers
-        self._deleted = deleted
-        self._checkpoints = checkpoints
+        self._deleted = DeletedLedgers()
         self._lookup = lookup
         self._counters = counters
         self._clock = clock
-        self.arrived: set[int] = set()  # ledgers that were new here, until somebody asks
+        self._arrived: set[int] = set()  # ledgers that were new here since the last `take_arrived`
 
-    def insert(self, state: LedgerState, first: int, bodies: list[bytes], size: int) -> None:
+    def insert(self, state: StoredLedger, first: int, bodies: list[bytes], size: int) -> None:
         """Consecutive entries from `first` on; `size`: what they take in memory, roughly."""
         self._cache.put(state.id, first, bodies, size)
         last = first + len(bodies) - 1
@@ -83,16 +79,23 @@ class Contents:
                 if state.watchers is not None:
                     state.wake()
 
-    def create(self, ledger: int, key: bytes) -> LedgerState:
-        """A ledger that nobody knows, and that has no entries here."""
+    def create(self, ledger: int, key: bytes) -> StoredLedger:
+        """A ledger that is unknown here, without entries."""
         self._deleted.forget(ledger)
-        if len(self.arrived) < ARRIVED_MAX:
-            self.arrived.add(ledger)
-        state = self._ledgers.create(ledger, key)
-        state.index_stale = self._checkpoints.deleting(ledger)
-        return state
+        if len(self._arrived) < ARRIVED_MAX:
+            self._arrived.add(ledger)
+        return self._ledgers.create(ledger, key)
 
-    def rowless(self, ledger: int, key: bytes) -> LedgerState:
+    def refuses(self, ledger: int) -> bool:
+        """Whether an unknown ledger was deleted so recently that it may not be created again."""
+        return self._deleted.refuses(ledger, self._clock.seconds())
+
+    def take_arrived(self) -> set[int]:
+        """The ledgers that were new here since the last call."""
+        arrived, self._arrived = self._arrived, set()
+        return arrived
+
+    def create_from_journal(self, ledger: int, key: bytes) -> StoredLedger:
         """
         A ledger that only the journal or the metadata knows; a crash may have left rows in the index that the journal
         does not reach up to.
@@ -101,7 +104,7 @@ class Contents:
         state.surveyed = state.index_stale
         return state
 
-    def keep_explicit_lac(self, state: LedgerState, body: bytes) -> None:
+    def keep_explicit_lac(self, state: StoredLedger, body: bytes) -> None:
         """An explicit LAC as it was written: ledger, LAC, digest."""
         state.explicit_lac = body
         self._ledgers.dirty[state.id] = state
@@ -109,33 +112,32 @@ class Contents:
             (lac,) = lac_of(body, EXPLICIT_LAC_OFFSET)
             state.lac = max(state.lac, lac)
 
-    def drop(self, ledger: int, remembered: bool = True) -> LedgerState | None:
+    def drop(self, ledger: int, remembered: bool = True) -> StoredLedger | None:
         """
-        Forgets a ledger and its entries; its state, if it is in memory.  `remembered`: who writes to it soon is
-        refused.
+        Forgets a ledger and its entries; its state, if it is in memory.  `remembered`: writes to it are refused
+        for a while.
         """
         self._cache.forget(ledger)
         self._lookup.forget(ledger)
-        self._checkpoints.deleted.add(ledger)
         if remembered:
             state = self._ledgers.get(ledger)
             self._deleted.add(ledger, state is not None and state.fenced, self._clock.seconds())
         return self._ledgers.delete(ledger)
 
     def apply(self, data: bytes, kind: int, count: int, ledger: int, begin: int, end: int) -> None:
-        """One replayed block.  A block for a ledger that nobody knows belongs to one that was deleted."""
+        """One replayed block.  A block for an unknown ledger belongs to one that was deleted."""
         state = self._ledgers.get(ledger)
         if kind in (FRAMES, BODIES):
             bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
             if state is None and kind == FRAMES and bodies:
-                state = self.rowless(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
+                state = self.create_from_journal(ledger, data[begin + MASTER_KEY.start : begin + MASTER_KEY.stop])
                 state.key_logged = True
             if state is not None and bodies:
                 self.insert(state, entry_id(bodies[0]), bodies, end - begin + FRAME_EXTRA * count)
                 self._counters.replayed_entries += count
         elif kind == KEY:
             if state is None:
-                state = self.rowless(ledger, data[begin:end])
+                state = self.create_from_journal(ledger, data[begin:end])
             elif state.key in (b"", UNSET_KEY):
                 state.key = data[begin:end]
                 self._ledgers.dirty[ledger] = state
@@ -147,7 +149,7 @@ class Contents:
             self.keep_explicit_lac(state, data[begin:end])
         elif kind == UNJOURNALED and state is not None:
             state.limbo = True
-            state.unjournaled = self._checkpoints.taken
+            state.unjournaled = self._ledgers.checkpoint
             self._ledgers.dirty[ledger] = state
         elif kind == LIMBO and state is not None:
             # Limbo may have ended when all was here; what was only in memory since the last checkpoint, copies among
@@ -161,7 +163,7 @@ class Contents:
 
     def apply_apache(self, ledger: int, kind: int, bodies: list[bytes]) -> None:
         """
-        One block of Apache's journal.  A ledger that nobody knows is made without a key, which the first writer gives:
+        One block of Apache's journal.  An unknown ledger is created without a key, which the first writer gives:
         its key record may lie before the mark (storage-order.md 1.3, 3), and a fence may not be forgotten.
         """
         state = self._ledgers.get(ledger)

@@ -1,15 +1,15 @@
 """
 All journals of a bookie as one, and whether writes are taken now: the fault that ends a storage, disks that can't take
-more, callers that wait for room.
+more, refused callers that wait for room.
 
 Knows: that after a fault of one journal no token comes back from any; when a checkpoint may give room back, and when
-those that were refused can try again.
+refused callers can try again.
 Does not know: what is written, how a checkpoint is made.
 
 Read-only has two degrees.  `read_only`: a ledger directory or a journal can't take more, and what is left is for fences
 and recovery.  `blocked`: what is taken could not be flushed either, so recovery is refused, too.
 
-Safety: a token comes back only after the sync that covers what it stands for; after a journal fault none comes back.
+Safety: a token comes back only after the sync that covers its write; after a journal fault none comes back.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,15 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie.files import StorageError
-from quire.bookie.journal.writer import Group, Journal
+from quire.bookie.files import Files, StorageError
+from quire.bookie.journal.replay import Replay
+from quire.bookie.journal.writer import Group, Journal, JournalOptions
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import WriteCache
-from quire.metadata.clock import Clock
+from quire.conf.bookie import BookieOptions
+from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -38,7 +41,7 @@ class StorageEvents(Protocol):
         ...
 
     def relieved(self) -> None:
-        """There is room again for those that were refused for want of it, or they will be refused for good."""
+        """There is room again for callers that were refused for want of it, or they will be refused for good."""
         ...
 
     def failed(self, reason: str) -> None:
@@ -51,7 +54,7 @@ class StorageEvents(Protocol):
 
 
 class NoListener:
-    """Hears of nothing: a storage's events until `listen`."""
+    """Does nothing: a storage's events until `listen`."""
 
     def durable(self, tokens: list[object]) -> None: ...
     def relieved(self) -> None: ...
@@ -60,20 +63,37 @@ class NoListener:
 
 
 class JournalsListener(Protocol):
-    """Hears on the reactor thread what concerns those that write."""
+    """What journals report to the storage, on the reactor thread."""
 
     def synced(self) -> None: ...
-    def crowding(self) -> None: ...
+    def disk_full_changed(self) -> None: ...
     def failed(self, reason: str) -> None: ...
+
+
+def journal_options(options: BookieOptions) -> JournalOptions:
+    """Those of each journal."""
+    return JournalOptions(
+        segment_bytes=options.journal_segment_bytes,
+        group_bytes_max=options.journal_group_bytes_max,
+        queue_bytes_max=options.journal_queue_bytes_max,
+        backlog_bytes_max=options.journal_backlog_bytes_max,
+        group_wait_seconds=options.journal_group_wait_ms_max / 1000,
+        sync=options.journal_sync_data,
+    )
 
 
 class Journals:
     """All of it belongs to the reactor thread."""
 
-    def __init__(self, clock: Clock, counters: StorageCounters) -> None:
-        self.all: list[Journal] = []  # in the order of the configuration; a start fills it
+    def __init__(
+        self, options: BookieOptions, reactor: Reactor, files: Files, workers: Workers, counters: StorageCounters
+    ) -> None:
+        self.all: list[Journal] = []  # in the order of the configuration; a start opens them
         self.fault: str | None = None  # why nothing is durable any more
-        self._clock = clock
+        self._options = journal_options(options)
+        self._reactor = reactor
+        self._files = files
+        self._workers = workers
         self._counters = counters
         self._durable: Callable[[list[object]], None] = lambda tokens: None
         self._listener: JournalsListener | None = None
@@ -87,6 +107,21 @@ class Journals:
 
     def hand_tokens_to(self, durable: Callable[[list[object]], None]) -> None:
         self._durable = durable
+
+    def open(self, directory: str, replay: Replay) -> Journal:
+        """The next one, in `directory` (`<dir>/current`), where its replay has ended; it writes nothing yet."""
+        threaded, spawn = self._workers.threaded, self._workers.spawn
+        journal = Journal(
+            self._files, directory, self._reactor, replay, self._options, self, threaded=threaded, spawn=spawn
+        )
+        self.all.append(journal)
+        return journal
+
+    def close(self) -> None:
+        """After `end`, or a fault: waits for their threads."""
+        for journal in self.all:
+            journal.join()
+        self.all.clear()
 
     def of(self, ledger: int) -> Journal:
         return self.all[ledger % len(self.all)]
@@ -109,7 +144,7 @@ class Journals:
         """It waits for nothing; it comes back in the next turn."""
         self._ready.append(token)
         if len(self._ready) == 1:
-            self._clock.callLater(0, self._give_ready)
+            self._reactor.callLater(0, self._give_ready)
 
     def _give_ready(self) -> None:
         tokens, self._ready = self._ready, []
@@ -140,8 +175,8 @@ class Journals:
     def group_durable(self, group: Group) -> None:
         if self.fault is not None:
             return
-        for hear in group.when_synced:
-            hear()
+        for call in group.when_synced:
+            call()
         self.count()
         if group.tokens:
             self._durable(group.tokens)
@@ -150,9 +185,9 @@ class Journals:
         if self._listener is not None:
             self._listener.synced()
 
-    def crowding_changed(self) -> None:
+    def disk_full_changed(self) -> None:
         if self._listener is not None:
-            self._listener.crowding()
+            self._listener.disk_full_changed()
 
     def journal_failed(self, reason: str) -> None:
         if self.fault is None:
@@ -187,7 +222,11 @@ class Pressure:
     def listen(self, events: StorageEvents) -> None:
         self._events = events
 
-    def send_away(self, journal: Journal) -> None:
+    def close(self) -> None:
+        """The storage ends: writes are refused, and nothing more is reported."""
+        self.closing = True
+
+    def refuse(self, journal: Journal) -> None:
         """No room.  Remembers that a caller was refused, so that `relieved` is called later."""
         self._parked = True
         self._counters.parked += 1
@@ -203,8 +242,8 @@ class Pressure:
         self.blocked = self._checkpoints.failure or self._checkpoints.blocked
         journals = self._journals.all
         for journal in journals:
-            journal.make_room()  # segments may have been given back; `crowding` sees whether that helped
-        if self.blocked is not None or not any(journal.crowded for journal in journals):
+            journal.make_room()  # segments may have been given back; `disk_full_changed` sees whether that helped
+        if self.blocked is not None or not any(journal.disk_full for journal in journals):
             self._judge_read_only()
         if self._cache.full and self.blocked is None and not self.closing:
             self.checkpoint_soon()
@@ -218,14 +257,14 @@ class Pressure:
         if self._parked:
             self._relieve()
 
-    def crowding(self) -> None:
+    def disk_full_changed(self) -> None:
         """
         A journal's disk is full, or is not any more.  A checkpoint is made first where it may give something back.
         """
         if (
             self.blocked is None
             and not self.closing
-            and any(journal.crowded and len(journal.segments) > 1 for journal in self._journals.all)
+            and any(journal.disk_full and len(journal.segments) > 1 for journal in self._journals.all)
         ):
             self.checkpoint_soon()
         else:
@@ -239,12 +278,12 @@ class Pressure:
             self._events.relieved()
 
     def _relieve(self) -> None:
-        """Those that were refused may try again: there is room, or they will be refused for good."""
+        """Refused callers may try again: there is room, or they will be refused for good."""
         journals = self._journals.all
         if self.read_only is None and any(journal.backlog_full for journal in journals):
             self.checkpoint_soon()  # and then again
             return
-        if self.read_only is not None or (not self._cache.full and all(journal.relaxed for journal in journals)):
+        if self.read_only is not None or (not self._cache.full and all(journal.has_room for journal in journals)):
             self._parked = False
             self._events.relieved()
 
@@ -254,7 +293,7 @@ class Pressure:
         recovery.
         """
         reason = self.blocked or next(
-            (journal.crowded for journal in self._journals.all if journal.crowded is not None), None
+            (journal.disk_full for journal in self._journals.all if journal.disk_full is not None), None
         )
         if reason != self.read_only and not self.closing:
             self.read_only = reason

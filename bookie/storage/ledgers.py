@@ -1,11 +1,11 @@
 """
 The ledgers of this bookie in memory: key, fence, limbo, LAC, watchers.
 
-Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint; which ledgers were
-deleted lately.
-Does not know: entries, journal, disk; rows are loaded by a function given.
+Knows: which states differ from the ledger table (dirty) and must reach it at the next checkpoint; which deleted
+ledgers may still have rows in the index; which ledgers were deleted recently.
+Does not know: entries, journal, disk; rows are loaded by a function that is given.
 
-All of it belongs to the reactor thread, save `rows_of`, which the storage pool calls on a set of changes that it was
+All of it belongs to the reactor thread, except `rows_of`, which the storage pool calls on a set of changes that it was
 given.
 Safety: a dirty state is never evicted, and a deleted ledger never comes back from its old row.
 """
@@ -18,19 +18,19 @@ from quire.protocol.digest import LAC_HEADER, explicit_lac
 
 # SPDX-License-Identifier: Apache-2.0
 
-# above this, states that nobody uses are evicted after a checkpoint, the oldest first, down to half of it
+# above this, unused states are evicted after a checkpoint, the oldest first, down to half of it
 STATES_MAX = 20_000
 EVICTED_AT_ONCE = 500
 KEYS_SHARED_MAX = 1000
 PAGE_LEDGERS = 256
 PAGES_MAX = 8192  # of rows that are remembered: 3 MB
 KINDS_MAX = 255
-FENCED_S = 7 * 86_400.0  # for so long a deleted ledger is refused that was fenced: nobody may ever write it again
+FENCED_S = 7 * 86_400.0  # for so long a deleted ledger is refused that was fenced: it may never be written again
 UNFENCED_S = 600.0  # and one that was not: an id that its user chose may be used again
 DELETED_MAX = 100_000  # remembered of a kind
 
 
-class LedgerState:
+class StoredLedger:
     """One ledger."""
 
     __slots__ = (
@@ -55,14 +55,14 @@ class LedgerState:
         self.id = ledger
         self.key = key
         self.fenced = False
-        self.fence_durable = False  # nobody may be told of a fence before
+        self.fence_durable = False  # before that no answer may mention the fence
         self.limbo = False  # entries may be missing: never a "no"
         self.explicit_lac: bytes | None = None  # as it was written last
         self.lac = -1  # the highest LAC seen; what storage holds counts only once `surveyed`
         self.last = -1  # the highest entry, likewise
         self.surveyed = False
         self.hour = 0  # of the process's life, in which the last add was taken, or a later one
-        self.key_logged = False  # the key stands in the journal or in the table
+        self.key_logged = False  # the key is in the journal or in the table
         self.index_stale = False  # the index still holds rows of a deleted ledger with this id
         self.unjournaled = -1  # the checkpoint since which the journal says that this ledger's adds are not in it
         self.read_next = -1  # the entry that a sequential reader would ask for next
@@ -70,7 +70,7 @@ class LedgerState:
         self.watchers: list[Callable[[], None]] | None = None
 
     @classmethod
-    def of_row(cls, ledger: int, row: LedgerRow) -> "LedgerState":
+    def of_row(cls, ledger: int, row: LedgerRow) -> "StoredLedger":
         state = cls(ledger, row.key)
         state.fenced = state.fence_durable = row.fenced
         state.limbo = row.limbo
@@ -114,8 +114,8 @@ class LedgerState:
 
 class RowMemory:
     """
-    Rows of ledgers that are not in memory, a byte for each: few rows differ, and ids mostly stand close together.  It
-    forgets when it likes.  To read a row from the table takes eight microseconds, to look here one.
+    Rows of ledgers that are not in memory, a byte for each: few rows differ, and ids are mostly close together.  It
+    may forget any row.  To read a row from the table takes eight microseconds, to look here one.
     """
 
     __slots__ = ("_kinds", "_numbers", "_pages")
@@ -154,7 +154,7 @@ class RowMemory:
 
 class DeletedLedgers:
     """
-    The memory of deleted ledgers: a writer that did not hear of the deletion may not bring one back.  What is in the
+    The memory of deleted ledgers: a writer that does not know of the deletion may not bring one back.  What is in the
     journal is remembered through a restart, from which on time counts.  Times are the reactor's seconds.
 
     Safety: bounded; beyond `DELETED_MAX` the oldest are forgotten, and then only the next garbage collection removes
@@ -177,7 +177,7 @@ class DeletedLedgers:
                 del kept[old]
 
     def refuses(self, ledger: int, now: float) -> bool:
-        """Whether it may not be made again yet."""
+        """Whether it may not be created again yet."""
         since = self._unfenced.get(ledger)
         if since is not None and now - since < UNFENCED_S:
             return True
@@ -185,7 +185,7 @@ class DeletedLedgers:
         return since is not None and now - since < FENCED_S
 
     def forget(self, ledger: int) -> None:
-        """It was made again."""
+        """It was created again."""
         self._fenced.pop(ledger, None)
         self._unfenced.pop(ledger, None)
 
@@ -193,57 +193,76 @@ class DeletedLedgers:
         return len(self._fenced) + len(self._unfenced)
 
 
-Changes = Mapping[int, LedgerState | None]
+Changes = Mapping[int, StoredLedger | None]
 
 
 class Ledgers:
     """All ledgers of all directories."""
 
     def __init__(self, load: Callable[[int], LedgerRow | None]) -> None:
-        self.states: dict[int, LedgerState] = {}
-        self.dirty: dict[int, LedgerState | None] = {}  # None: deleted
+        self.states: dict[int, StoredLedger] = {}
+        self.dirty: dict[int, StoredLedger | None] = {}  # None: deleted
+        self.checkpoint = 0  # the number of the last checkpoint that has begun
         self._settling: Changes = {}  # taken by a checkpoint, perhaps not yet in the table
+        # deleted since the last checkpoint began, and those that it took: the index may still have rows of these
+        self._deleted: set[int] = set()
+        self._deleting: set[int] = set()
         self._load = load
         self._rows = RowMemory()  # what it has of a ledger that is not in `states` is the row in the table
         self._keys: dict[bytes, bytes] = {}  # most ledgers have one of few keys: it is kept once
         self.hour = 0  # how many hours the process has lived
         self._evicted_hour = 0  # no state that was evicted had an add later than that
 
-    def get(self, ledger: int) -> LedgerState | None:
+    def get(self, ledger: int) -> StoredLedger | None:
         state = self.states.get(ledger)
         if state is None and self.dirty.get(ledger, self) is not None and self._settling.get(ledger, self) is not None:
             row = self._rows.get(ledger) or self._load(ledger)
             if row is not None:
-                state = self.states[ledger] = LedgerState.of_row(ledger, row)
+                state = self.states[ledger] = StoredLedger.of_row(ledger, row)
                 state.hour = self._evicted_hour
         return state
 
-    def create(self, ledger: int, key: bytes) -> LedgerState:
+    def create(self, ledger: int, key: bytes) -> StoredLedger:
         """A ledger that `get` does not know; it has no entries."""
         if len(self._keys) >= KEYS_SHARED_MAX:
             self._keys.clear()
-        state = self.states[ledger] = self.dirty[ledger] = LedgerState(ledger, self._keys.setdefault(key, key))
+        state = self.states[ledger] = self.dirty[ledger] = StoredLedger(ledger, self._keys.setdefault(key, key))
         state.surveyed = True
+        state.index_stale = ledger in self._deleted or ledger in self._deleting
         state.hour = self.hour
         return state
 
-    def delete(self, ledger: int) -> LedgerState | None:
+    def delete(self, ledger: int) -> StoredLedger | None:
         state = self.states.pop(ledger, None)
         self.dirty[ledger] = None
+        self._deleted.add(ledger)
         self._rows.forget(ledger)
         return state
 
     def take_dirty(self) -> Changes:
-        """What must reach the table now; `settled` says that it did, `restore` that it did not."""
+        """A checkpoint begins: what must reach the table now; `settled` says that it has."""
+        self.checkpoint += 1
         self._settling, self.dirty = self.dirty, {}
         return self._settling
 
-    def restore(self) -> None:
-        self.dirty = {**self._settling, **self.dirty}
-        self._settling = {}
-
     def settled(self) -> None:
         self._settling = {}
+
+    def take_deleted(self) -> set[int]:
+        """The ledgers whose rows must go from the index now; `deleted_settled` says that they have."""
+        self._deleting, self._deleted = self._deleted, set()
+        return self._deleting
+
+    def deleted_settled(self) -> None:
+        """
+        The index has no rows of those taken from before they were deleted; what it has is of new ledgers with the same
+        ids.
+        """
+        for ledger in self._deleting:
+            state = self.states.get(ledger)
+            if state is not None and ledger not in self._deleted:
+                state.index_stale = False
+        self._deleting = set()
 
     def evict(self, used: Callable[[int], bool]) -> Iterator[None]:
         """
@@ -264,7 +283,7 @@ class Ledgers:
             if number % EVICTED_AT_ONCE == 0:
                 yield
 
-    def _settled(self, ledger: int, state: LedgerState) -> bool:
+    def _settled(self, ledger: int, state: StoredLedger) -> bool:
         """Whether its row in the table says all there is to know."""
         return (
             state.watchers is None
@@ -284,11 +303,25 @@ class Ledgers:
             if ledger % count == number:
                 state.limbo = True
 
+    def hours_passed(self, hours: int) -> None:
+        """So many since the process began to serve; a clock that jumped back changes nothing."""
+        self.hour = max(self.hour, hours)
+
     def changed(self) -> frozenset[int]:
         """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""
         return frozenset(
             ledger for changes in (self._settling, self.dirty) for ledger, state in changes.items() if state is not None
         )
+
+    def in_limbo(self, stored: Iterable[int], has_failed: Callable[[int], bool]) -> list[int]:
+        """
+        The ledgers that are in limbo, ascending.  `stored`: those whose row says so; `has_failed`: whether a ledger's
+        directory has, so that nothing can be copied to it.
+        """
+        states = self.states
+        from_rows = {ledger for ledger in stored if ledger not in states}
+        from_memory = {ledger for ledger, state in states.items() if state.limbo and not has_failed(ledger)}
+        return sorted(from_rows | from_memory)
 
     def ids(self, stored: Iterable[int]) -> Iterator[int]:
         """Every ledger: those `stored` in tables and those only in memory, without deleted ones."""

@@ -1,14 +1,13 @@
 """
-Which entries of a ledger are here, for those who want to know all of them: lists that are made on the storage pool, one
-at a time.
+Lists of all entries of a ledger that are here.  They are made on the storage pool, one at a time.
 
-Knows: that the write cache is looked at before the index, so that what is flushed meanwhile is in both; who waits for
-which list.
-Does not know: bodies; who asks.
+Knows: that the write cache is looked at before the index, so that what is flushed meanwhile is in both; which
+requests wait for which list.
+Does not know: bodies.
 
 A list is as long as its bytes on the wire, and nothing else grows with the ledger but the cached runs (16 bytes each).
-Equal requests that wait share the next list; one that is being made is not shared with those who come later, for it
-may lack what was added since it began.
+Equal requests that wait share the next list; one that is being made is not shared with later requests, for it may
+lack what was added since it began.
 
 Safety: a list has every entry that was here when it was asked for.  A ledger that is in limbo, or came to be while its
 list was made, has no list for readers.
@@ -25,7 +24,7 @@ from twisted.logger import Logger
 from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import StorageError
-from quire.bookie.storage.ledgers import Ledgers, LedgerState
+from quire.bookie.storage.ledgers import Ledgers, StoredLedger
 from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import WriteCache
 from quire.protocol import availability
@@ -37,7 +36,7 @@ CACHED_AT_ONCE = 4096  # cached runs looked at in one turn of the reactor: some 
 
 
 class Lists:
-    """All of it belongs to the reactor thread, save what says that it does not."""
+    """All of it belongs to the reactor thread, except where a method says otherwise."""
 
     log = Logger()
 
@@ -47,7 +46,7 @@ class Lists:
         self._directories = directories
         self._workers = workers
         self._turn = DeferredLock()
-        # by ledger and most groups: who waits for a list that was not begun
+        # by ledger and most groups: requests that wait for a list that was not begun
         self._waiting: dict[tuple[int, int | None], list[Deferred[bytes]]] = {}
         self._stopped = False
 
@@ -96,7 +95,7 @@ class Lists:
         return answer
 
     async def _make(self, ledger: int, groups_max: int | None) -> None:
-        """One turn: tells all who waited for it when it began."""
+        """One turn: answers all requests that waited for it when it began."""
         waiting = self._waiting.pop((ledger, groups_max))
         try:
             made = await self._made(ledger, groups_max)
@@ -119,7 +118,7 @@ class Lists:
             # It was deleted meanwhile; what has its id now is another ledger.
         return availability.encode([])
 
-    async def _looked_up(self, state: LedgerState, groups_max: int | None) -> bytes:
+    async def _looked_up(self, state: StoredLedger, groups_max: int | None) -> bytes:
         ledger = state.id
         cached = array("q")
         start: int | None = 0
@@ -149,5 +148,5 @@ class Lists:
 
 def _stay() -> None:
     """
-    Watches a state, so that it stays in memory: whoever finds another one knows that the ledger was deleted meanwhile.
+    Watches a state, so that it stays in memory: another state means that the ledger was deleted meanwhile.
     """

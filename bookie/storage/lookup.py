@@ -3,7 +3,7 @@ Reading entries back: where to look, in which order.
 
 Knows: active half of the write cache, flushing half, windows read ahead, then index and entry log on the storage pool;
 a half is dropped only after the index holds its entries durably, so an entry that is in none of them is not here.
-Does not know: journal, who asks.
+Does not know: journal, requests.
 
 Safety: what is missing is "no such entry" only for a ledger that is not in limbo, else "unknown"; what can't be read or
 fails its checksum is EIO.
@@ -20,7 +20,7 @@ from quire.bookie.directory.records import BATCH_ENTRY, BATCH_START
 from quire.bookie.files import StorageError, status_of
 from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.storage.ledgers import Ledgers, LedgerState
+from quire.bookie.storage.ledgers import Ledgers, StoredLedger
 from quire.bookie.storage.read_ahead import CatchUp
 from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import ReadAhead, WriteCache
@@ -31,10 +31,10 @@ from quire.protocol.messages import LAST_ENTRY
 
 log = Logger()
 T = TypeVar("T")
-PIPELINED_MAX = 8 * RUN_ENTRIES_MAX  # a reader that asks so far ahead of a window being read is taken to be sequential
+PIPELINED_MAX = 8 * RUN_ENTRIES_MAX  # a reader that asks so far ahead of a window being read counts as sequential
 
 
-class Window:
+class ReadWindow:
     """Entries of one ledger that are being read ahead, from `first` on."""
 
     __slots__ = ("first", "old", "waiters")
@@ -68,7 +68,7 @@ class Lookup:
         self._catch_up = catch_up
         self._batch_bytes_max = batch_bytes_max
         self._ahead = ReadAhead(ahead_bytes_max)
-        self._windows: dict[int, Window] = {}
+        self._windows: dict[int, ReadWindow] = {}
 
     def forget(self, ledger: int) -> None:
         """
@@ -135,23 +135,23 @@ class Lookup:
         """
         following = self._cache.following
         while count_max <= 0 or len(bodies) < count_max:
-            found = following(ledger, first + len(bodies))
-            if not found:
+            some = following(ledger, first + len(bodies))
+            if not some:
                 return
             if count_max > 0:
-                found = found[: count_max - len(bodies)]
-            size = sum(map(len, found)) + BATCH_ENTRY * len(found)
+                some = some[: count_max - len(bodies)]
+            size = sum(map(len, some)) + BATCH_ENTRY * len(some)
             if size > room:
-                for body in found:
+                for body in some:
                     room -= len(body) + BATCH_ENTRY
                     if room < 0 and bodies:
                         return
                     bodies.append(body)
                 return
             room -= size
-            bodies += found
+            bodies += some
 
-    def _may_be_stored(self, state: LedgerState, entry: int) -> bool:
+    def _may_be_stored(self, state: StoredLedger, entry: int) -> bool:
         return entry >= 0 and not state.index_stale and not (state.surveyed and entry > state.last)
 
     # From the disk
@@ -168,7 +168,7 @@ class Lookup:
             log.error("storage: {error}", error=str(error))
             return status_of(error)
 
-    async def _read_stored(self, state: LedgerState, entry: int) -> bytes | Status:
+    async def _read_stored(self, state: StoredLedger, entry: int) -> bytes | Status:
         ledger = state.id
         window = self._windows.get(ledger)
         if window is not None and window.first <= entry < window.first + PIPELINED_MAX:
@@ -176,8 +176,8 @@ class Lookup:
             waiter: Deferred[None] = Deferred()
             window.waiters.append(waiter)
             await waiter
-            found = self.read(ledger, entry)
-            return await found if isinstance(found, Deferred) else found
+            again = self.read(ledger, entry)
+            return await again if isinstance(again, Deferred) else again
         self._counters.reads_stored += 1
         body: bytes | Status | None
         if entry == state.read_next and window is None:
@@ -190,10 +190,10 @@ class Lookup:
             body = self._cache.get(ledger, entry)
         return body if body is not None else _missing(state)
 
-    async def _read_window(self, state: LedgerState, entry: int) -> bytes | Status | None:
+    async def _read_window(self, state: StoredLedger, entry: int) -> bytes | Status | None:
         """A sequential reader: fetches what it will ask for next, too."""
         ledger = state.id
-        window = self._windows[ledger] = Window(entry)
+        window = self._windows[ledger] = ReadWindow(entry)
         state.read_next = -1
         try:
             bodies = await self._catch_up.read(
@@ -209,7 +209,9 @@ class Lookup:
                 waiter.callback(None)
         return bodies if isinstance(bodies, Status) else (bodies[0] if bodies else None)
 
-    async def _read_run_stored(self, state: LedgerState, first: int, count_max: int, room: int) -> list[bytes] | Status:
+    async def _read_run_stored(
+        self, state: StoredLedger, first: int, count_max: int, room: int
+    ) -> list[bytes] | Status:
         self._counters.reads_stored += 1
         bodies = await self._catch_up.read(
             lambda: self._stored(
@@ -225,36 +227,36 @@ class Lookup:
             self._take_cached(state.id, first, count_max, room, bodies)  # it may go on in memory
         return bodies or _missing(state)
 
-    def _read_last(self, state: LedgerState) -> "bytes | Status | Deferred[bytes | Status]":
+    def _read_last(self, state: StoredLedger) -> "bytes | Status | Deferred[bytes | Status]":
         if state.limbo:
             return Status.EUNKNOWNLEDGERSTATE  # a higher one may be lost
         if not state.surveyed:
             return Deferred.fromCoroutine(self._read_surveyed_last(state))
         return _missing(state) if state.last < 0 else self.read(state.id, state.last)
 
-    async def _read_surveyed_last(self, state: LedgerState) -> bytes | Status:
+    async def _read_surveyed_last(self, state: StoredLedger) -> bytes | Status:
         if (status := await self._survey(state)) is not Status.EOK:
             return status
-        found = self._read_last(state)
-        return await found if isinstance(found, Deferred) else found
+        body = self._read_last(state)
+        return await body if isinstance(body, Deferred) else body
 
-    async def _surveyed_lac(self, state: LedgerState) -> int:
+    async def _surveyed_lac(self, state: StoredLedger) -> int:
         await self._survey(state)
         return state.lac
 
-    async def _survey(self, state: LedgerState) -> Status:
+    async def _survey(self, state: StoredLedger) -> Status:
         """
         Learns last entry and LAC of a ledger that was not touched since the start; why not, when its last entry can't
         be read.
         """
         directory = self._directories.of(state.id)
         index = directory.index
-        found = await self._stored(directory.survey, state.id)
-        if isinstance(found, Status):
-            return found
-        if directory.index is not index:  # made anew meanwhile: it may have more
+        survey = await self._stored(directory.survey, state.id)
+        if isinstance(survey, Status):
+            return survey
+        if directory.index is not index:  # rebuilt meanwhile: it may have more
             return await self._survey(state)
-        last, lac = found
+        last, lac = survey
         state.last = max(state.last, last)
         if not state.surveyed:
             state.surveyed = True
@@ -264,5 +266,5 @@ class Lookup:
         return Status.EOK
 
 
-def _missing(state: LedgerState) -> Status:
+def _missing(state: StoredLedger) -> Status:
     return Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY

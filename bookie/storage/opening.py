@@ -1,97 +1,112 @@
 """
-A bookie's directories at its start: made, locked and opened; a ledger directory whose disk is dead is left out while
-another lives.
+The start of a storage: its directories are made, locked and opened, its journals replayed and opened, what an Apache
+bookie left is taken over.  A ledger directory whose disk is dead fails at once while another is usable.
 
-Knows: the order of these steps, and how a dead disk is told from a wrong configuration.
-Does not know: journals' contents, what becomes of the ledgers of a directory that is left out (`storage`).
+Knows: the order of these steps, how a dead disk differs from a wrong configuration, and where each journal's replay
+begins for each directory.
+Does not know: what a block changes (`contents`), what becomes of the ledgers of a failed directory (`ledgers`).
 
-Safety: only an error of the disk itself leaves a directory out.  One that is empty, damaged, locked or of another
-bookie stops the start, and so does a dead disk that a journal lies on, or that is the last one.
+It blocks, before any port opens and any thread runs.
+
+Safety:
+* only an error of the disk itself fails a directory.  One that is empty, damaged, locked or of another bookie stops the
+  start, and so does a dead disk that has a journal, or the last one;
+* what a directory's mark covers is not replayed into it, however far back a replay goes for other directories;
+* nothing is written to a journal before a mark that covers it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from twisted.logger import Logger
+
 from quire.bookie.apache.takeover import Moving
-from quire.bookie.directory.dead import DeadDirectory
-from quire.bookie.directory.ledger_directory import LedgerDirectory
+from quire.bookie.directory import notes
+from quire.bookie.directory.directories import Directories
 from quire.bookie.files import Files, StorageError, is_dead
-from quire.bookie.index.rows import OpenRows
-from quire.bookie.journal.format import Place
-from quire.bookie.layout import LOCK, Pair, current, pairs
-from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
+from quire.bookie.journal.format import Position, blocks, sequence_at
+from quire.bookie.journal.mark import lowest, read_mark
+from quire.bookie.journal.replay import Replay
+from quire.bookie.layout import Pair, current, pairs
+from quire.bookie.storage.checkpoint import Checkpoints
+from quire.bookie.storage.contents import Contents
+from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.journals import Journals
+from quire.bookie.storage.ledgers import Ledgers
+from quire.bookie.storage.write_cache import WriteCache
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
+log = Logger()
 T = TypeVar("T")
+OVERFULL = 2  # a start on full disks keeps so many times the write cache in memory
 
 
-class Opening:
-    """`dead`: ledger directories that are left out, and why; it grows with what the steps meet."""
+class DirectoriesAtStart:
+    """
+    `failed`: configured ledger directories that have failed, and why; it grows with what the steps meet.  No later step
+    is done in these.
+    """
 
-    def __init__(self, files: Files, options: BookieOptions, dead: Mapping[str, str]) -> None:
-        self.dead = dict(dead)
+    def __init__(
+        self, files: Files, options: BookieOptions, directories: Directories, failed: Mapping[str, str]
+    ) -> None:
+        self.failed = dict(failed)
         self._files = files
         self._options = options
+        self._directories = directories
         self._indexes = dict(pairs(options))  # of each ledger directory
 
     @property
-    def living(self) -> list[str]:
-        """The ledger directories that are not left out."""
-        return [path for path in self._indexes if path not in self.dead]
+    def usable(self) -> list[str]:
+        """The configured ledger directories that have not failed."""
+        return [path for path in self._indexes if path not in self.failed]
 
-    def make(self, locks: list[int]) -> None:
-        """Makes and locks all directories; the locks' handles go to `locks`."""
+    def make(self) -> None:
+        """Makes and locks all directories."""
         for path in self._options.journal_directories:
             self._files.make_directories(current(path))
-            locks.append(self._lock(path))
-        self.each(lambda path: self._make(path, locks))
+            self._directories.lock(path)
+        self.each(self._make)
 
-    def _make(self, ledgers: str, locks: list[int]) -> None:
+    def _make(self, ledgers: str) -> None:
         for path in dict.fromkeys((ledgers, self._indexes[ledgers])):
             self._files.make_directories(current(path))
             self._files.names(current(path))
         if ledgers not in self._options.journal_directories:
-            locks.append(self._lock(ledgers))
-
-    def _lock(self, directory: str) -> int:
-        path = current(directory, LOCK)
-        try:
-            return self._files.lock(path)
-        except BlockingIOError:
-            raise StorageError(f"{path} is locked: another bookie runs on this directory") from None
+            self._directories.lock(ledgers)
 
     def each(self, step: Callable[[str], T], paths: Sequence[str] | None = None) -> dict[str, T]:
         """
-        Does something in every living ledger directory (of `paths`), and gives what comes of it; one that is dead by
-        that is left out.
+        Does a step in every usable ledger directory (of `paths`), and returns the results; a directory whose disk is
+        dead has failed.
         """
-        found: dict[str, T] = {}
-        for path in self.living:
+        results: dict[str, T] = {}
+        for path in self.usable:
             if paths is not None and path not in paths:
                 continue
             try:
-                found[path] = step(path)
+                results[path] = step(path)
             except OSError as error:
-                if not is_dead(error) or path in self._options.journal_directories or len(self.living) == 1:
+                if not is_dead(error) or path in self._options.journal_directories or len(self.usable) == 1:
                     raise
-                self.dead[path] = str(error)
-        return found
+                self.failed[path] = str(error)
+        return results
 
     def moving(self, step: Callable[[Moving], None]) -> Moving:
         """
-        A step of moving in, which concerns all living directories together; which of them is dead when it fails, each
-        tells by itself.
+        A step of moving in, which concerns all usable directories together.  If it fails, each directory is tried alone
+        to find the dead disk.
         """
         while True:
             try:
-                moving = self._moving_of(self.living)
+                moving = self._moving_of(self.usable)
                 step(moving)
             except OSError:
-                before = len(self.dead)
+                before = len(self.failed)
                 self.each(lambda path: self._moving_of([path]).check())
-                if len(self.dead) == before:
+                if len(self.failed) == before:
                     raise
             else:
                 return moving
@@ -101,27 +116,139 @@ class Opening:
             self._files, self._options.journal_directories, [Pair(path, self._indexes[path]) for path in paths]
         )
 
-    def open(
-        self,
-        open_rows: OpenRows,
-        marks: Mapping[str, list[Place] | None],
-        pause: Callable[[], None],
-        opened: list[LedgerDirectory],
-        logs_open_max: int = OPEN_LOGS_MAX,
-    ) -> None:
-        """
-        Every ledger directory comes to `opened`, in order: a dead one as a `DeadDirectory`.  `marks`: of each living
-        one its mark, if it has one.
-        """
+    def open(self, marks: Mapping[str, list[Position] | None]) -> None:
+        """Opens all, those that have failed as stand-ins.  `marks`: of each usable one its mark, if it has one."""
 
         def one(path: str) -> None:
-            index = self._indexes[path]
-            log_bytes_max, marked = self._options.entry_log_bytes_max, marks[path] is not None
-            opened.append(
-                LedgerDirectory(self._files, open_rows, path, index, log_bytes_max, pause, marked, logs_open_max)
-            )
+            self._directories.open(Pair(path, self._indexes[path]), marks[path] is not None)
 
         for path, index in self._indexes.items():
             self.each(one, [path])
-            if path in self.dead:
-                opened.append(DeadDirectory(path, index, self.dead[path]))
+            if path in self.failed:
+                self._directories.open_dead(Pair(path, index), self.failed[path])
+
+
+class Opening:
+    """Fills the parts of a storage, which are built and empty."""
+
+    def __init__(
+        self,
+        files: Files,
+        options: BookieOptions,
+        directories: Directories,
+        journals: Journals,
+        ledgers: Ledgers,
+        cache: WriteCache,
+        checkpoints: Checkpoints,
+        contents: Contents,
+        counters: StorageCounters,
+    ) -> None:
+        self._files = files
+        self._options = options
+        self._directories = directories
+        self._journals = journals
+        self._ledgers = ledgers
+        self._cache = cache
+        self._checkpoints = checkpoints
+        self._contents = contents
+        self._counters = counters
+
+    def start(self, failed: Mapping[str, str]) -> None:
+        """
+        Once.  `failed`: configured ledger directories that have failed already, and why.  `StorageError`, `OSError`;
+        what is open and locked then, the storage closes.
+        """
+        directories = self._directories
+        at_start = DirectoriesAtStart(self._files, self._options, directories, failed)
+        at_start.make()
+        moving = at_start.moving(Moving.check)
+        marks = at_start.each(lambda path: read_mark(self._files, current(path)))
+        at_start.open(marks)
+        # Which failed in an earlier run: of these, those that are back have their ledgers put in limbo after the start.
+        named = set().union(*at_start.each(lambda path: notes.named_failed(self._files, path)).values())
+        self._notice(at_start.failed)
+        directories.are_stale(named)
+        if at_start.failed and moving.arriving:
+            reasons = "; ".join(at_start.failed.values())
+            raise StorageError(f"{reasons}: what an Apache bookie left is taken over as a whole or not at all")
+        moving.begin(directories.usable)
+        behind = self._replay({path: marks[path] for path in at_start.usable if path not in directories.stale})
+        self._move_in(moving)
+        if behind:
+            self._checkpoints.make_now()
+        at_start.moving(Moving.finish)
+        self._notice(at_start.failed)
+        for journal in self._journals.all:
+            journal.start()
+
+    def _notice(self, failed: Mapping[str, str]) -> None:
+        self._directories.fail_configured(failed)
+        self._checkpoints.notice_failed()
+
+    def _replay(self, marks: Mapping[str, list[Position] | None]) -> bool:
+        """
+        Replays and opens all journals.  `marks`: of each directory that missed nothing its mark, if it has one.
+        True: what is written from now on would come before a mark, or before what it follows, though it is in no
+        directory; a checkpoint must be made first.
+        """
+        journals = self._options.journal_directories
+        begins = lowest([(current(path), mark) for path, mark in marks.items()], len(journals))
+        same = not self._directories.stale and all(mark == begins for mark in marks.values())
+        self._checkpoints.begin_at(begins if same else None)
+        ahead = False
+        for number, path in enumerate(journals):
+            stored = [
+                None if mark is None or number >= len(mark) else mark[number]
+                for mark in map(marks.get, self._options.ledger_directories)
+            ]
+            end = self._open_journal(path, None if begins is None else begins[number], stored)
+            ahead = ahead or any(position is not None and end < position for position in stored)
+        # Ledgers have another journal than before when one was added, and a later replay would come to that of some
+        # first.
+        added = self._counters.replayed_groups > 0 and not all(journal.segments for journal in self._journals.all)
+        return ahead or added
+
+    def _open_journal(self, path: str, mark: Position | None, stored: Sequence[Position | None]) -> Position:
+        """
+        Replays and opens a journal; returns where it ends.  `stored`: up to where each ledger directory has what the
+        journal holds of its ledgers; None: it may lack any of it.  Blocks before that are not applied: since then rows
+        may have come to say what was never in the journal.
+        """
+        count = len(stored)
+        replay = Replay(self._files, current(path), mark, synced=self._options.journal_sync_data)
+        for data, offset, length in replay.groups():
+            self._counters.replayed_groups += 1
+            sequence = sequence_at(data, offset)
+            old = {
+                number
+                for number, position in enumerate(stored)
+                if position is not None and sequence < position.sequence
+            }
+            try:
+                for block in blocks(data, offset, length):
+                    if block[2] % count not in old:
+                        self._contents.apply(data, *block)
+            except ValueError as error:
+                raise StorageError(f"journal {current(path)}: {error}") from error
+            self._spill_if_full()
+        if replay.torn is not None:
+            log.info("journal: torn tail at {where}; what was not acknowledged is cut off", where=replay.torn)
+        return self._journals.open(current(path), replay).position
+
+    def _move_in(self, moving: Moving) -> None:
+        """What an Apache bookie's journals hold becomes ours, durably, and Apache is kept out."""
+        if not moving.arriving:
+            return
+        log.info("storage: taking over what an Apache bookie left")
+        for block in moving.blocks():
+            self._contents.apply_apache(*block)
+            self._spill_if_full()
+        for cut in moving.cuts:
+            log.info("journal: torn tail at {where}; what was not acknowledged is cut off", where=cut)
+        if self._ledgers.in_limbo(self._directories.limbo_ledgers(), self._directories.has_failed):
+            notes.note_limbo(self._files, self._options, notes.COPYING)  # as Apache's integrity check left them
+        self._checkpoints.make_now()
+
+    def _spill_if_full(self) -> None:
+        if self._cache.full:
+            self._checkpoints.spill(OVERFULL * self._options.write_cache_bytes_max)

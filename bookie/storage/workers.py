@@ -1,5 +1,5 @@
 """
-Who does the storage's slow work: a small pool of threads, or, in tests and simulation, the caller itself.
+The workers of a storage do its slow work: a small pool of threads, or, in tests and simulation, the caller itself.
 
 Knows: how a job gets a Deferred, and how a long job leaves the interpreter to the reactor every half millisecond.
 Does not know: what the jobs do.
@@ -44,7 +44,7 @@ class PoolWorkers:
     def __init__(self, reactor: Reactor) -> None:
         """Raises `StorageError`."""
         self._reactor = reactor
-        # all at once: none that is wanted later may be refused
+        # all at once, so that none is refused later
         self._pool = ThreadPool(THREADS_MAX, THREADS_MAX, name="storage")
         try:
             self._pool.start()
@@ -93,7 +93,7 @@ class InlineWorkers:
         job()
 
     def pause(self) -> None:
-        """There is nobody to make room for."""
+        """Nothing else waits for the interpreter."""
 
     def stop(self) -> None:
         """Nothing runs."""

@@ -8,7 +8,7 @@ Does not know: journals, files, who may write.
 
 Work is per batch: a batch that continues its ledger costs one list concatenation.
 Safety: a half is dropped only by its owner, after what it holds is durable elsewhere; only the reactor thread changes
-the active half, and the flushing half is changed by nobody save `forget` (a deleted ledger), which a flush tolerates.
+the active half, and only `forget` (a deleted ledger) changes the flushing half, which a flush tolerates.
 """
 
 import sys
@@ -96,37 +96,37 @@ class Runs:
         self.tail_bytes = sum(map(len, runs[-1]))
 
     def get(self, entry: int) -> bytes | None:
-        at = bisect_right(self.firsts, entry) - 1
-        if at < 0:
+        number = bisect_right(self.firsts, entry) - 1
+        if number < 0:
             return None
-        run = self.bodies[at]
-        within = entry - self.firsts[at]
+        run = self.bodies[number]
+        within = entry - self.firsts[number]
         return run[within] if within < len(run) else None
 
     def following(self, entry: int) -> list[bytes]:
         """The bodies of `entry` and those behind it in the same run; empty when it isn't here."""
-        at = bisect_right(self.firsts, entry) - 1
-        return self.bodies[at][entry - self.firsts[at] :] if at >= 0 else []
+        number = bisect_right(self.firsts, entry) - 1
+        return self.bodies[number][entry - self.firsts[number] :] if number >= 0 else []
 
     def next_from(self, entry: int) -> int:
         """The lowest entry here that is not below `entry`; `end` or less when there is none."""
-        at = bisect_right(self.firsts, entry) - 1
-        if at >= 0 and entry < self.firsts[at] + len(self.bodies[at]):
+        number = bisect_right(self.firsts, entry) - 1
+        if number >= 0 and entry < self.firsts[number] + len(self.bodies[number]):
             return entry
-        return self.firsts[at + 1] if at + 1 < len(self.firsts) else self.end
+        return self.firsts[number + 1] if number + 1 < len(self.firsts) else self.end
 
     def ranges(self, start: int, most: int) -> tuple[list[tuple[int, int]], int | None]:
         """
         (first, count) of what is here from entry `start` on, of `most` runs at most; and the first entry of the next
         run.
         """
-        at = max(bisect_right(self.firsts, start) - 1, 0)
-        stop = at + most
-        runs = zip(self.firsts[at:stop], self.bodies[at:stop], strict=True)
-        found = [
+        number = max(bisect_right(self.firsts, start) - 1, 0)
+        stop = number + most
+        runs = zip(self.firsts[number:stop], self.bodies[number:stop], strict=True)
+        ranges = [
             (max(first, start), first + len(run) - max(first, start)) for first, run in runs if first + len(run) > start
         ]
-        return found, self.firsts[stop] if stop < len(self.firsts) else None
+        return ranges, self.firsts[stop] if stop < len(self.firsts) else None
 
 
 def pieces(bodies: list[bytes]) -> Iterator[tuple[int, list[bytes], int]]:
@@ -180,11 +180,11 @@ class WriteCache:
 
     @property
     def full(self) -> bool:
-        """No more may be put until the halves were swapped, save what recovers ledgers."""
+        """No more may be put until the halves were swapped, except what recovers ledgers."""
         return self.active.bytes >= self._full_at
 
     @property
-    def brimful(self) -> bool:
+    def reserve_full(self) -> bool:
         """The reserve is used up too."""
         return self.active.bytes >= self._half_bytes_max
 
@@ -210,15 +210,15 @@ class WriteCache:
     def following(self, ledger: int, entry: int) -> list[bytes]:
         """Consecutive bodies from `entry` on, as far as one run reaches; empty when `entry` isn't cached."""
         runs = self.active.ledgers.get(ledger)
-        if runs is not None and (found := runs.following(entry)):
-            return found
+        if runs is not None and (bodies := runs.following(entry)):
+            return bodies
         if self.flushing is not None and (runs := self.flushing.ledgers.get(ledger)) is not None:
-            found = runs.following(entry)
+            bodies = runs.following(entry)
             active = self.active.ledgers.get(ledger)
-            if found and active is not None and active.firsts[0] < entry + len(found):
-                # The active half overlaps this run and its copies win: give out what certainly lies before them.
-                return found[: max(1, active.firsts[0] - entry)]
-            return found
+            if bodies and active is not None and active.firsts[0] < entry + len(bodies):
+                # The active half overlaps this run and its copies win: return what certainly comes before them.
+                return bodies[: max(1, active.firsts[0] - entry)]
+            return bodies
         return []
 
     def last(self, ledger: int) -> int:
@@ -241,16 +241,16 @@ class WriteCache:
         (first, count) of what is cached from entry `start` on, ascending, of `most` runs of each half at most, which
         may overlap; and the entry to go on from, if there are more.
         """
-        found = []
+        ranges: list[tuple[int, int]] = []
         following = None
         for half in (self.active, self.flushing):
             if half is not None and (runs := half.ledgers.get(ledger)) is not None:
                 some, behind = runs.ranges(start, most)
-                found += some
+                ranges += some
                 if behind is not None:
                     following = behind if following is None else min(following, behind)
-        found.sort()
-        return found if following is None else [some for some in found if some[0] < following], following
+        ranges.sort()
+        return ranges if following is None else [some for some in ranges if some[0] < following], following
 
     def holds(self, ledger: int) -> bool:
         return ledger in self.active.ledgers or (self.flushing is not None and ledger in self.flushing.ledgers)

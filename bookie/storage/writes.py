@@ -8,7 +8,7 @@ All of it belongs to the reactor thread.  Tokens are opaque; they come back by `
 
 Safety:
 * a fence is durable before its token comes back, also when another request set it a moment ago;
-* a ledger that was deleted is not made again by a writer who has not heard of it.
+* a ledger that was deleted is not created again by a writer that does not know of the deletion.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,8 @@ from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals, Pressure
-from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, LedgerState
+from quire.bookie.storage.ledgers import Ledgers, StoredLedger
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
-from quire.metadata.clock import Clock
 from quire.protocol.digest import LAC_END, LAC_HEADER
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -52,21 +51,19 @@ class Writes:
         self,
         contents: Contents,
         ledgers: Ledgers,
-        deleted: DeletedLedgers,
         cache: WriteCache,
         directories: Directories,
         journals: Journals,
         checkpoints: Checkpoints,
         pressure: Pressure,
         counters: StorageCounters,
-        clock: Clock,
+        *,
         journaled: bool,
     ) -> None:
         """`journaled`: entries go to the journal, not into memory alone."""
         self._contents = contents
         self._insert = contents.insert  # bound once, as what follows: an add takes no call that it can do without
         self._ledgers = ledgers
-        self._deleted = deleted
         self._cache = cache
         self._directories = directories
         self._failed_numbers = directories.failed_numbers
@@ -75,7 +72,6 @@ class Writes:
         self._checkpoints = checkpoints
         self._pressure = pressure
         self._counters = counters
-        self._clock = clock
         self._journaled = journaled
         self._limbo_ends: dict[int, Deferred[None]] = {}  # by ledger: fires when the end of its limbo is durable
 
@@ -106,15 +102,15 @@ class Writes:
             return Status.EREADONLY
         journal = journals[ledger % len(journals)]
         cache = self._cache
-        if (cache.full or journal.full) and (cache.brimful or journal.brimful or not (run.recovery or run.priority)):
-            self._pressure.send_away(journal)
+        if (cache.full or journal.full) and not self._may_use_reserve(run, journal):
+            self._pressure.refuse(journal)
             return None
         bodies = run.bodies
         count = len(bodies)
         if not count or len(bodies[-1]) < LAC_END:
             return Status.EBADREQ
         if state is None:
-            if self._deleted.refuses(ledger, self._clock.seconds()):
+            if self._contents.refuses(ledger):
                 return Status.ENOLEDGER if run.recovery else Status.EFENCED
             state = self._contents.create(ledger, run.master_key)
         frames = run.frames
@@ -141,21 +137,25 @@ class Writes:
             self._pressure.checkpoint_soon()
         return Status.EOK
 
-    def _add_unjournaled(self, state: LedgerState, run: AddRun, journal: Journal, token: object) -> None:
+    def _may_use_reserve(self, run: AddRun, journal: Journal) -> bool:
+        """What recovers or repairs ledgers may, until the reserve is used up, too."""
+        return bool(run.recovery or run.priority) and not (self._cache.reserve_full or journal.reserve_full)
+
+    def _add_unjournaled(self, state: StoredLedger, run: AddRun, journal: Journal, token: object) -> None:
         """
         Into memory only; the first such add after each checkpoint puts a note into the journal, synced before the token
-        comes back: a start that finds the note takes the ledger for one that may have lost entries.
+        comes back: after a start that finds the note, the ledger may have lost entries.
         """
         if not state.key_logged:
             self._log_key(state, journal)
         self._insert(state, run.first, run.bodies, sum(map(len, run.bodies)) + ENTRY_OVERHEAD * len(run.bodies))
-        if state.unjournaled == self._checkpoints.taken:
+        if state.unjournaled == self._ledgers.checkpoint:
             journal.append((), 0, token)  # behind the note, if that is still on its way
         else:
-            state.unjournaled = self._checkpoints.taken
+            state.unjournaled = self._ledgers.checkpoint
             journal.append((pack_block(UNJOURNALED, 0, state.id, 0),), BLOCK.size, token)
 
-    def _adopt_key(self, state: LedgerState, key: bytes) -> bool:
+    def _adopt_key(self, state: StoredLedger, key: bytes) -> bool:
         """
         A ledger made by an integrity check or a rebuilt table has no key yet: the first one given becomes its key.
         """
@@ -167,11 +167,11 @@ class Writes:
         self._log_key(state, self._journals.of(state.id))
         return True
 
-    def _log_key(self, state: LedgerState, journal: Journal) -> None:
+    def _log_key(self, state: StoredLedger, journal: Journal) -> None:
         journal.append((pack_block(KEY, 0, state.id, len(state.key)), state.key), BLOCK.size + len(state.key))
         state.key_logged = True
 
-    def _open_with_key(self, ledger: int, key: bytes) -> LedgerState | None:
+    def _open_with_key(self, ledger: int, key: bytes) -> StoredLedger | None:
         """The ledger, made if it is unknown, its key in the journal; None when the key is wrong."""
         state = self._ledgers.get(ledger)
         if state is None:
@@ -183,8 +183,8 @@ class Writes:
         return state
 
     def _is_gone(self, ledger: int) -> bool:
-        """Whether the ledger was deleted here so lately that it may not be made again."""
-        return self._ledgers.get(ledger) is None and self._deleted.refuses(ledger, self._clock.seconds())
+        """Whether the ledger was deleted here so recently that it may not be created again."""
+        return self._ledgers.get(ledger) is None and self._contents.refuses(ledger)
 
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
         """
@@ -195,8 +195,8 @@ class Writes:
             return Status.EIO
         if self._directories.has_failed(ledger):
             return Status.EUNKNOWNLEDGERSTATE
-        # Also one that was deleted here: a "no" counts as fenced for who recovers the ledger, and the memory of a
-        # deletion is neither durable nor for ever.
+        # Also one that was deleted here: recovery counts "no such ledger" as fenced, and deletions are remembered in
+        # memory only, for a limited time.
         state = self._open_with_key(ledger, master_key)
         if state is None:
             return Status.EUA
@@ -228,7 +228,7 @@ class Writes:
             return Status.ENOLEDGER
         journal = self._journals.of(ledger)
         if journal.full:
-            self._pressure.send_away(journal)
+            self._pressure.refuse(journal)
             return None
         state = self._open_with_key(ledger, master_key)
         if state is None:
@@ -288,7 +288,7 @@ class Writes:
         for ledger, row in rows.items():
             state = self._ledgers.get(ledger)
             if state is None:
-                state = self._contents.rowless(ledger, row.key)
+                state = self._contents.create_from_journal(ledger, row.key)
             elif state.key in (b"", UNSET_KEY):
                 state.key = row.key
             state.limbo = state.limbo or row.limbo
@@ -306,7 +306,7 @@ class Writes:
     def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
         """
         Forgets the ledger and its entries; their bytes go when their entry log goes.  An unknown ledger is fine.
-        `remembered`: who writes to it soon is refused; otherwise it is only this copy that goes.
+        `remembered`: writes to it are refused for a while; otherwise only this copy goes.
         """
         if self._ledgers.get(ledger) is None:
             return
@@ -318,9 +318,8 @@ class Writes:
 
     def drop_copy(self, ledger: int) -> None:
         """
-        Forgets the entries of a closed ledger that lives on elsewhere; it may be copied here again.  It is fenced for
-        ever: a writer that slept while others closed the ledger and replaced this bookie still takes it for one of its
-        own.
+        Forgets the entries of a closed ledger that lives on elsewhere; it may be copied here again.  It stays fenced: a
+        writer that slept while others closed the ledger and replaced this bookie still counts it as one of its own.
         """
         state = self._ledgers.get(ledger)
         if state is None:

@@ -1,9 +1,9 @@
 """
-Making room in one ledger directory: which entry logs nobody needs, and moving what still lives out of logs that are
+Making room in one ledger directory: which entry logs are not needed, and moving what still lives out of logs that are
 mostly dead.
 
-A compaction copies the living runs of some finished logs, by ledger and entry, into a new log that nobody reads yet
-(`<id>.log.compacting`); ends, syncs and names that log; then rewrites the index rows that still name the old place;
+A compaction copies the living runs of some finished logs, by ledger and entry, into a new log that is not read yet
+(`<id>.log.compacting`); ends, syncs and names that log; then rewrites the index rows that still name the old log;
 after a sync of the index the old logs go.  A crash before the new log has its name leaves a file that the next start
 throws away; after it, both logs are whole and each row names one of them, so the next round goes on.  There is no other
 record of a compaction: what a log is needed for is counted from the index rows themselves, and less by those that are
@@ -70,16 +70,16 @@ def log_uses(directory: LedgerDirectory, threshold: float, pause: Pause) -> list
     uses = directory.index.known_uses()
     if threshold > 0 or not uses.keys() >= set(finished):
         uses = directory.index.uses(pause, finished)
-    found = []
+    of_logs = []
     for log in finished:
         use = uses.get(log, NO_USE)
         total = logs.size(log) - HEADER_BYTES
         if 0 < use.size < threshold * total:
             ledgers = read_map(partial(logs.read, log))
             total = sum(ledgers.values()) if ledgers is not None else total
-        found.append(LogUse(log, total, use.size, use.rows))
+        of_logs.append(LogUse(log, total, use.size, use.rows))
         pause()
-    return found
+    return of_logs
 
 
 def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause: Pause) -> str | None:
@@ -91,17 +91,17 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
     read = partial(logs.read, log)
     mapped = read_map(read)
     if mapped is not None:
-        doubtful = set()
+        unexplained = set()
         for ledger in mapped:
             if ledger in known or table.get(ledger) is not None:
-                doubtful.add(ledger)
+                unexplained.add(ledger)
             pause()
-        if not doubtful:
+        if not unexplained:
             return None
     run: Run | None = None
     walk = LogWalk(read, logs.size(log), log_name(log), RECORD_BYTES_MAX, pause)
     for ledger, entry, at, _body in walk.records():
-        if mapped is not None and ledger not in doubtful:
+        if mapped is not None and ledger not in unexplained:
             continue
         if run is not None and run.ledger == ledger and run.first <= entry <= run.last:
             continue
@@ -110,7 +110,7 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
             return f"entry {entry} of ledger {ledger} at offset {at} is in no index, yet its ledger is known"
         if run is not None and run.log == log:
             return f"entry {entry} of ledger {ledger} is needed"
-    # an incomplete end was never synced, so nobody was told that it is stored
+    # an incomplete end was never synced, so none of it was acknowledged
     if walk.problem is not None and not walk.cut:
         return f"it can't be read on from offset {walk.end}"
     return None
@@ -140,7 +140,7 @@ class Compaction:
 
     def steps(self) -> Generator[Slice]:
         """
-        After the last step no row names a victim, save those `kept`, but nothing is synced in the index.  Raises
+        After the last step no row names a victim, except those `kept`, but nothing is synced in the index.  Raises
         `SyncFailed`, `OSError`.
         """
         ledgers = self._ledgers()

@@ -2,7 +2,7 @@
 Garbage collection: which ledgers of this bookie are deleted, and when disk space is got back.
 
 A round, every `gcWaitTime` or when it is forced: ledgers that the metadata store does not have any more are deleted
-here; then a pass over the entry logs (`space`) removes those that nobody needs, and compacts, when a minor or a major
+here; then a pass over the entry logs (`space`) removes those that are not needed, and compacts, when a minor or a major
 compaction is due, those that are mostly dead.
 
 Evidence (storage-order.md 7.1).  The local ledgers are listed first, then the metadata's ids in their range, to the
@@ -208,7 +208,7 @@ class Garbage:
                     "logs": len(space.uses),
                     "bytes": space.total,
                     "living_bytes": space.live,
-                    "left_alone": len(space.doubtful),
+                    "left_alone": len(space.left_alone),
                     "problem": space.problem,
                 }
                 for space in self._space.directories
@@ -225,7 +225,7 @@ class Garbage:
             (
                 "entry_logs_left_alone",
                 "entry logs that are not touched because something is wrong",
-                sum(len(space.doubtful) for space in spaces),
+                sum(len(space.left_alone) for space in spaces),
             ),
             ("gc_running", "1 while a round of garbage collection runs", int(self._running is not None)),
         ]
@@ -338,16 +338,16 @@ class Garbage:
         The local ledgers that a listing of the metadata lacks.  The listing was whole and in order, or this raises.
         """
         missing: list[int] = []
-        at = 0
+        compared = 0
         after = local[0] - 1
         listed = 0
-        while at < len(local) and not self._stopped:
+        while compared < len(local) and not self._stopped:
             page = await self._store.ledger_ids(after, LISTED)
             if not page:
                 break
             await self._guard.saw(page)
             stop = bisect_right(local, page[-1])
-            held = local[at:stop].tolist()
+            held = local[compared:stop].tolist()
             if held != page:  # or it is as good as what is held here
                 have = set(page)
                 if page[0] <= after or len(have) < len(page) or sorted(page) != page:
@@ -355,10 +355,10 @@ class Garbage:
                 missing += sorted(set(held) - have)
             listed += len(page)
             after = page[-1]
-            at = stop
+            compared = stop
         if self._stopped:
             raise Doubt("the bookie stops")
-        missing += local[at:]
+        missing += local[compared:]
         if missing and not listed and not self._guard.is_behind and not await self._store.ledger_ids(-1, 1):
             raise Doubt(f"{self._store.uri} lists no ledger at all, but {len(local)} are stored here")
         return missing

@@ -12,7 +12,7 @@ from quire.metadata.clock import Clock, Timer
 
 
 class Pace:
-    """A rate of 0 is no limit.  One user rests at a time: whoever holds the storage's `logs_lock`."""
+    """A rate of 0 is no limit.  One user rests at a time: the holder of the storage's `logs_lock`."""
 
     def __init__(self, clock: Clock, entries_per_second: int, bytes_per_second: int) -> None:
         self._clock = clock

@@ -1,22 +1,22 @@
 """
-The index made anew from the entry logs while the bookie serves: of one ledger directory after the other, beside the
-index that is there.
+The index rebuilt from the entry logs while the bookie serves: of one ledger directory after the other, beside the index
+that serves.
 
 1. After a checkpoint, and before the next, the log being written ends and a new index begins; from now on every flush
    and deletion goes to both (`new_index`).
-2. The logs that stood then are read, the latest first, a piece at a time; what a piece holds of ledgers that the table
-   knows is filled in, save what the old index has elsewhere: of two forms of an entry a compaction may have put the
+2. The logs of that moment are read, the latest first, a piece at a time; what a piece holds of ledgers that the table
+   knows is filled in, except what the old index has elsewhere: of two forms of an entry a compaction may have put the
    older one in the later log.
 3. What the old index names and the new one lacks is taken over: a record that can't be read from the log any more stays
    known, and is never denied.
-4. Ledgers of which the old index can't tell what it has are put in limbo, so that they are copied from other bookies.
+4. Ledgers whose rows in the old index can't be read are put in limbo, so that they are copied from other bookies.
 5. Between two checkpoints the new one takes the place of the old.
 
 No log goes meanwhile: passes over the entry logs (`space`) wait.  A run that ends early, by an error, a stop or a
 crash, leaves the old index.
 
 Knows: that order.  Does not know: RocksDB, how limbo ends.
-All of `IndexRebuild` belongs to the reactor thread, save `_fill_in`; the steps of `RebuildPieces` are the storage
+All of `IndexRebuild` belongs to the reactor thread, except `_fill_in`; the steps of `RebuildPieces` are the storage
 pool's.
 Safety: whatever the bookie said "yes" to before, it says "yes" or "unknown" to afterwards.  A record that the old index
 names keeps the old sum.
@@ -53,7 +53,7 @@ from quire.metadata.clock import Clock
 log = Logger()
 PIECE_BYTES = 4 << 20
 PIECE_ROWS = 1000  # filled in between two checkpoints, which wait for it
-DOUBTED_AT_ONCE = 500  # ledgers, on the reactor thread: a few milliseconds
+MARKED_AT_ONCE = 500  # ledgers, on the reactor thread: a few milliseconds
 PROBLEMS_MAX = 100
 
 
@@ -66,7 +66,7 @@ class RebuildReport:
     logs_read: int = 0
     entries: int = 0  # found in the logs, copies of one entry each counted
     taken_over: int = 0  # runs that only the old index had
-    limbo: int = 0  # ledgers of which the old index could not tell what it has
+    limbo: int = 0  # ledgers whose rows in the old index could not be read
     problems: list[str] = field(default_factory=list)
     done: bool = False
 
@@ -91,7 +91,7 @@ class RebuildPieces:
         directory: LedgerDirectory,
         made: NewIndex,
         known: "array[int]",
-        found: RebuildReport,
+        report: RebuildReport,
         frame_bytes_max: int,
         pause: Callable[[], None],
     ) -> None:
@@ -99,21 +99,21 @@ class RebuildPieces:
         `known`: the ledgers in the table, ascending.  `pause` is called between any two pieces of work and may raise
         `StorageError` to end it.
         """
-        self.doubtful: list[int] = []
+        self.incomplete: list[int] = []
         self._directory = directory
         self._old = directory.index
         self._made = made
         self._known = known
-        self._found = found
+        self._report = report
         self._frame_bytes_max = frame_bytes_max
         self._pause = pause
 
     def pieces(self, logs: Sequence[int]) -> Generator[Piece]:
         """Raises `OSError` when a log can't be read at all."""
-        self._found.logs = len(logs)
+        self._report.logs = len(logs)
         for number in sorted(logs, reverse=True):
             yield from self._log(number)
-            self._found.logs_read += 1
+            self._report.logs_read += 1
         yield from self._rest()
 
     def _log(self, number: int) -> Iterator[Piece]:
@@ -144,17 +144,17 @@ class RebuildPieces:
         for row in runs.rows():
             self._pause()
             rows.append(row)
-            self._found.entries += row[2]
+            self._report.entries += row[2]
             if len(rows) >= PIECE_ROWS or walk.end - begun >= PIECE_BYTES:
                 yield Piece(rows, number, walk.end - begun)
                 rows, begun = [], walk.end
         yield Piece(rows, number, walk.end - begun)
         for problem in (*runs.damaged, *([walk.problem] if walk.problem is not None else [])):
-            self._found.note(problem)
+            self._report.note(problem)
 
     def _is_known(self, ledger: int) -> bool:
-        at = bisect_left(self._known, ledger)
-        return at < len(self._known) and self._known[at] == ledger
+        index = bisect_left(self._known, ledger)
+        return index < len(self._known) and self._known[index] == ledger
 
     def _rest(self) -> Iterator[Piece]:
         """What the old index has and the new one lacks."""
@@ -171,24 +171,24 @@ class RebuildPieces:
                             rows = []
                     self._pause()
             except NotBegun:
-                raise  # it is no reason to doubt anything
+                raise  # nothing was read, so nothing is known to be damaged
             except (StorageError, OSError) as error:
-                self._found.note(
-                    f"the old index can't tell what it has of ledger {ledger}, which is in limbo now: {error}"
+                self._report.note(
+                    f"the rows of ledger {ledger} in the old index can't be read, so it is in limbo now: {error}"
                 )
-                self.doubtful.append(ledger)
+                self.incomplete.append(ledger)
         yield Piece(rows, -1, 0)
 
 
 class LimboMarker(Protocol):
-    """Hears of ledgers whose old index can't tell what it has."""
+    """Is called with the ledgers whose rows in the old index can't be read."""
 
     async def mark_incomplete(self, rows: Mapping[int, LedgerRow]) -> None:
         """Puts these ledgers in limbo, durably, while the bookie runs."""
         ...
 
     def ready_to_copy(self) -> None:
-        """Which index tells what those ledgers have is decided: what they lack can be copied."""
+        """It is certain which index serves from now on: what those ledgers lack can be copied."""
         ...
 
 
@@ -230,10 +230,10 @@ class IndexRebuild:
     def _failed(self, failure: Any) -> None:
         self.problem = str(failure.value) or failure.type.__name__
         if failure.check(StorageError, OSError) is None:
-            log.failure("the index could not be made anew", failure)
+            log.failure("the index could not be rebuilt", failure)
         else:
-            log.error("the index could not be made anew, and is as it was: {reason}", reason=self.problem)
-        if not self._stopped and any(found.limbo for found in self.reports):
+            log.error("the index could not be rebuilt, and is as it was: {reason}", reason=self.problem)
+        if not self._stopped and any(report.limbo for report in self.reports):
             self._limbo.ready_to_copy()
 
     def _ended(self, result: None, over: "Deferred[None]") -> None:
@@ -254,41 +254,41 @@ class IndexRebuild:
         return {
             "running": self.running,
             "problem": self.problem,
-            "directories": [asdict(found) for found in self.reports],
+            "directories": [asdict(report) for report in self.reports],
         }
 
     async def _run(self) -> None:
         problems = []
-        for found in self.reports:
+        for report in self.reports:
             for directory in self._storage.directories.all:
-                if directory.path == found.path:
+                if directory.path == report.path:
                     try:
-                        await self._one(directory, found)
+                        await self._one(directory, report)
                     except (StorageError, OSError) as error:
                         self._check()
                         problems.append(f"{directory.path}: {error}")
                         log.error(
-                            "the index of {directory} could not be made anew, and is as it was: {reason}",
+                            "the index of {directory} could not be rebuilt, and is as it was: {reason}",
                             directory=directory.path,
                             reason=str(error),
                         )
-                        if found.limbo:
+                        if report.limbo:
                             self._limbo.ready_to_copy()
         self.problem = "; ".join(problems) or None
 
-    async def _one(self, directory: LedgerDirectory, found: RebuildReport) -> None:
+    async def _one(self, directory: LedgerDirectory, report: RebuildReport) -> None:
         self._check()
-        log.info("the index of {directory} is made anew", directory=directory.path)
+        log.info("the index of {directory} is being rebuilt", directory=directory.path)
         await self._checkpoints.run()  # or a ledger of which a start flushed entries would not be in the table
         made, logs = await self._checkpoints.alone(directory, directory.begin_index)
         try:
             known = await self._workers.run(_ids, directory, self._pause)
-            making = RebuildPieces(directory, made, known, found, self._frame_bytes_max, self._pause)
-            await self._fill(directory, made, making.pieces(logs), found)
-            if making.doubtful:
-                found.limbo = len(making.doubtful)
-                for start in range(0, len(making.doubtful), DOUBTED_AT_ONCE):
-                    some = making.doubtful[start : start + DOUBTED_AT_ONCE]
+            rebuild = RebuildPieces(directory, made, known, report, self._frame_bytes_max, self._pause)
+            await self._fill(directory, made, rebuild.pieces(logs), report)
+            if rebuild.incomplete:
+                report.limbo = len(rebuild.incomplete)
+                for start in range(0, len(rebuild.incomplete), MARKED_AT_ONCE):
+                    some = rebuild.incomplete[start : start + MARKED_AT_ONCE]
                     await self._limbo.mark_incomplete(
                         {
                             ledger: LedgerRow(b"", limbo=True)
@@ -299,30 +299,29 @@ class IndexRebuild:
             self._check()
             await self._checkpoints.alone(directory, directory.change_index, made)
         except Exception:
-            with suppress(StorageError, OSError):  # the first error is the one to tell
+            with suppress(StorageError, OSError):  # the first error is the one to raise
                 await self._checkpoints.alone(directory, directory.give_up_index, made)
             raise
         for state in self._storage.ledgers.states.values():
             state.surveyed = state.surveyed and state.index_stale  # there may be more than was known
         self._space.look_again(directory.path)
-        found.done = True
-        if found.limbo:
+        report.done = True
+        if report.limbo:
             self._limbo.ready_to_copy()
         log.info(
             (
                 "the index of {directory} is new: {entries} entries from {logs} logs; {taken_over} runs only the old "
-                "one "
-                "had; {limbo} ledgers are in limbo"
+                "one had; {limbo} ledgers are in limbo"
             ),
             directory=directory.path,
-            entries=found.entries,
-            logs=found.logs,
-            taken_over=found.taken_over,
-            limbo=found.limbo,
+            entries=report.entries,
+            logs=report.logs,
+            taken_over=report.taken_over,
+            limbo=report.limbo,
         )
 
     async def _fill(
-        self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[Piece], found: RebuildReport
+        self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[Piece], report: RebuildReport
     ) -> None:
         while True:
             self._check()
@@ -332,7 +331,7 @@ class IndexRebuild:
                 return
             if piece.rows:
                 given = await self._checkpoints.alone(directory, self._fill_in, directory, made, piece)
-                found.taken_over += given if piece.yielding < 0 else 0
+                report.taken_over += given if piece.yielding < 0 else 0
             self._check()
             await self._pace.rest(sum(row[2] for row in piece.rows), piece.size, began)
 
@@ -353,8 +352,8 @@ class IndexRebuild:
 
 def _ids(directory: LedgerDirectory, pause: Callable[[], None]) -> "array[int]":
     """The ledgers in a directory's table, ascending."""
-    found = array("q")
+    ledgers = array("q")
     for some in directory.table.pages():
-        found += some
+        ledgers += some
         pause()
-    return found
+    return ledgers

@@ -2,7 +2,7 @@
 Getting disk space back: one pass over the ledger directories at a time, in steps on the storage pool that leave room
 for everything else.
 
-A pass: how much of each finished log lives; logs that nobody needs go; then logs that live less than a threshold are
+A pass: how much of each finished log lives; logs that are not needed go; then logs that live less than a threshold are
 compacted, emptiest first, as many together as fit into one new log.  Logs go between two checkpoints, after a sync of
 their directory.
 
@@ -33,13 +33,13 @@ Threshold = Callable[[str], float]  # of a ledger directory: logs of which a sma
 class DirectorySpace:
     """What the last pass saw of one directory, and what it left alone."""
 
-    __slots__ = ("doubtful", "path", "problem", "uses")
+    __slots__ = ("left_alone", "path", "problem", "uses")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.uses: dict[int, LogUse] = {}  # the finished logs
         self.problem: str | None = None
-        self.doubtful: dict[int, str] = {}  # logs that are left alone until the bookie is started again
+        self.left_alone: dict[int, str] = {}  # logs that no pass touches until the bookie is started again, and why
 
     @property
     def total(self) -> int:
@@ -92,7 +92,7 @@ class Space:
     def look_again(self, path: str) -> None:
         """What was left alone in this directory may be taken now."""
         if path in self._spaces:
-            self._spaces[path].doubtful.clear()
+            self._spaces[path].left_alone.clear()
 
     async def stop(self) -> None:
         """No more steps; fires when the last one has ended."""
@@ -126,9 +126,9 @@ class Space:
         if self._stopped:
             return
         await self._remove_unneeded(
-            directory, space, [use.log for use in uses if not use.rows and use.log not in space.doubtful]
+            directory, space, [use.log for use in uses if not use.rows and use.log not in space.left_alone]
         )
-        victims = [use for use in uses if use.rows and use.ratio < threshold and use.log not in space.doubtful]
+        victims = [use for use in uses if use.rows and use.ratio < threshold and use.log not in space.left_alone]
         for group in groups(victims, self._log_bytes_max):
             if self._stopped or (end is not None and self._clock.seconds() >= end):
                 return
@@ -143,12 +143,14 @@ class Space:
         known = self._storage.ledgers.changed()
         certain = []
         for number in logs:
-            doubt = await self._workers.run(unneeded, directory, number, known, self._workers.pause)
-            if doubt is None:
+            reason = await self._workers.run(unneeded, directory, number, known, self._workers.pause)
+            if reason is None:
                 certain.append(number)
             else:
-                space.doubtful[number] = doubt
-                log.warn("log {log:x} of {directory} stays: {doubt}", log=number, directory=directory.path, doubt=doubt)
+                space.left_alone[number] = reason
+                log.warn(
+                    "log {log:x} of {directory} stays: {reason}", log=number, directory=directory.path, reason=reason
+                )
             if self._stopped:
                 return
         await self._remove(directory, space, certain)
@@ -184,10 +186,10 @@ class Space:
             await self._workers.run(compaction.abandon)
         if self._stopped:
             return
-        for number, why in compaction.kept.items():
-            space.doubtful[number] = why
+        for number, reason in compaction.kept.items():
+            space.left_alone[number] = reason
             log.error(
-                "log {log:x} of {directory} can't be compacted: {why}", log=number, directory=directory.path, why=why
+                "log {log:x} of {directory} can't be compacted: {why}", log=number, directory=directory.path, why=reason
             )
         for number, size in compaction.made.items():
             space.uses[number] = LogUse(number, size, size, 0)

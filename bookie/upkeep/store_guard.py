@@ -2,26 +2,11 @@
 How far the metadata store had come when this bookie saw it last, and what follows when it is behind that: an old backup
 was put back.  It does not know what came after it was made, and such ledgers are no garbage.
 
-File `quire.store` in the `current/` of every ledger directory, text:
-
-    quire.store 1                  name and version
-    cluster: ID                    the cluster that the numbers are of
-    changes: N                     the store's own counter
-    ledgers: N                     the first ledger id that was not given yet
-    chosen: N                      ids from here on may have been chosen by those who made the ledgers, not given by the
-                                   store; -1: none that was seen
-    accepted: N                    how often an operator accepted here that the store was set back
-    note: N                        the number of the note in the store that was accepted last
-    behind: N                      only while the store is behind: the number of the note about that, 0 before it is
-                                   written
-    found: N N                     with it: changes and ledgers of the store, when that was found
-    CRC32C of the lines before, in hex
-
-The note lies in the store itself (`MetadataStore.read_set_back`), JSON: {"number", "accepted", "ledgers", "bookies":
-{ID: {"changes", "ledgers", "unknown"}}}.  The first bookie that finds the store behind writes it, and every other one
-that reads it deletes nothing either, whatever its own numbers say: ids that were raised meanwhile, or a ZooKeeper that
-began a new epoch, hide from it that the store went back.  Each adds what it saw itself, so that the operator's command
-knows the ids above which it has to go on, and who was not heard.
+What was seen is on disk, in every ledger directory; that a store is behind is in a note in the store, too
+(`store_notes`).  The first bookie that finds the store behind writes the note, and every other one that reads it
+deletes nothing either, whatever its own numbers say: ids that were raised meanwhile, or a ZooKeeper that began a new
+epoch, hide from it that the store went back.  Each adds what it saw itself, so that the operator's command knows the
+ids above which it has to go on, and which bookies were not heard.
 
 Three things show that a store went back: a number is lower than it was seen; the note is older than the one that was
 accepted; a ledger is here that the store does not know, with an id that it has not given yet, lower than those that
@@ -34,25 +19,22 @@ Safety: what was found is on disk, and in the note, before anything is raised th
 they have their evidence, and delete in the turn of the answer.
 """
 
-import json
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
-from crc32c import crc32c
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from quire.bookie.files import Files, StorageError
-from quire.bookie.layout import STORE, current
+from quire.bookie.files import Files
+from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen, write_seen
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.store import MetadataStore, Progress, SetBack, WrongCluster
-from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
+from quire.protocol.errors import LedgerError, MetadataSerialization
 
 # SPDX-License-Identifier: Apache-2.0
 
-HEAD = "quire.store 1"
 LOOK_S = 10.0  # between two looks
 ARRIVED_S = 1.0  # after a ledger came that is new here there is a look, too
 # ids that a store may have given since a backup of it was made, with the directories of long ids that were passed over
@@ -61,88 +43,6 @@ RAISED_MAX = 100_000  # ids that a bookie makes the store pass over by itself; f
 STRANGE_MAX = 100  # ledgers that are read by themselves in one look
 SWAPS_MAX = 20  # tries to write the note while others do
 COMMAND = "quire metadata set-back"
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the file holds.  `behind` is None unless the store is."""
-
-    cluster: str
-    changes: int = 0
-    ledgers: int = 0
-    chosen: int = -1
-    accepted: int = 0
-    note: int = 0
-    behind: int | None = None
-    found: tuple[int, int] = (0, 0)
-
-    def encode(self) -> bytes:
-        lines = [HEAD, f"cluster: {self.cluster}"]
-        lines += [f"{name}: {getattr(self, name)}" for name in ("changes", "ledgers", "chosen", "accepted", "note")]
-        if self.behind is not None:
-            lines += [f"behind: {self.behind}", f"found: {self.found[0]} {self.found[1]}"]
-        text = "".join(line + "\n" for line in lines).encode()
-        return text + b"%08x\n" % crc32c(text)
-
-    @classmethod
-    def decode(cls, data: bytes, path: str) -> "Seen":
-        """`StorageError` names the file."""
-        text, check = data[:-9], data[-9:]
-        lines = text.decode("utf-8", "replace").splitlines()
-        if check != b"%08x\n" % crc32c(text) or lines[:1] != [HEAD]:
-            raise StorageError(
-                f"{path} at offset {len(text)}: damaged (its checksum is wrong): if the metadata store was not set "
-                "back, remove it"
-            )
-        values = dict(line.split(": ", 1) for line in lines[1:])
-        numbers: dict[str, Any] = {
-            name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")
-        }
-        seen = cls(values["cluster"], **numbers)
-        if "behind" not in values:
-            return seen
-        changes, ledgers = map(int, values["found"].split())
-        return replace(seen, behind=int(values["behind"]), found=(changes, ledgers))
-
-
-def read_seen(files: Files, directories: Iterable[str], cluster: str) -> Seen | None:
-    """The latest of the directories' files; None where there is none of this cluster.  `StorageError`, `OSError`."""
-    found = []
-    for directory in directories:
-        path = _path(directory)
-        data = files.read_file(path)
-        if data is not None:
-            found.append(Seen.decode(data, path))
-    ours = [seen for seen in found if seen.cluster == cluster]
-    return max(
-        ours, key=lambda seen: (seen.accepted, seen.behind is not None, seen.changes, seen.ledgers), default=None
-    )
-
-
-def _path(directory: str) -> str:
-    return current(directory, STORE)
-
-
-def note_of(data: bytes) -> dict[str, Any]:
-    """
-    The note in a store as a dictionary; one that nobody wrote has the number 0 and is accepted.  `MetaStore` for
-    anything else.
-    """
-    if not data:
-        return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}}
-    try:
-        note: dict[str, Any] = json.loads(data)
-        note["number"], note["accepted"], note["ledgers"], note["bookies"]
-    except (ValueError, TypeError, KeyError):
-        raise MetaStore(
-            f"what is noted in the metadata store about its being set back can't be read: {data[:100]!r}; see "
-            "docs/metadata.md"
-        ) from None
-    return note
-
-
-def bytes_of(note: dict[str, Any]) -> bytes:
-    return json.dumps(note, sort_keys=True).encode()
 
 
 class GuardedStorage(Protocol):
@@ -196,14 +96,14 @@ class StoreGuard:
         self._saved: Seen | None = None  # what the files say
         self._saved_at = clock.seconds()
         self._new = True  # nothing was ever seen
-        # the numbers of the looks for those who ask: of the last that began, and of the last that ended well
+        # the numbers of the looks that `trust_store` shares: of the last that began, and of the last that ended well
         self._begun = self._trusted = 0
 
     # -- what is known
 
     @property
     def behind(self) -> str | None:
-        """What to tell an operator while the store is behind what was seen of it."""
+        """What an operator reads while the store is behind what was seen of it."""
         seen = self._seen
         if seen.behind is None:
             return None
@@ -286,7 +186,7 @@ class StoreGuard:
         self._stopped = True
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        if not self._new and not self._lock.locked:  # else a look is under way, for which nobody waits
+        if not self._new and not self._lock.locked:  # else a look is under way, and nothing waits for it
             await self._save()
 
     async def look(self) -> None:
@@ -299,15 +199,15 @@ class StoreGuard:
         """
         self._arrived |= self._storage.take_arrived()
         arrived = set(self._arrived)
-        found = await self._look()
-        strange = self._never_given(arrived, found)[:STRANGE_MAX]
+        progress = await self._look()
+        strange = self._never_given(arrived, progress)[:STRANGE_MAX]
         try:
             absent = await self._store.absent_ledgers(strange) if strange else []
         except MetadataSerialization:
             absent = []  # one that can't be read exists, so it was chosen
         for ledger in sorted(set(strange) - set(absent))[:1]:
             self._choose(ledger)
-        await self._suspect(self._never_given(absent, found))
+        await self._suspect(self._never_given(absent, progress))
         self._arrived -= arrived
         self._looked_at = self._clock.seconds()
 
@@ -321,19 +221,19 @@ class StoreGuard:
             raise SetBack(reason)
 
     async def _trust(self, deleted: Sequence[int], asked: int) -> None:
-        """Those who wait at the same time share a look that begins after all of them have asked."""
+        """Callers that wait at the same time share a look that begins after all of them have asked."""
         if deleted or self._trusted <= asked:
             self._begun += 1
-            found = await self._look()
-            await self._suspect(self._never_given(deleted, found))
+            progress = await self._look()
+            await self._suspect(self._never_given(deleted, progress))
             self._trusted = self._begun
 
-    def _never_given(self, ledgers: Iterable[int], found: Progress) -> list[int]:
+    def _never_given(self, ledgers: Iterable[int], progress: Progress) -> list[int]:
         """
         Those that the store has not given yet, and that were not chosen, as far as is known: no store gives so many ids
         as lie below a far one.
         """
-        first, end = found.next_ledger, found.next_ledger + GIVEN_MAX
+        first, end = progress.next_ledger, progress.next_ledger + GIVEN_MAX
         if self._seen.chosen >= 0:
             end = min(end, self._seen.chosen)
         return sorted(ledger for ledger in ledgers if first <= ledger < end)
@@ -367,32 +267,34 @@ class StoreGuard:
         if cluster != self._cluster:
             raise WrongCluster(f"{self._store.uri} holds cluster {cluster}, but this bookie belongs to {self._cluster}")
         note = note_of(await self._store.read_set_back())
-        found = await self._store.progress()
+        progress = await self._store.progress()
         seen = self._seen
         if self._new:
             self._new = False
             if note["accepted"]:
                 self._seen = seen = replace(seen, note=note["number"])
         if seen.behind is None:
-            went_back = found.changes < seen.changes or found.next_ledger < seen.ledgers or note["number"] < seen.note
+            went_back = (
+                progress.changes < seen.changes or progress.next_ledger < seen.ledgers or note["number"] < seen.note
+            )
             if note["number"] > seen.note:
                 # an operator who accepted without this bookie spoke for it, too
-                went_back = not self._accepts(note, found)
+                went_back = not self._accepts(note, progress)
             if not went_back:
-                self._seen = replace(seen, changes=found.changes, ledgers=found.next_ledger, note=note["number"])
+                self._seen = replace(seen, changes=progress.changes, ledgers=progress.next_ledger, note=note["number"])
                 if not 0 <= self._clock.seconds() - self._saved_at < LOOK_S:
                     await self._save()
-                return found
-            self._seen = replace(seen, behind=0, found=found)
+                return progress
+            self._seen = replace(seen, behind=0, found=progress)
             await self._save()
             self.log.critical("{reason}", reason=self.behind)
             await self._join(note)
             self._noticed()
-        elif note["number"] >= seen.behind > 0 and self._accepts(note, found):
+        elif note["number"] >= seen.behind > 0 and self._accepts(note, progress):
             self._seen = replace(
                 seen,
-                changes=found.changes,
-                ledgers=found.next_ledger,
+                changes=progress.changes,
+                ledgers=progress.next_ledger,
                 accepted=seen.accepted + 1,
                 note=note["number"],
                 behind=None,
@@ -405,18 +307,18 @@ class StoreGuard:
                 store=self._store.uri,
             )
         else:
-            self._seen = replace(seen, ledgers=max(seen.ledgers, found.next_ledger))
+            self._seen = replace(seen, ledgers=max(seen.ledgers, progress.next_ledger))
             await self._join(note)
-        return found
+        return progress
 
-    def _accepts(self, note: dict[str, Any], found: Progress) -> bool:
+    def _accepts(self, note: dict[str, Any], progress: Progress) -> bool:
         """Whether an operator has accepted the store as it is, and it goes on above every id that was seen here."""
-        return bool(note["accepted"]) and found.next_ledger >= self._seen.ledgers
+        return bool(note["accepted"]) and progress.next_ledger >= self._seen.ledgers
 
     # -- being behind
 
     async def _join(self, note: dict[str, Any]) -> None:
-        """Adds this bookie to the note, which is begun if nobody did; then no id is given again that was seen here."""
+        """Adds this bookie to the note, or begins one; then no id is given again that was seen here."""
         seen = self._seen
         for _ in range(SWAPS_MAX):
             old = await self._store.read_set_back()
@@ -452,7 +354,7 @@ class StoreGuard:
         self._saved_at = self._clock.seconds()
         if seen != self._saved:
             try:
-                await self._storage.aside(self._write, list(self._directories()), seen.encode())
+                await self._storage.aside(write_seen, self._files, list(self._directories()), seen)
             except OSError as failure:
                 self.log.error(
                     "how far {store} had come can't be written down: {reason}",
@@ -461,8 +363,3 @@ class StoreGuard:
                 )
             else:
                 self._saved = seen
-
-    def _write(self, directories: Sequence[str], data: bytes) -> None:
-        """On a thread."""
-        for directory in directories:
-            self._files.replace(_path(directory), data)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from quire.bookie.journal.format import LIMBO
 from tests.simulation.history import replay
 from tests.simulation.plan import PROFILES, draw
 
@@ -88,8 +89,8 @@ LEDGER_END, EDITS = (
     "quire.client.handles.writer_metadata:WriterMetadata",
 )
 CONFIRMING = "quire.client.handles.confirming:Confirming"
-STORAGE, JOURNAL, CHECKPOINT = (
-    "quire.bookie.storage.storage:Storage",
+OPENING, JOURNAL, CHECKPOINT = (
+    "quire.bookie.storage.opening:Opening",
     "quire.bookie.journal.writer:Journal",
     "quire.bookie.storage.checkpoint:Checkpoints",
 )
@@ -223,8 +224,8 @@ MUTANTS = (
     mutant("a bookie that lost its disk is fenced only where it is named", "S9, S10", "surplus",
            ("quire.bookie.lifecycle.suspects:suspects", "(row.fenced or row.limbo)", "row.limbo")),
     mutant("an end of limbo that a directory's mark covers is replayed into it", "storage-order.md 4", "restore",
-           (f"{STORAGE}._open_journal", "if block[2] % count not in old:",
-            "if block[2] % count not in old or block[0] == LIMBO:")),
+           (f"{OPENING}._open_journal", "if block[2] % count not in old:",
+            f"if block[2] % count not in old or block[0] == {LIMBO}:")),
     mutant("a bookie that lost its disk doubts only where it is named", "S6, S9", "counted on",
            ("quire.bookie.lifecycle.suspects:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection

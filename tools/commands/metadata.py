@@ -151,7 +151,7 @@ def set_back(
       quire metadata set-back
       quire metadata set-back --accept --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10
     """
-    from quire.bookie.upkeep.store_guard import bytes_of, note_of
+    from quire.bookie.upkeep.store_notes import bytes_of, note_of
 
     uri = metadata_uri(metadata)
     named = cluster

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from quire.bookie.admin.http import CONNECTIONS_MAX as HTTP_MAX
 from quire.bookie.files import StorageError
 from quire.bookie.index.rocks import FILES_MAX
-from quire.bookie.logs.entry_logs import OPEN_LOGS_MAX
+from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0

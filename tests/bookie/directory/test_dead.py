@@ -1,5 +1,5 @@
 """
-A ledger disk that is dead when the bookie starts: given up as if it had failed later, its ledgers unknown, the others
+A ledger disk that is dead when the bookie starts: failed as if that came later, its ledgers unknown, the others
 served.
 """
 
@@ -194,7 +194,7 @@ def test_what_apache_left_is_not_taken_over_without_a_directory() -> None:
 
 def test_a_dead_disk_while_the_journal_is_replayed() -> None:
     """
-    What was read so far does not fit into memory, and the disk takes and gives nothing more: the directory is given up,
+    What was read so far does not fit into memory, and the disk takes and gives nothing more: the directory fails,
     the start goes on.
     """
     first = Bookie(ledgers=2, write_cache_bytes_max=64 << 20)

@@ -17,7 +17,8 @@ PATHS = ["/disk/ledgers0", "/disk/ledgers1", "/disk/ledgers2"]
 
 def three(disk: Disk | None = None) -> Directories:
     """They hold nothing."""
-    directories = Directories(disk or Disk())
+    disk = disk or Disk()
+    directories = Directories(disk, disk.open_rows, 1 << 20, lambda: None)
     for path in PATHS:
         directory = DeadDirectory(path, path, "")
         directory.failed = None

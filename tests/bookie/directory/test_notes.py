@@ -60,7 +60,7 @@ def test_a_run_without_syncs_is_unclean_only_after_the_machine_started_again() -
     notes.note_running(disk, options, b"boot 1")
     assert not notes.unclean(disk, options, b"boot 1")
     assert notes.unclean(disk, options, b"boot 2")
-    assert not notes.unclean(disk, options, b"boot 2", behind=options.ledger_directories)
+    assert not notes.unclean(disk, options, b"boot 2", stale=options.ledger_directories)
     notes.note_running(disk, options, None)
     assert not notes.unclean(disk, options, b"boot 2")
     notes.note_running(disk, options_of(ledgers=2), b"boot 1")

@@ -34,7 +34,7 @@ class Listener:
         self.failures: list[str] = []
         self.durable = durable
         self.failed = failed
-        self.crowdings = 0
+        self.disk_full_changes = 0
 
     def group_durable(self, group: Group) -> None:
         self.groups.append(group)
@@ -44,8 +44,8 @@ class Listener:
         self.failures.append(reason)
         self.failed(reason)
 
-    def crowding_changed(self) -> None:
-        self.crowdings += 1
+    def disk_full_changed(self) -> None:
+        self.disk_full_changes += 1
 
 
 class Story:

@@ -23,8 +23,8 @@ from quire.bookie.storage.ledgers import (
     PAGE_LEDGERS,
     STATES_MAX,
     Ledgers,
-    LedgerState,
     RowMemory,
+    StoredLedger,
     rows_of,
 )
 from quire.protocol.digest import Digest, DigestType
@@ -206,7 +206,7 @@ def test_states_are_loaded_kept_and_evicted() -> None:
     watched = ledgers.get(2)
     assert watched is not None
     watched.watch(lambda: None)
-    ledgers.states.update({-number: LedgerState(-number, b"") for number in range(1, STATES_MAX + 1)})
+    ledgers.states.update({-number: StoredLedger(-number, b"") for number in range(1, STATES_MAX + 1)})
     steps = ledgers.evict(lambda ledger: ledger == -5)
     next(steps)
     assert STATES_MAX - EVICTED_AT_ONCE <= len(ledgers.states) <= STATES_MAX
@@ -345,7 +345,7 @@ def test_a_deleted_ledger_does_not_come_back_from_its_old_row() -> None:
 
 def test_watchers_may_go_while_they_are_called() -> None:
     """Each is called once for one event, also when one of them removes itself."""
-    state = LedgerState(1, b"k")
+    state = StoredLedger(1, b"k")
     heard: list[str] = []
 
     def once() -> None:

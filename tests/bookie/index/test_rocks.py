@@ -176,7 +176,7 @@ def test_a_full_disk_is_told_as_one_and_has_a_way_back(tmp_path: Path, monkeypat
 def test_a_bookie_whose_index_is_full_goes_on_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read-only meanwhile, the directory is not given up; then everything is stored, and there after a kill."""
+    """Read-only meanwhile, the directory does not fail; then everything is stored, and there after a kill."""
     monkeypatch.setattr(RealDisk, "open_rows", lambda disk, path: RocksRows(path, write_buffer_bytes=64 << 10))
     life = Life(RealDisk(), root=str(tmp_path / "live"), ledgers=2)
     links = Links(*(tmp_path / "live").glob("ledgers*/current/runs"))
@@ -309,7 +309,7 @@ def test_many_threads_open_a_full_store_again_once(tmp_path: Path, monkeypatch: 
 
 
 def test_a_full_store_that_closes_is_closed(tmp_path: Path) -> None:
-    """RocksDB complains then, which is told; the directory is free all the same, and has what was written."""
+    """RocksDB complains then, which is reported; the directory is free all the same, and has what was written."""
     full = Full(tmp_path / "rows")
     with pytest.raises(OSError, match="closed with an error"):
         full.rows.close()

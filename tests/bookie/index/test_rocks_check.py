@@ -1,6 +1,6 @@
 """
-What is looked at before RocksDB opens a directory: each flipped bit of a manifest is told, a torn end is not; nothing
-passes that it never ends with.
+What is looked at before RocksDB opens a directory: each flipped bit of a manifest is reported, a torn end is not;
+nothing passes that it never ends with.
 """
 
 import shutil
@@ -119,7 +119,7 @@ def test_what_rocksdb_writes_passes(tmp_path: Path) -> None:
         assert all(first_bad(data[:size]) is None for size in range(len(data)))
 
 
-def test_each_bit_of_a_manifest_is_told(tmp_path: Path) -> None:
+def test_each_bit_of_a_manifest_is_reported(tmp_path: Path) -> None:
     """With the file, the offset of the record and what to do; RocksDB is not even asked."""
     store = made(tmp_path)
     (path,) = store.glob("MANIFEST-*")
@@ -134,7 +134,7 @@ def test_each_bit_of_a_manifest_is_told(tmp_path: Path) -> None:
     check(str(store))
 
 
-def test_a_log_that_would_never_be_read_to_its_end_is_told(tmp_path: Path) -> None:
+def test_a_log_that_would_never_be_read_to_its_end_is_reported(tmp_path: Path) -> None:
     """The other damage of a log of writes is left to RocksDB, which ends there, and to the number of the last write."""
     store = made(tmp_path)
     (path,) = store.glob("*.log")
@@ -156,7 +156,7 @@ def test_a_log_that_would_never_be_read_to_its_end_is_told(tmp_path: Path) -> No
     rows.close()
 
 
-def test_a_bad_current_is_told(tmp_path: Path) -> None:
+def test_a_bad_current_is_reported(tmp_path: Path) -> None:
     """Each bit of it: no manifest is named, or one that is not there."""
     store = made(tmp_path)
     path = store / "CURRENT"

@@ -15,7 +15,7 @@ PLACE = "/index/current"
 
 
 def test_what_is_written_is_checked() -> None:
-    """Equal or higher numbers pass; a lower one is told with the store's path, and how much is gone."""
+    """Equal or higher numbers pass; a lower one is reported with the store's path, and how much is gone."""
     disk = Disk()
     Sequences(disk, PLACE).write(10, 4)
     again = Sequences(disk, PLACE)
@@ -38,7 +38,7 @@ def test_nothing_is_written_twice() -> None:
     Sequences(disk.crashed(None), PLACE).check(10, 4, "", "")
 
 
-def test_damage_is_told() -> None:
+def test_damage_is_reported() -> None:
     """Any flipped bit and any cut, with the file's name; without the file anything passes, as after a rebuild."""
     disk = Disk()
     Sequences(disk, PLACE).write(10, 4)

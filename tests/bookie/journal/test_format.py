@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.bookie.journal import format as form
-from quire.bookie.journal.format import Place
+from quire.bookie.journal.format import Position
 from tests.bookie.fakes.disk import frame_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -65,8 +65,8 @@ def test_blocks_refuse_to_leave_their_group() -> None:
 def test_a_later_group_is_found_among_zeros(at: int) -> None:
     """Wherever it lies; from behind it on there is none, and the foot is not searched."""
     size, salt = 512 << 10, 77
-    place = Place(9, at)
-    group = form.group_header(form.GROUP.size + 4, place, salt, [b"abcd"]) + b"abcd"
+    position = Position(9, at)
+    group = form.group_header(form.GROUP.size + 4, position, salt, [b"abcd"]) + b"abcd"
     data = bytearray(size)
     data[at : at + len(group)] = group
     assert form.later_group(bytes(data), 0, 0, salt, 5) == at

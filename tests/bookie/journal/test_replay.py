@@ -7,7 +7,7 @@ import pytest
 
 from quire.bookie.files import StorageError
 from quire.bookie.journal import format as form
-from quire.bookie.journal.format import Place
+from quire.bookie.journal.format import Position
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.replay import Replay
 from quire.protocol.availability import decode
@@ -21,7 +21,7 @@ def journal_path(disk: Disk) -> str:
     return next(path for path in disk.find(".qj") if path.startswith(JOURNAL))
 
 
-def groups_of(disk: Disk, mark: Place | None = None, synced: bool = True) -> tuple[list[int], Replay]:
+def groups_of(disk: Disk, mark: Position | None = None, synced: bool = True) -> tuple[list[int], Replay]:
     replay = Replay(disk, JOURNAL, mark, synced)
     return [offset for _data, offset, _length in replay.groups()], replay
 
@@ -50,7 +50,7 @@ def test_a_last_group_torn_at_any_byte_is_cut_off() -> None:
         torn.inodes[path].data[offset + kept : offset + length] = bytes(length - kept)
         found, replay = groups_of(torn)
         assert found == [at for at, _ in groups[:-1]]
-        assert replay.place == Place(3, offset)
+        assert replay.position == Position(3, offset)
         assert (replay.torn is not None) == (kept >= form.GROUP.size), "its header tells"
     again = Bookie(torn)
     assert [again.read(1, entry) for entry in range(8)] == [
@@ -80,7 +80,7 @@ def test_what_an_earlier_use_left_is_no_torn_tail() -> None:
     replay = Replay(disk, JOURNAL, mark[0])
     assert list(replay.groups()) == []
     segment = replay.segments[-1]
-    offset = replay.place.position - segment.start
+    offset = replay.position.start - segment.start
     assert any(disk.inodes[segment.path].data[offset : offset + 512]), "the file was used before"
     assert replay.torn is None
 
@@ -139,7 +139,7 @@ def forged(sequence: int, position: int) -> bytes:
     fences ledger 1.
     """
     fence = form.BLOCK.pack(form.FENCE, 0, 1, 0)
-    return form.group_header(form.GROUP.size + len(fence), Place(sequence, position), 0, [fence]) + fence
+    return form.group_header(form.GROUP.size + len(fence), Position(sequence, position), 0, [fence]) + fence
 
 
 def test_what_a_client_wrote_is_never_taken_for_a_group() -> None:
@@ -158,7 +158,7 @@ def test_what_a_client_wrote_is_never_taken_for_a_group() -> None:
             torn.inodes[path].data[at : at + 41] = forged(sequence, at)
             found, replay = groups_of(torn)
             assert len(found) == 3
-            assert replay.place == Place(4, behind)
+            assert replay.position == Position(4, behind)
             torn.flip(path, offset + 30)
             found, replay = groups_of(torn)
             assert len(found) == 2, "a torn tail, not damage"
@@ -213,16 +213,16 @@ def test_unfinished_segments_are_removed() -> None:
 def test_replay_begins_at_the_mark_and_keeps_what_is_below_as_spares() -> None:
     """Groups below the mark are not read; a mark at the very end of a segment needs no next one."""
     disk, groups = three_groups()
-    found, replay = groups_of(disk, Place(2, groups[1][0]))
+    found, replay = groups_of(disk, Position(2, groups[1][0]))
     assert found == [groups[1][0], groups[2][0]]
-    assert replay.place.sequence == 4
+    assert replay.position.sequence == 4
     size = len(disk.inodes[journal_path(disk)].data)
-    found, replay = groups_of(disk, Place(9, size))
+    found, replay = groups_of(disk, Position(9, size))
     assert found == []
-    assert replay.place == Place(9, size)
+    assert replay.position == Position(9, size)
     assert [segment.stop for segment in replay.segments] == [size]
     with pytest.raises(StorageError, match="is missing"):
-        groups_of(disk, Place(9, size + 512))
+        groups_of(disk, Position(9, size + 512))
 
 
 def test_with_sync_off_everything_behind_a_bad_group_is_cut_for_good() -> None:
@@ -291,7 +291,7 @@ def test_replay_larger_than_the_cache() -> None:
 @pytest.mark.parametrize("drop", [False, True])
 def test_a_ledger_that_came_again_outlives_a_replay_larger_than_the_cache(drop: bool) -> None:
     """
-    It was deleted, or its copy dropped, and stored anew: what is flushed on the way is that of the new one, and the
+    It was deleted, or its copy dropped, and stored again: what is flushed on the way is that of the new one, and the
     checkpoint leaves it there.
     """
     bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
@@ -339,11 +339,11 @@ def test_blocks_of_unknown_ledgers_and_kinds() -> None:
     data = bytes(bookie.disk.inodes[path].data)
     (*_, (offset, length)) = [(at, size) for _data, at, size in Replay(bookie.disk, JOURNAL, None).groups()]
     future = form.BLOCK.pack(99, 0, 2, 0)
-    place = Place(form.sequence_at(data, offset) + 1, offset + form.padded(length))
+    position = Position(form.sequence_at(data, offset) + 1, offset + form.padded(length))
     salt = form.salt_of(data[-form.FOOT_BYTES :], 0)
     assert salt is not None
-    group = form.group_header(form.GROUP.size + len(future), place, salt, [future]) + future
-    bookie.disk.inodes[path].data[place.position : place.position + len(group)] = group
+    group = form.group_header(form.GROUP.size + len(future), position, salt, [future]) + future
+    bookie.disk.inodes[path].data[position.start : position.start + len(group)] = group
     with pytest.raises(StorageError, match="unknown kind 99"):
         Bookie(bookie.disk.killed())
 

@@ -144,7 +144,7 @@ def test_freed_segments_are_used_again() -> None:
         for spawned in story.spawned:
             spawned()
         story.spawned.clear()
-        story.journal.free(story.journal.synced.position)
+        story.journal.free(story.journal.synced.start)
     names = [path.rsplit("/", 1)[1] for path in story.disk.find(".qj")]
     assert sum(name.startswith("spare-") for name in names) <= SPARES_MAX
     assert len(names) <= 5, "what was freed is used again before anything new is made"
@@ -164,7 +164,7 @@ def test_a_segment_is_durable_before_its_first_group() -> None:
         story.append(MIB // 2 - 512, number)
         story.commit()
         if number % 3 == 2:
-            story.journal.free(story.journal.synced.position)
+            story.journal.free(story.journal.synced.start)
         after = story.disk.crashed(None)
         last = story.journal.segments[-1].path
         assert after.exists(last)
@@ -190,7 +190,7 @@ def test_a_file_that_is_used_again_has_another_salt() -> None:
     for number in range(30):
         story.append(MIB // 2 - 512, number)
         story.commit()
-        story.journal.free(story.journal.synced.position)
+        story.journal.free(story.journal.synced.start)
         for segment in story.journal.segments:
             foot = bytes(story.disk.inodes[segment.path].data[-512:])
             assert form.salt_of(foot, segment.start) == segment.salt
@@ -206,7 +206,7 @@ def test_what_was_not_begun_at_a_roll_is_tried_again(call: str, spares: bool) ->
     for token in "abc" if spares else "a":
         story.append(MIB // 2 + 1, token)
         story.commit()
-    story.journal.free(story.journal.place.position)
+    story.journal.free(story.journal.position.start)
     kept = story.disk.find(".qj")
 
     def each(made: str, path: str) -> None:
@@ -218,14 +218,14 @@ def test_what_was_not_begun_at_a_roll_is_tried_again(call: str, spares: bool) ->
     story.append(MIB // 2 + 1, "late")
     story.commit()
     story.clock.pump([0.1] * 5)
-    assert (len(story.groups), story.journal.crowded, story.failures) in ((before, None, []), (before + 1, None, []))
+    assert (len(story.groups), story.journal.disk_full, story.failures) in ((before, None, []), (before + 1, None, []))
     if len(story.groups) == before:
         story.clock.pump([0.1] * 30)
-        assert "injected" in str(story.journal.crowded)
+        assert "injected" in str(story.journal.disk_full)
         story.disk.each = lambda made, path: None
         story.clock.pump([0.1] * 5)
         assert len(story.groups) == before + 1
-    assert (story.failures, story.journal.crowded) == ([], None)
+    assert (story.failures, story.journal.disk_full) == ([], None)
     assert len(story.disk.find(".qj")) == len(kept) + (not spares)
 
 
@@ -246,7 +246,7 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
             nonlocal groups
             groups += 1
             if groups % 5 == 0:
-                workers.run(journal.free, journal.synced.position).addErrback(failures.append)
+                workers.run(journal.free, journal.synced.start).addErrback(failures.append)
             if group.end:
                 ended.callback(None)
 
@@ -260,7 +260,7 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
         journal.end()
         await ended
         await workers.run(
-            journal.free, journal.synced.position
+            journal.free, journal.synced.start
         )  # a busy machine may have handed many groups back together at the end
         workers.stop()
         journal.join()
@@ -268,7 +268,7 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
         assert groups > 10
         replay = Replay(files, directory, None)
         assert len(list(replay.groups())) >= 1
-        assert replay.place == journal.place
+        assert replay.position == journal.position
         assert len(files.names(directory)) <= SPARES_MAX + 6
 
     for _ in range(5):
@@ -279,7 +279,8 @@ def test_rolling_freeing_and_preparing_at_once(tmp_path: Path) -> None:
 
 def test_a_spare_is_never_torn_under_its_old_name() -> None:
     """
-    An unused segment that replay found is made anew; wherever the power goes meanwhile, every segment has a whole foot.
+    An unused segment that replay found is written again; wherever the power goes meanwhile, every segment has a whole
+    foot.
     """
     before = Story(segment_bytes=MIB)
     before.append(100, "a")
@@ -339,7 +340,7 @@ def test_a_spare_with_a_segments_name_is_not_taken_twice() -> None:
     journal = filled_on(disk, replay)
     again = Replay(disk.killed(), DIRECTORY, None)
     assert len(list(again.groups())) == 13
-    assert again.place == journal.place
+    assert again.position == journal.position
 
 
 def test_a_spare_under_two_names_is_used_once() -> None:
@@ -348,20 +349,20 @@ def test_a_spare_under_two_names_is_used_once() -> None:
     for number in range(3):
         before.append(MIB - 1024, number)
         before.commit()
-    place = before.journal.synced
-    before.journal.free(place.position)
+    position = before.journal.synced
+    before.journal.free(position.start)
     disk = before.disk.crashed(None)
     freed, spare = f"{DIRECTORY}/{form.segment_name(0)}", f"{DIRECTORY}/spare-0.qj"
     inode = disk.inodes.pop(spare, None) or disk.inodes[freed]
     disk.inodes[freed] = disk.inodes[spare] = inode
     disk.durable = dict(disk.inodes)
-    replay = Replay(disk, DIRECTORY, place)
+    replay = Replay(disk, DIRECTORY, position)
     list(replay.groups())
     assert {freed, spare} <= set(replay.spares)
     journal = filled_on(disk, replay)
-    again = Replay(disk.killed(), DIRECTORY, place)
+    again = Replay(disk.killed(), DIRECTORY, position)
     list(again.groups())
-    assert again.place == journal.place
+    assert again.position == journal.position
 
 
 def test_spares_have_a_bound() -> None:
@@ -370,7 +371,7 @@ def test_spares_have_a_bound() -> None:
     for number in range(SPARES_MAX + 8):
         story.append(MIB - 1024, number)
         story.commit()
-    story.journal.free(story.journal.synced.position)
+    story.journal.free(story.journal.synced.start)
     names = [path.rsplit("/", 1)[1] for path in story.disk.find(".qj")]
     assert sum(name.startswith("spare-") for name in names) == SPARES_MAX
     assert len(names) <= SPARES_MAX + 2

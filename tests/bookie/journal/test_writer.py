@@ -12,7 +12,7 @@ from twisted.internet.task import deferLater
 
 from quire.bookie.files import Buffer, Files
 from quire.bookie.journal import format as form
-from quire.bookie.journal.format import START, Place
+from quire.bookie.journal.format import START, Position
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import SEAL_SECONDS, Group, Journal
 from tests.bookie.fakes.disk import Disk, body_of, frame_of
@@ -57,7 +57,7 @@ def test_what_is_queued_is_one_group_and_the_next_begins_aligned() -> None:
     story.commit()
     assert story.groups == [list(range(30)), ["x"]]
     assert story.whole_groups() == [(1, 0, 24 + 3000), (2, 3072, 24 + 17)]
-    assert story.journal.synced == Place(3, 3072 + 512)
+    assert story.journal.synced == Position(3, 3072 + 512)
     assert (story.journal.groups, story.journal.syncs) == (2, 2)
 
 
@@ -75,16 +75,16 @@ def test_a_group_has_a_bound() -> None:
 
 
 def test_queued_bytes_bound_what_waits() -> None:
-    """`full` from the limit on, `relaxed` once at most half of it waits."""
+    """`full` from the limit on, `has_room` once at most half of it waits."""
     story = Story(queue_bytes_max=1000)
     for _ in range(9):
         story.append(100)
     assert not story.journal.full
-    assert not story.journal.relaxed
+    assert not story.journal.has_room
     story.append(100)
     assert story.journal.full
     story.commit()
-    assert story.journal.relaxed
+    assert story.journal.has_room
     assert story.journal.queued_bytes == 0
 
 
@@ -96,7 +96,7 @@ def test_an_idle_journal_seals_once() -> None:
     story.clock.advance(SEAL_SECONDS)
     assert story.journal.seals == 1
     assert story.whole_groups() == [(1, 0, 124), (2, 512, 24)]
-    assert story.journal.synced == Place(3, 1024)
+    assert story.journal.synced == Position(3, 1024)
     assert story.clock.getDelayedCalls() == []
     story.disk.calls.clear()
     story.clock.advance(1000)
@@ -168,7 +168,7 @@ def test_any_failure_is_final(call: str, number: int) -> None:
     assert story.groups == [["a"]]
     assert len(story.failures) == 1
     assert DIRECTORY in story.failures[0]
-    assert story.journal.synced == Place(2, 512)
+    assert story.journal.synced == Position(2, 512)
 
 
 def test_a_name_that_was_not_synced_is_synced_by_the_next_start() -> None:
@@ -212,8 +212,8 @@ def on_a_full_disk() -> Story:
     story.append(1000, "b")
     story.commit()
     assert story.failures == []
-    assert "no room for the next segment" in str(story.journal.crowded)
-    assert story.listener.crowdings == 1
+    assert "no room for the next segment" in str(story.journal.disk_full)
+    assert story.listener.disk_full_changes == 1
     return story
 
 
@@ -228,7 +228,7 @@ def test_a_full_disk_is_no_fault() -> None:
     story.disk.before = lambda call, path: None
     story.clock.pump([0.1] * 5)
     assert story.groups == [["a"], ["b"], ["c"], ["d"]]
-    assert story.journal.crowded is None
+    assert story.journal.disk_full is None
     assert [sequence for sequence, _p, _l in story.whole_groups()][-1] >= 4
 
 
@@ -252,16 +252,16 @@ def test_a_full_disk_is_no_fault_of_a_large_group() -> None:
     story.commit()
     story.clock.pump([0.1] * 30)
     assert (story.groups, story.failures) == ([["a"]], [])
-    assert "no room for the next segment" in str(story.journal.crowded)
+    assert "no room for the next segment" in str(story.journal.disk_full)
     assert list(Replay(story.disk.killed(), DIRECTORY, START).groups()), "what is there can be read at any time"
     story.disk.before = lambda call, path: None
     story.clock.pump([0.1] * 5)
-    assert (story.groups, story.failures, story.journal.crowded) == ([["a"], ["large"]], [], None)
+    assert (story.groups, story.failures, story.journal.disk_full) == ([["a"], ["large"]], [], None)
     assert [length > 2 * MIB for _sequence, _position, length in story.whole_groups()][:2] == [False, True]
 
 
 def test_a_stop_does_not_wait_for_room() -> None:
-    """What was never acknowledged is given up; the journal is as a killed process leaves it."""
+    """What was never acknowledged is dropped; the journal is as a killed process leaves it."""
     story = on_a_full_disk()
     story.append(MIB // 2, "c")
     story.commit()
@@ -301,7 +301,7 @@ def test_a_thread_waits_for_room_and_goes_on(tmp_path: Path) -> None:
         journal.append((block,), len(block), "a")
         await came[0]
         journal.append((block,), len(block), "b")
-        while journal.crowded is None:
+        while journal.disk_full is None:
             await deferLater(reactor, 0.01, lambda: None)
         assert groups == [["a"]]
         full[0] = False
@@ -337,17 +337,17 @@ def test_sync_off_syncs_when_asked_on_rolls_and_when_idle() -> None:
     story.commit()
     assert (story.groups, story.journal.syncs) == ([["a"], ["b"]], 1)
     behind = story.journal.synced
-    assert behind < story.journal.place
+    assert behind < story.journal.position
     story.journal.force("f")
     story.commit()
-    assert (story.journal.syncs, story.journal.synced) == (2, story.journal.place)
+    assert (story.journal.syncs, story.journal.synced) == (2, story.journal.position)
     story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, "fence", "somebody")
     story.commit()
     assert story.journal.syncs == 3
     story.append(100, "c")
     story.commit()
     story.clock.advance(SEAL_SECONDS)
-    assert story.journal.synced == story.journal.place
+    assert story.journal.synced == story.journal.position
     story.journal.force("nothing to sync")
     syncs = story.journal.syncs
     story.commit()
@@ -397,7 +397,7 @@ def test_the_thread_keeps_the_order_and_rests(tmp_path: Path) -> None:
         sealed: Deferred[None] = Deferred()
 
         def look() -> None:
-            if journal.seals and journal.synced == journal.place:
+            if journal.seals and journal.synced == journal.position:
                 sealed.callback(None)
             else:
                 reactor.callLater(0.005, look)

@@ -17,7 +17,8 @@ from quire.bookie.lifecycle.contract import BookieFailed
 from quire.bookie.offline.rebuild import rebuild
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.server.contract import Own
-from quire.bookie.upkeep.store_guard import StoreGuard, bytes_of, note_of
+from quire.bookie.upkeep.store_guard import StoreGuard
+from quire.bookie.upkeep.store_notes import bytes_of, note_of
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import (
     MetaStore,

@@ -264,7 +264,7 @@ def test_what_is_remembered_of_a_directory_says_no_more_once_it_is_given_up(monk
     assert [bookie.read(ledger, 3) for ledger in (1, 3, 5, 7)] == [Status.EUNKNOWNLEDGERSTATE] * 4
 
 
-def test_a_given_up_directory_is_remembered_and_starts_behind() -> None:
+def test_a_failed_directory_is_remembered_and_is_stale_at_the_next_start() -> None:
     """
     The note is durable before the journal frees anything; the next start replays from the others' marks and doesn't
     miss a segment.
@@ -309,7 +309,7 @@ def test_a_directory_that_is_back_gets_a_mark_before_its_note_goes() -> None:
     again.storage.add(run_of(0, 60), "b")
     again.commit()
     again.now(again.storage.flush())
-    assert notes.named_failed(again.disk.killed(), "/disk/ledgers0") == {"/disk/ledgers1"}, "it is told anew"
+    assert notes.named_failed(again.disk.killed(), "/disk/ledgers0") == {"/disk/ledgers1"}, "it is reported anew"
 
 
 def test_the_last_directory_is_not_given_up() -> None:
@@ -430,7 +430,7 @@ def test_a_start_on_a_full_disk_has_a_bound() -> None:
 def test_a_full_disk_at_any_write_costs_nothing(long: bool) -> None:
     """
     ENOSPC at each write, rename, row and sync of rows (not begun) of a checkpoint of two directories, once or for some
-    rounds: read-only meanwhile, then all is stored, once and right, and no directory is given up.
+    rounds: read-only meanwhile, then all is stored, once and right, and no directory fails.
     """
     at = 0
     while True:
@@ -484,7 +484,7 @@ def test_a_full_disk_at_any_write_costs_nothing(long: bool) -> None:
 def test_what_was_not_begun_is_tried_again_soon() -> None:
     """
     No descriptor is left for a while: the bookie stays writable, then read-only until the next checkpoint; no directory
-    is given up.
+    fails.
     """
     bookie = Bookie(ledgers=2)
     for ledger in range(4):

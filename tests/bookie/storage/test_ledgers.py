@@ -1,9 +1,9 @@
-"""The memory of deleted ledgers, and what a storage refuses because of it."""
+"""Ledgers in memory: what checkpoints take of them, which are in limbo, and what is refused of deleted ones."""
 
 from twisted.internet.defer import Deferred
 
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.storage.ledgers import DELETED_MAX, FENCED_S, UNFENCED_S, DeletedLedgers
+from quire.bookie.storage.ledgers import DELETED_MAX, FENCED_S, UNFENCED_S, DeletedLedgers, Ledgers
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, body_of, run_of
 
@@ -130,3 +130,39 @@ def test_a_superfluous_copy_leaves_its_fence() -> None:
         assert one.read(1, 0) is Status.ENOENTRY
         assert one.storage.add(run_of(1, 3), "b") is Status.EFENCED
         assert one.storage.add(run_of(1, 0, recovery=True), "c") is Status.EOK
+
+
+def test_a_new_ledger_with_a_deleted_id_waits_for_the_index() -> None:
+    """Its index rows are the old ledger's until the checkpoint that deletes them is durable, and no later one was."""
+    ledgers = Ledgers({}.get)
+    ledgers.create(1, b"key")
+    ledgers.delete(1)
+    assert ledgers.create(1, b"key").index_stale
+    assert not ledgers.create(2, b"key").index_stale
+    assert ledgers.take_deleted() == {1}
+    assert ledgers.delete(1) is not None
+    state = ledgers.create(1, b"key")
+    ledgers.deleted_settled()
+    assert state.index_stale, "it was deleted again since"
+    assert ledgers.take_deleted() == {1}
+    assert ledgers.create(3, b"key").index_stale is False
+    ledgers.deleted_settled()
+    assert not state.index_stale
+    assert ledgers.take_deleted() == set()
+
+
+def test_checkpoints_are_counted_as_they_begin() -> None:
+    """The number says since which of them the journal knows of an add that is in memory only."""
+    ledgers = Ledgers({}.get)
+    ledgers.take_dirty()
+    ledgers.settled()
+    ledgers.take_dirty()
+    assert ledgers.checkpoint == 2
+
+
+def test_limbo_is_what_memory_says_and_else_the_row() -> None:
+    """Not of ledgers whose directory has failed: nothing can be copied there."""
+    ledgers = Ledgers({}.get)
+    for ledger, limbo in ((1, True), (2, False), (3, True)):
+        ledgers.create(ledger, b"").limbo = limbo
+    assert ledgers.in_limbo([9, 2], lambda ledger: ledger == 3) == [1, 9]

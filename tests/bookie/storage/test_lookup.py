@@ -8,8 +8,9 @@ from twisted.internet.defer import Deferred, maybeDeferred
 
 from quire.bookie.storage.read_ahead import RESTS
 from quire.bookie.storage.workers import InlineWorkers
+from quire.protocol.availability import decode
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import Bookie, HeldWorkers, body_of, run_of
+from tests.bookie.fakes.disk import DIGEST, KEY, Bookie, HeldWorkers, body_of, run_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -35,7 +36,7 @@ def test_what_was_read_ahead_is_old_once_it_is_written_again() -> None:
 
 
 class LateWorkers(InlineWorkers):
-    """Jobs are done at once, and what comes of them is told when the test says so."""
+    """Jobs are done at once, and what comes of them is reported when the test says so."""
 
     def __init__(self) -> None:
         self.untold: list[tuple[Deferred[Any], Deferred[Any]]] = []
@@ -94,3 +95,92 @@ def test_big_reads_rest_beside_adds(batch: bool) -> None:
     workers.release()
     bookie.clock.advance(RESTS * 0.001 + 0.0001)
     assert workers.held == 1
+
+
+def test_reads_look_in_every_place() -> None:
+    """Active half, flushing half, index: the same answers wherever the entries are."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(3, 0, 400), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    bookie.storage.add(run_of(3, 400, 10), "b")
+    for entry in (0, 255, 256, 399, 400, 409):
+        assert bookie.read(3, entry) == body_of(3, entry)
+    assert bookie.read(3, 410) is Status.ENOENTRY
+    assert bookie.read(3, -1) == body_of(3, 409)
+    assert bookie.read(77, 0) is Status.ENOLEDGER
+    assert decode(bookie.now(bookie.storage.entries(3))) == [(0, 410)]
+    assert bookie.storage.entries(77) is Status.ENOLEDGER
+
+
+def test_last_entry_and_lac_after_restart() -> None:
+    """Both are found from the highest stored entry, lazily; the explicit LAC counts too."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(3, 0, 50), "a")
+    bookie.commit()
+    bookie.close()
+    again = Bookie(bookie.disk.killed())
+    state = again.storage.ledger(3)
+    assert state is not None
+    assert state.lac == -1
+    assert again.now(again.storage.lac(3)) == 48
+    assert again.storage.lac(3) == 48
+    assert again.read(3, -1) == body_of(3, 49)
+    again.storage.write_lac(3, KEY, DIGEST.lac_body(3, 49), "x")
+    assert again.storage.lac(3) == 49
+    again.storage.write_lac(3, KEY, DIGEST.lac_body(3, 10), "y")
+    assert again.storage.lac(3) == 49
+    assert again.storage.explicit_lac(3) == DIGEST.lac_body(3, 10)
+    again.commit()
+    third = Bookie(again.disk.crashed(None))
+    assert third.now(third.storage.lac(3)) == 49, "both explicit LACs were replayed"
+    assert third.storage.explicit_lac(3) == DIGEST.lac_body(3, 10)
+    assert third.storage.lac(404) == -1
+
+
+def test_read_run_follows_the_batch_rules() -> None:
+    """
+    Count and size limits, the first entry always, gaps end a batch, and a batch may go on from the disk into memory.
+    """
+    bookie = Bookie()
+    storage = bookie.storage
+    storage.add(run_of(1, 0, 300, size=10), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    storage.add(run_of(1, 300, 20, size=10), "b")
+    storage.add(run_of(1, 330, 5, size=10), "c")
+
+    def batch(first: int, count: int, size: int) -> Any:
+        return bookie.now(storage.read_run(1, first, count, size))
+
+    bodies = [body_of(1, entry, 10) for entry in range(335)]
+    one = len(bodies[0]) + 4
+    assert batch(0, 10, 1 << 20) == bodies[:10]
+    assert batch(250, 0, 1 << 20) == bodies[250:320], "index, then memory, up to the gap"
+    assert batch(310, 1000, 1 << 20) == bodies[310:320]
+    assert batch(325, 5, 1 << 20) is Status.ENOENTRY
+    assert batch(330, 100, 1 << 20) == bodies[330:335]
+    for first in (0, 310):
+        assert batch(first, 9, 0) == bodies[first : first + 1]
+        assert batch(first, 9, 36 + one * 3) == bodies[first : first + 3]
+        assert batch(first, 9, 36 + one * 3 - 1) == bodies[first : first + 2]
+    assert storage.read_run(5, 0, 1, 1) is Status.ENOLEDGER
+    capped = Bookie(batch_read_bytes_max=4096)
+    capped.storage.add(run_of(1, 0, 200, size=10), "a")
+    assert len(capped.now(capped.storage.read_run(1, 0, 0, 1 << 30))) == (4096 - 36) // one
+
+
+def test_later_copies_win_everywhere() -> None:
+    """An entry written again (recovery) is served in its newest form from memory and from disk."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 10, size=10), "a")
+    bookie.commit()
+    bookie.storage.flush()
+    bookie.storage.add(run_of(1, 4, 3, size=30, recovery=True), "b")
+    wanted = [body_of(1, entry, 30 if 4 <= entry < 7 else 10) for entry in range(10)]
+    assert [bookie.read(1, entry) for entry in range(10)] == wanted
+    bookie.commit()
+    bookie.storage.flush()
+    assert [bookie.read(1, entry) for entry in range(10)] == wanted
+    again = Bookie(bookie.disk.crashed(None))
+    assert [again.read(1, entry) for entry in range(10)] == wanted

@@ -107,9 +107,9 @@ def test_a_half_is_full_at_its_share() -> None:
     cache.put(1, 0, [b"x"], (LEDGER_OVERHEAD + 600) * 7 // 8 - LEDGER_OVERHEAD - 1)
     assert not cache.full
     cache.put(1, 1, [b"y"], 1)
-    assert (cache.full, cache.brimful) == (True, False)
+    assert (cache.full, cache.reserve_full) == (True, False)
     cache.put(1, 1, [b"y"], (LEDGER_OVERHEAD + 600) // 8)
-    assert cache.brimful
+    assert cache.reserve_full
     half = cache.swap()
     assert not cache.full
     assert half.entries == 3

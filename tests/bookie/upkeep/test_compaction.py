@@ -145,7 +145,7 @@ def test_a_pass_that_compacts_nothing_walks_no_further_than_it_must(monkeypatch:
     assert not walks
     assert [use.log for use in after if not use.rows] == [1]
     assert after == log_uses(directory, 0.1, no_pause)
-    assert len(walks) == 1, "what is compacted is counted anew"
+    assert len(walks) == 1, "what is compacted is counted again"
     store(directory, (5, 0, 60))
     directory.logs.rotate()
     directory.sync()
@@ -506,4 +506,4 @@ def test_histories_against_a_model(steps: list[tuple[str, int, int]]) -> None:
             found = bookie.read(ledger, entry)
             assert found == entries.get(entry, found if isinstance(found, Status) else None), (ledger, entry)
     # The old entries of a ledger that was made again can't be told from entries that an index lost.
-    assert reused or all(not space.doubtful and space.problem is None for space in bookie.upkeep.space.directories)
+    assert reused or all(not space.left_alone and space.problem is None for space in bookie.upkeep.space.directories)

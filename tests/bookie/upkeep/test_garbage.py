@@ -195,7 +195,7 @@ def doubtful() -> list[tuple[str, Callable[[Scene], None]]]:
 def test_doubtful_evidence_deletes_nothing(name: str, spoil: Callable[[Scene], None]) -> None:
     """
     An empty, partial, unordered or failed listing, a candidate that exists or can't be read, another cluster; and the
-    reason is told.
+    reason is reported.
     """
     scene = Scene([2, 3, 4, 5, 6, 8], 2, 4, 6, 8)
     spoil(scene)
@@ -288,7 +288,7 @@ def test_an_id_that_is_used_again_meanwhile_keeps_its_new_entries(monkeypatch: p
 @pytest.mark.parametrize(
     "failure", [StorageError("ledger table: the row of ledger 2 is damaged"), OSError(5, "Input/output error")]
 )
-def test_a_ledger_whose_row_is_damaged_is_told(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_whose_row_is_damaged_is_reported(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     It stays, and the round says why; the others go, logs are looked at all the same, and the next round tries again.
     """
@@ -311,7 +311,7 @@ def test_a_ledger_whose_row_is_damaged_is_told(failure: Exception, monkeypatch: 
     assert (scene.local, scene.garbage.problem) == ([4], None)
 
 
-def test_local_ledgers_that_can_not_be_listed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_ledgers_that_can_not_be_listed_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged ledger table deletes nothing, and the status says why."""
     scene = Scene([1, 2], 2)
     monkeypatch.setattr(scene.storage, "stored_ledgers", lambda: fail(OSError(5, "Input/output error")))
@@ -414,7 +414,7 @@ def test_the_status_shows_directories() -> None:
     scene = Scene([1], 1)
     space = DirectorySpace("/ledgers")
     space.uses = {1: LogUse(1, 600, 150, 2), 2: LogUse(2, 300, 100, 2), 3: LogUse(3, 100, 0, 0)}
-    space.doubtful[7] = "why"
+    space.left_alone[7] = "why"
     scene.space.directories.append(space)
     assert scene.garbage.status()["directories"] == [
         {"path": "/ledgers", "logs": 3, "bytes": 1000, "living_bytes": 250, "left_alone": 1, "problem": None}

@@ -1,5 +1,5 @@
 """
-The index made anew beside the running bookie: what it has afterwards, what goes on meanwhile, what a failure or a crash
+The index rebuilt beside the running bookie: what it has afterwards, what goes on meanwhile, what a failure or a crash
 leaves.
 """
 
@@ -158,14 +158,14 @@ def test_logs_that_were_left_alone_may_be_taken_again() -> None:
     forget_rows(bookie, ledger=2)
     reclaimed(bookie, 0.0)
     (space,) = bookie.upkeep.space.directories
-    assert "is in no index" in "".join(space.doubtful.values())
+    assert "is in no index" in "".join(space.left_alone.values())
     reindexed(bookie)
-    assert space.doubtful == {}
+    assert space.left_alone == {}
     check(bookie)
 
 
 class LateWorkers(InlineWorkers):
-    """What was surveyed is told later."""
+    """What was surveyed is reported later."""
 
     def __init__(self) -> None:
         self.late: list[tuple[Deferred[Any], Any]] = []
@@ -385,7 +385,7 @@ def test_a_ledger_of_which_the_old_index_tells_nothing_goes_in_limbo_first() -> 
     bookie.limbo.mark_incomplete = doubt  # type: ignore[method-assign]
     found = reindexed(bookie)
     assert (found.done, found.limbo) == (True, 1)
-    assert "ledger 1, which is in limbo now" in found.problems[0]
+    assert "ledger 1 in the old index can't be read, so it is in limbo now" in found.problems[0]
     ((rows, changed),) = marked
     assert (list(rows), changed) == ([1], False)
     assert bookie.read(1, 3) == body_of(1, 3)
@@ -608,7 +608,7 @@ def test_passes_over_the_logs_wait_and_a_stop_ends_it() -> None:
 @pytest.mark.parametrize("first", ["index", "pass"])
 def test_a_stop_does_not_wait_for_one_that_waits_for_the_other(first: str) -> None:
     """
-    An index that is made anew and a pass over the logs take turns: whichever is under way, both end at their next step,
+    An index rebuild and a pass over the logs take turns: whichever is under way, both end at their next step,
     and nobody rests so long.
     """
     workers = HeldWorkers()
@@ -726,7 +726,7 @@ def test_several_directories_one_after_the_other() -> None:
 
 
 def test_a_directory_that_fails_ends_no_other_ones_index() -> None:
-    """The one after it has its new index; what went wrong is told with the directory."""
+    """The one after it has its new index; what went wrong is reported with the directory."""
     bookie = Bookie(ledgers=3, entry_log_bytes_max=LOG_BYTES, compaction_bytes_per_second=0)
     for ledger in range(9):
         store(bookie, ledger, 0, 10)
@@ -750,7 +750,7 @@ def test_a_directory_that_fails_ends_no_other_ones_index() -> None:
 
 
 def test_a_damaged_note_of_the_place_stops_the_start() -> None:
-    """Whichever bit flips, it is told with file and offset; the other index is not taken instead."""
+    """Whichever bit flips, it is reported with file and offset; the other index is not taken instead."""
     bookie = lived()
     reindexed(bookie)
     bookie.close()
@@ -840,7 +840,7 @@ def finish(here: Here) -> RebuildReport:
 
 
 def test_a_stopped_bookie_whose_index_lies_at_the_other_place(tmp_path: Path) -> None:
-    """Is verified, and its index made anew, as any other; what was left at the first place is not taken for it."""
+    """Is verified, and its index rebuilt, as any other; what was left at the first place is not taken for it."""
     lived_here(tmp_path)
     here = Here(tmp_path)
     assert finish(here).done

@@ -61,7 +61,7 @@ def test_a_pass_without_a_threshold_only_removes() -> None:
     assert bookie.storage.counters.gc_bytes_removed > bookie.storage.counters.gc_bytes_moved > 0
     check(bookie)
     (space,) = bookie.upkeep.space.directories
-    assert (space.problem, space.doubtful) == (None, {})
+    assert (space.problem, space.left_alone) == (None, {})
 
 
 def test_moving_keeps_to_the_rates() -> None:
@@ -157,8 +157,8 @@ def test_damage_is_told_and_left_alone() -> None:
     for _ in range(3):
         reclaimed(bookie)
     (space,) = bookie.upkeep.space.directories
-    assert list(space.doubtful) == [0]
-    assert "/disk/ledgers0/current/0.log at offset" in space.doubtful[0]
+    assert list(space.left_alone) == [0]
+    assert "/disk/ledgers0/current/0.log at offset" in space.left_alone[0]
     assert "/disk/ledgers0/current/0.log" in bookie.disk.find(".log")
     assert bookie.read(2, 3) is Status.EIO
     assert bookie.read(2, 119) == body_of(2, 119)

@@ -13,20 +13,10 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
-from quire.bookie.files import Files, StorageError
-from quire.bookie.layout import STORE
+from quire.bookie.files import Files
 from quire.bookie.upkeep.garbage import Garbage
-from quire.bookie.upkeep.store_guard import (
-    ARRIVED_S,
-    GIVEN_MAX,
-    LOOK_S,
-    RAISED_MAX,
-    Seen,
-    StoreGuard,
-    bytes_of,
-    note_of,
-    read_seen,
-)
+from quire.bookie.upkeep.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, StoreGuard
+from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
@@ -327,7 +317,7 @@ def test_a_second_backup_before_the_first_was_accepted(scene: Scene) -> None:
 
 
 def test_a_bookie_that_was_down_when_it_was_accepted(scene: Scene) -> None:
-    """The operator spoke for it, if the store goes on above what it saw; else it begins anew."""
+    """The operator spoke for it, if the store goes on above what it saw; else it begins again."""
     saved = scene.backup()
     scene.ledgers(3)
     up, down, far = scene.bookie("up"), scene.bookie("down"), scene.bookie("far")
@@ -438,27 +428,6 @@ def test_who_asks_at_the_same_time_shares_a_look(scene: Scene) -> None:
     assert (outcomes, len(looks)) == (["away", None, None, None], 3)
     scene.clock.advance(1)
     assert (outcomes[4:], len(looks)) == ([None], 3)
-
-
-def test_the_file(tmp_path: Path) -> None:
-    """The latest of several directories counts; another cluster's does not; damage is told."""
-    seen = Seen("ours", 5, 6, 7, 1, 2, 3, (4, 5))
-    assert Seen.decode(seen.encode(), "x") == seen
-    names = []
-    for name, value in (("a", Seen("ours", 9, 9)), ("b", seen), ("c", Seen("theirs", 99, 99, accepted=5)), ("d", None)):
-        (tmp_path / name / "current").mkdir(parents=True)
-        names.append(str(tmp_path / name))
-        if value is not None:
-            (tmp_path / name / "current" / STORE).write_bytes(value.encode())
-    assert read_seen(Files(), names, "ours") == seen
-    assert read_seen(Files(), names, "nobody's") is None
-    data = bytearray(seen.encode())
-    for offset in range(len(data)):
-        data[offset] ^= 4
-        (tmp_path / "b" / "current" / STORE).write_bytes(data)
-        with pytest.raises(StorageError, match=r"quire\.store at offset"):
-            read_seen(Files(), names, "ours")
-        data[offset] ^= 4
 
 
 @pytest.mark.parametrize("far", [5 + GIVEN_MAX, LEDGER_ID_MAX])

@@ -1,0 +1,125 @@
+"""
+The formats of what is kept about the progress of the metadata store: the file in which a bookie notes how far the store
+had come, and the note in the store itself that says that it was set back.
+
+File `quire.store` in the `current/` of every ledger directory, text:
+
+    quire.store 1                  name and version
+    cluster: ID                    the cluster that the numbers are of
+    changes: N                     the store's own counter
+    ledgers: N                     the first ledger id that was not given yet
+    chosen: N                      ids from here on may have been chosen by the ledgers' creators, not given by the
+                                   store; -1: none that was seen
+    accepted: N                    how often an operator accepted here that the store was set back
+    note: N                        the number of the note in the store that was accepted last
+    behind: N                      only while the store is behind: the number of the note about that, 0 before it is
+                                   written
+    found: N N                     with it: changes and ledgers of the store, when that was found
+    CRC32C of the lines before, in hex
+
+The note is in the store itself (`MetadataStore.read_set_back`), JSON: {"number", "accepted", "ledgers", "bookies":
+{ID: {"changes", "ledgers", "unknown"}}}.
+
+Knows: these formats.  Does not know: when the store is behind, what follows (`store_guard`).
+Safety: a damaged file or note raises an error that names it; it is never read as "nothing was seen".
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crc32c import crc32c
+
+from quire.bookie.files import Files, StorageError
+from quire.bookie.layout import STORE, current
+from quire.protocol.errors import MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+HEAD = "quire.store 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the file holds.  `behind` is None unless the store is."""
+
+    cluster: str
+    changes: int = 0
+    ledgers: int = 0
+    chosen: int = -1
+    accepted: int = 0
+    note: int = 0
+    behind: int | None = None
+    found: tuple[int, int] = (0, 0)
+
+    def encode(self) -> bytes:
+        lines = [HEAD, f"cluster: {self.cluster}"]
+        lines += [f"{name}: {getattr(self, name)}" for name in ("changes", "ledgers", "chosen", "accepted", "note")]
+        if self.behind is not None:
+            lines += [f"behind: {self.behind}", f"found: {self.found[0]} {self.found[1]}"]
+        text = "".join(line + "\n" for line in lines).encode()
+        return text + b"%08x\n" % crc32c(text)
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "Seen":
+        """`StorageError` names the file."""
+        text, check = data[:-9], data[-9:]
+        lines = text.decode("utf-8", "replace").splitlines()
+        if check != b"%08x\n" % crc32c(text) or lines[:1] != [HEAD]:
+            raise StorageError(
+                f"{path} at offset {len(text)}: damaged (its checksum is wrong): if the metadata store was not set "
+                "back, remove it"
+            )
+        values = dict(line.split(": ", 1) for line in lines[1:])
+        numbers: dict[str, Any] = {
+            name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")
+        }
+        seen = cls(values["cluster"], **numbers)
+        if "behind" not in values:
+            return seen
+        changes, ledgers = map(int, values["found"].split())
+        return replace(seen, behind=int(values["behind"]), found=(changes, ledgers))
+
+
+def read_seen(files: Files, directories: Iterable[str], cluster: str) -> Seen | None:
+    """The latest of the directories' files; None where there is none of this cluster.  `StorageError`, `OSError`."""
+    latest = []
+    for directory in directories:
+        path = current(directory, STORE)
+        data = files.read_file(path)
+        if data is not None:
+            latest.append(Seen.decode(data, path))
+    ours = [seen for seen in latest if seen.cluster == cluster]
+    return max(
+        ours, key=lambda seen: (seen.accepted, seen.behind is not None, seen.changes, seen.ledgers), default=None
+    )
+
+
+def write_seen(files: Files, directories: Iterable[str], seen: Seen) -> None:
+    """In each of the directories, durable on return.  `OSError`."""
+    for directory in directories:
+        files.replace(current(directory, STORE), seen.encode())
+
+
+def note_of(data: bytes) -> dict[str, Any]:
+    """
+    The note in a store as a dictionary; where none was written yet, number 0, accepted.  `MetaStore` when it can't be
+    read.
+    """
+    if not data:
+        return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}}
+    try:
+        note: dict[str, Any] = json.loads(data)
+        note["number"], note["accepted"], note["ledgers"], note["bookies"]
+    except (ValueError, TypeError, KeyError):
+        raise MetaStore(
+            f"what is noted in the metadata store about its being set back can't be read: {data[:100]!r}; see "
+            "docs/metadata.md"
+        ) from None
+    return note
+
+
+def bytes_of(note: dict[str, Any]) -> bytes:
+    """The reverse of `note_of`."""
+    return json.dumps(note, sort_keys=True).encode()

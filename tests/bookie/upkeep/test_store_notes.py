@@ -1,0 +1,58 @@
+"""What is kept about the metadata store's progress: a bookie's file, and the note in the store."""
+
+from pathlib import Path
+
+import pytest
+
+from quire.bookie.files import Files, StorageError
+from quire.bookie.layout import STORE
+from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen, write_seen
+from quire.protocol.errors import MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_the_latest_file_of_the_cluster_counts(tmp_path: Path) -> None:
+    """The latest of several directories counts; another cluster's does not; damage is an error that names the file."""
+    seen = Seen("ours", 5, 6, 7, 1, 2, 3, (4, 5))
+    assert Seen.decode(seen.encode(), "x") == seen
+    names = []
+    for name, value in (("a", Seen("ours", 9, 9)), ("b", seen), ("c", Seen("theirs", 99, 99, accepted=5)), ("d", None)):
+        (tmp_path / name / "current").mkdir(parents=True)
+        names.append(str(tmp_path / name))
+        if value is not None:
+            (tmp_path / name / "current" / STORE).write_bytes(value.encode())
+    assert read_seen(Files(), names, "ours") == seen
+    assert read_seen(Files(), names, "nobody's") is None
+    data = bytearray(seen.encode())
+    for offset in range(len(data)):
+        data[offset] ^= 4
+        (tmp_path / "b" / "current" / STORE).write_bytes(data)
+        with pytest.raises(StorageError, match=r"quire\.store at offset"):
+            read_seen(Files(), names, "ours")
+        data[offset] ^= 4
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """In every directory, while the store is behind and while it is not."""
+    names = [str(tmp_path / name) for name in ("a", "b")]
+    for name in names:
+        (Path(name) / "current").mkdir(parents=True)
+    for seen in (Seen("ours", 5, 6), Seen("ours", 5, 6, accepted=1, note=3, behind=0, found=(4, 5))):
+        write_seen(Files(), names, seen)
+        assert [read_seen(Files(), [name], "ours") for name in names] == [seen, seen]
+
+
+def test_a_note_that_was_never_written_is_accepted() -> None:
+    """It has number 0 and names no bookie; what is written comes back as it was."""
+    note = note_of(b"")
+    assert (note["number"], note["accepted"], note["bookies"]) == (0, True, {})
+    note = {**note, "number": 7, "bookies": {"b1": {"changes": 1, "ledgers": 2, "unknown": None}}}
+    assert note_of(bytes_of(note)) == note
+
+
+@pytest.mark.parametrize("data", [b"null", b"\xff", b"[]", b'{"number": 3', b'{"number": 3, "accepted": true}'])
+def test_a_note_that_cannot_be_read_is_an_error(data: bytes) -> None:
+    """It quotes the note, and is never taken for one that was not written."""
+    with pytest.raises(MetaStore, match="noted in the metadata store"):
+        note_of(data)
