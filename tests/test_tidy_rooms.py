@@ -27,7 +27,6 @@ TOO_LONG = {
     "bookie/lifecycle/identity.py": "to be cut into ids, cookie, roles and the check at a start",
     "bookie/storage/storage.py Storage": "to be cut",
     "bookie/upkeep/store_guard.py": "to be cut",
-    "conf/client.py ClientOptions": "to be cut",
     "metadata/zk/session.py": "to be cut",
     "tools/commands/ledger.py": "to be cut",
 }
