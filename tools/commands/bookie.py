@@ -144,7 +144,7 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
       quire bookie list --metadata zk://127.0.0.1:2181/ledgers
     """
 
-    async def story(store: MetadataStore) -> list[dict[str, Any]]:
+    async def work(store: MetadataStore) -> list[dict[str, Any]]:
         found = await store.bookies()
         known = await store.cookies()
         rows = []
@@ -154,7 +154,7 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
             rows.append({"bookie": bookie, "state": state, "address": address_of(info), "metrics": metrics_of(info)})
         return rows
 
-    rows = with_store(metadata_uri(metadata), story)
+    rows = with_store(metadata_uri(metadata), work)
     table = output.Table(json_wanted, {"bookie": 24, "state": 10, "address": 24, "metrics": 30})
     for row in rows:
         table.row(row)
@@ -181,7 +181,7 @@ def info(
       quire bookie info 10.0.0.5:3181
     """
 
-    async def story(reactor: "ProcessReactor", client: "Client") -> list[dict[str, Any]]:
+    async def work(reactor: "ProcessReactor", client: "Client") -> list[dict[str, Any]]:
         found = await client.store.bookies()
         if bookie is not None and found.find(bookie) is None:
             raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
@@ -202,7 +202,7 @@ def info(
             rows.append(row)
         return rows
 
-    rows = with_client(metadata_uri(metadata), story)
+    rows = with_client(metadata_uri(metadata), work)
     columns = {
         "bookie": 24,
         "state": 10,
@@ -274,7 +274,7 @@ def check(
         output.note(warning)
     files = Files()
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         bookie = identity.derive_id(options, identity.own_host(options), options.port)
         cluster = (await store.cluster()).instance_id
         new = await identity.check(store, options, bookie, cluster, files, write=False)
@@ -288,7 +288,7 @@ def check(
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
     try:
-        state = with_store(options.metadata_uri, story)
+        state = with_store(options.metadata_uri, work)
     except (BookieFailed, identity.IdentityError) as failure:
         raise refused(str(failure)) from None
     seen = None if state["new"] else disks.look(files, options)  # a new one's directories need not exist yet
@@ -333,7 +333,7 @@ def format_bookie(
     files = Files()
     locks: list[int] = []
 
-    async def story(store: MetadataStore) -> bool:
+    async def work(store: MetadataStore) -> bool:
         if (await store.bookies()).find(bookie) is not None:
             raise StorageError(f"{bookie} is listed: it runs, here or elsewhere; stop it first")
         for path in paths:
@@ -352,7 +352,7 @@ def format_bookie(
         return True
 
     try:
-        had_cookie = with_store(options.metadata_uri, story)
+        had_cookie = with_store(options.metadata_uri, work)
     except StorageError as failure:
         raise refused(str(failure)) from None
     finally:

@@ -39,7 +39,7 @@ def init(
     """
     uri = metadata_uri(metadata)
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         try:
             return {"metadata": store.uri, "cluster": await store.init_cluster(), "created": True}
         except ClusterExists as error:
@@ -50,7 +50,7 @@ def init(
                 ) from error
             return {"metadata": store.uri, "cluster": there, "created": False}
 
-    output.document(json_wanted, with_store(uri, story))
+    output.document(json_wanted, with_store(uri, work))
 
 
 @app.command()
@@ -63,7 +63,7 @@ def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
       quire metadata show --metadata sqlite:///var/lib/quire/metadata.db
     """
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         cluster = await store.cluster()
         bookies = await store.bookies()
         return {
@@ -76,7 +76,7 @@ def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
             "ledgers": await count_ledgers(store),
         }
 
-    output.document(json_wanted, with_store(metadata_uri(metadata), story))
+    output.document(json_wanted, with_store(metadata_uri(metadata), work))
 
 
 @app.command()
@@ -105,7 +105,7 @@ def destroy(
         else typer.prompt(f"This removes every ledger of {uri}. The cluster's id", err=True)
     )
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         there = (await store.cluster()).instance_id
         if named.strip().lower() != there:
             raise WrongCluster(
@@ -116,7 +116,7 @@ def destroy(
         await store.destroy_cluster(there)
         return {"metadata": store.uri, "cluster": there, "ledgers": ledgers, "destroyed": True}
 
-    output.document(json_wanted, with_store(uri, story))
+    output.document(json_wanted, with_store(uri, work))
 
 
 @app.command("set-back")
@@ -164,7 +164,7 @@ def set_back(
             err=True,
         )
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         there = (await store.cluster()).instance_id
         old = await store.read_set_back()
         note = note_of(old)
@@ -215,7 +215,7 @@ def set_back(
             )
         return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}
 
-    found = with_store(uri, story)
+    found = with_store(uri, work)
     lines = {
         **found,
         "bookies": "; ".join(f"{bookie} has {of_bookie(seen)}" for bookie, seen in found["bookies"].items()) or "-",

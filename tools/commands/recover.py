@@ -59,14 +59,14 @@ def recover(
     for bookie in bookies:
         check_bookie_id(bookie)
 
-    async def story(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
+    async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
         from quire.replication.lost_bookies import recover_bookies
 
         await known(client, bookies)
         with output.Progress("recover", None) as progress:
             return await recover_bookies(client, bookies, ledger, dry_run, shower(progress))
 
-    tell(with_client(metadata_uri(metadata), story, client_options()), json_wanted)
+    tell(with_client(metadata_uri(metadata), work, client_options()), json_wanted)
 
 
 @decommission_app.command()
@@ -89,14 +89,14 @@ def decommission(
     """
     check_bookie_id(bookie)
 
-    async def story(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
+    async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
         from quire.replication.lost_bookies import decommission as drain
 
         await known(client, [bookie])
         with output.Progress(f"decommission {bookie}", None) as progress:
             return await drain(client, bookie, shower(progress))
 
-    tell(with_client(metadata_uri(metadata), story, client_options()), json_wanted, "its cookie is removed")
+    tell(with_client(metadata_uri(metadata), work, client_options()), json_wanted, "its cookie is removed")
 
 
 async def known(client: "Client", bookies: list[str]) -> None:

@@ -23,10 +23,10 @@ HTTP_S = 5.0
 def service_of(bookie: str, metadata: str | None) -> ServiceInfo | None:
     """What a bookie announces in the metadata store (`metadata`: the option); None when it is not up."""
 
-    async def story(store: MetadataStore) -> ServiceInfo | None:
+    async def work(store: MetadataStore) -> ServiceInfo | None:
         return await store.service_info(bookie)
 
-    return with_store(metadata_uri(metadata), story)
+    return with_store(metadata_uri(metadata), work)
 
 
 def told(bookie: str, found: ServiceInfo | None, path: str, wish: dict[str, Any] | None = None) -> bytes:
