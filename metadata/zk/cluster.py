@@ -13,9 +13,10 @@ from uuid import UUID
 from quire.metadata.store import Cluster, ClusterExists, WrongCluster, no_cluster
 from quire.metadata.zk.ids import LedgerIds
 from quire.metadata.zk.layout import HEALTH_CHECK_SWITCH, Layout, LedgerPaths, is_special, parse_layout
+from quire.metadata.zk.node_errors import NodeExists, NoNode
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import remove_tree
-from quire.metadata.zk.session import NodeExists, NoNode, ZooKeeperSession
+from quire.metadata.zk.session import ZooKeeperSession
 
 # SPDX-License-Identifier: Apache-2.0
 

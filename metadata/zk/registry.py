@@ -34,7 +34,8 @@ from quire.metadata.store import (
     no_cluster,
     tell,
 )
-from quire.metadata.zk.session import NodeExists, NoNode, SessionOver, ZooKeeperSession, together
+from quire.metadata.zk.node_errors import NodeExists, NoNode, SessionOver
+from quire.metadata.zk.session import ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

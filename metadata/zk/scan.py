@@ -13,7 +13,8 @@ from twisted.internet.defer import Deferred
 
 from quire.metadata.store import LEDGER_ID_MAX, no_cluster
 from quire.metadata.zk.layout import LedgerPaths
-from quire.metadata.zk.session import NoNode, NotEmpty, ZooKeeperSession, together
+from quire.metadata.zk.node_errors import NoNode, NotEmpty
+from quire.metadata.zk.session import ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
@@ -49,6 +49,7 @@ from twisted.python.failure import Failure
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.store import CLOSED_MESSAGE
 from quire.metadata.worker import Worker
+from quire.metadata.zk.node_errors import BadVersion, NodeError, NodeExists, NoNode, NotEmpty, SessionOver
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -64,34 +65,6 @@ KAZOO_LOG.addHandler(logging.NullHandler())
 TRANSIENT = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 
 Wake = Callable[[], None]
-
-
-class NodeError(MetaStore):
-    """
-    What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost.
-    """
-
-    retried = False
-
-
-class NoNode(NodeError):
-    """The znode, or the parent of the one to be made, does not exist."""
-
-
-class NodeExists(NodeError):
-    """The znode exists already."""
-
-
-class BadVersion(NodeError):
-    """The znode has another version."""
-
-
-class NotEmpty(NodeError):
-    """The znode has children."""
-
-
-class SessionOver(NodeError):
-    """The session that a call was bound to has ended, and its ephemeral znodes with it."""
 
 
 KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
@@ -298,19 +271,11 @@ class ZooKeeperSession:
     def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> "Deferred[None]":
         """Makes all of them or none."""
 
-        def submit(client: KazooClient) -> AsyncResult:
-            transaction = client.transaction()
+        def fill(transaction: TransactionRequest) -> None:
             for path, data in nodes:
                 transaction.create(path, data)
-            return transaction.commit_async()
 
-        def check(results: list[object]) -> None:
-            for result in results:
-                if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
-                    raise self._error(nodes[0][0], result, False)
-
-        made: Deferred[list[object]] = self._call(nodes[0][0], submit)
-        return made.addCallback(check)
+        return self._transaction(nodes[0][0], fill)
 
     def use_up(self, path: str, count: int) -> "Deferred[None]":
         """
@@ -318,11 +283,19 @@ class ZooKeeperSession:
         `NoNode` (no parent).
         """
 
-        def submit(client: KazooClient) -> AsyncResult:
-            transaction = client.transaction()
+        def fill(transaction: TransactionRequest) -> None:
             for _ in range(count):
                 transaction.create(path)
                 transaction.delete(path)
+
+        return self._transaction(path, fill)
+
+    def _transaction(self, path: str, fill: Callable[[TransactionRequest], None]) -> "Deferred[None]":
+        """Carries out all that `fill` puts into a transaction, or nothing; errors name `path`."""
+
+        def submit(client: KazooClient) -> AsyncResult:
+            transaction = client.transaction()
+            fill(transaction)
             return transaction.commit_async()
 
         def check(results: list[object]) -> None:

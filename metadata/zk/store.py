@@ -42,9 +42,10 @@ from quire.metadata.store import (
 from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.metadata.zk.cookies import BookieCookies
 from quire.metadata.zk.layout import Layout, LedgerPaths
+from quire.metadata.zk.node_errors import BadVersion, NodeExists, NoNode
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import LedgerScan
-from quire.metadata.zk.session import BadVersion, NodeExists, NoNode, ZooKeeperSession
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.metadata.zk.watches import LedgerWatches
 from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (

@@ -19,7 +19,8 @@ from twisted.logger import Logger
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.store import LedgerWatcher, Watch, tell
-from quire.metadata.zk.session import NoNode, ZooKeeperSession
+from quire.metadata.zk.node_errors import NoNode
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetadataSerialization, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

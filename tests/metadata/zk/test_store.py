@@ -23,7 +23,7 @@ from quire.metadata.formats import ledger_codec, service_info
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster
 from quire.metadata.uri import open_store
-from quire.metadata.zk.session import SessionOver
+from quire.metadata.zk.node_errors import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import BOOKIES, ledger

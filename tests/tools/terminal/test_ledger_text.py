@@ -5,7 +5,8 @@ import json
 import pytest
 
 from quire.client.api import Entry
-from quire.metadata.ledger import DigestType, Fragment, LedgerMetadata, LedgerState
+from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
+from quire.protocol.digest import DigestType
 from quire.tools.terminal.ledger_text import Printer, as_document, as_entry, check_lines, summary, value_text
 from quire.tools.terminal.options import Usage
 
