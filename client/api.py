@@ -34,10 +34,10 @@ from quire.client.placement.topology import Topology, nearness
 from quire.client.placement.weights import Weights
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import time_of_day
-from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.store import BookieList, MetadataStore, Versioned, Watch
 from quire.metadata.uri import open_store
-from quire.protocol.digest import Digest, DigestType, check_ledger_id
+from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
     ClientClosed,
     LedgerError,

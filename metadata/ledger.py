@@ -17,6 +17,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from quire.protocol.digest import DigestType
+from quire.protocol.errors import IncorrectParameter
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,6 +35,17 @@ def check_bookie_id(bookie: str) -> str:
     if not BOOKIE_ID.fullmatch(bookie) or bookie.lower() == "readonly":
         raise ValueError(f"{bookie!r} is no bookie id: use letters, digits, '.', '-', '_' and ':' (and not 'readonly')")
     return bookie
+
+
+def check_ledger_id(ledger: int) -> None:
+    """
+    Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (metadata-rules.md 3.1: the highest id is refused
+    everywhere); `TypeError` for no integer.
+    """
+    if not hasattr(ledger, "__index__"):
+        raise TypeError(f"a ledger id is an integer, not {ledger!r}")
+    if not 0 <= ledger < (1 << 63) - 1:
+        raise IncorrectParameter(f"ledger id {ledger} is outside 0 to 2^63 - 2")
 
 
 class LedgerState(IntEnum):

@@ -20,7 +20,7 @@ from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, DigestMatch, MetadataSerialization, NoSuchEntry, NoSuchLedgerExists, name_of
 from quire.replication.concurrently import all_of
-from quire.replication.fragments import count_on, quorums_of, runs_on
+from quire.replication.fragments import count_on, runs_on
 from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader
 
 # SPDX-License-Identifier: Apache-2.0
@@ -112,8 +112,7 @@ def digest_of(ledger: int, metadata: LedgerMetadata) -> Digest:
     if metadata.digest is None or metadata.password is None:
         raise MetadataSerialization(
             f"ledger {ledger}: its metadata (format {metadata.format_version}) names no digest, so its entries "
-            "can't "
-            "be checked"
+            "can't be checked"
         )
     return Digest(metadata.digest, metadata.password)
 
@@ -135,7 +134,7 @@ async def _check(client: Client, ledger: int, progress: Progress | None) -> Ledg
         reader = await client.open_ledger(ledger, metadata.password, recover=False)
         last, metadata = reader.last_entry_id, reader.metadata
         await reader.close()
-    quorums = quorums_of(metadata)
+    quorums = Quorums.of(metadata)
     parts = [
         (index, bookie, first, last if end is None else min(end, last))
         for first, end, bookies in metadata.fragment_ranges()

@@ -16,12 +16,11 @@ from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 
-from quire.client.core.quorum import NEGATIVE, Quorums, merge
+from quire.client.core.quorum import NEGATIVE, merge
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, DataUnknown, NoSuchEntry, Replication, UnclosedFragment
-from quire.replication.checker import why
+from quire.replication.checker import digest_of, why
 from quire.replication.concurrently import all_of
 from quire.replication.fragments import HeldFragment, runs_on
 from quire.replication.replicas import ReadPool, ReplicaReader
@@ -97,8 +96,6 @@ class FragmentCopier:
         self,
         pool: CopyPool,
         record: LedgerRecord,
-        quorums: Quorums,
-        digest: Digest,
         fragment: HeldFragment,
         lost: Collection[str],
         moved: Moved,
@@ -107,13 +104,13 @@ class FragmentCopier:
             raise UnclosedFragment(f"ledger {record.ledger}: the fragment at {fragment.first} is still being written")
         self._pool = pool
         self._record = record
-        self._quorums = quorums
-        self._digest = digest
         self._fragment = fragment
         self._last = fragment.last
         self._lost = lost
         self._moved = moved
-        self._reader = ReplicaReader(pool, record.ledger, digest)
+        self._quorums = record.quorums
+        self._digest = digest_of(record.ledger, record.metadata)
+        self._reader = ReplicaReader(pool, record.ledger, self._digest)
         self._entry_bytes = ASSUMED_ENTRY_BYTES
         self._prefer = 0  # the survivor, by its place in an entry's list, that served last
 

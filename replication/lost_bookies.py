@@ -32,10 +32,9 @@ from quire.protocol.errors import (
     NoSuchLedgerExistsOnMetadataServer,
     Replication,
 )
-from quire.replication.checker import digest_of
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.fragments import HeldFragment, count_on, fragments_naming, quorums_of, writer_depends_on
+from quire.replication.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
 
 # SPDX-License-Identifier: Apache-2.0
@@ -249,14 +248,8 @@ async def _free_locked(run: Run, ledger: int, metadata: LedgerMetadata) -> None:
 
 def _estimate(run: Run, metadata: LedgerMetadata) -> None:
     """Counts what would be copied."""
-    quorums = quorums_of(metadata)
     for fragment in fragments_naming(metadata, run.lost):
-        entries = (
-            0
-            if fragment.last is None
-            else sum(count_on(quorums, index, fragment.first, fragment.last) for index in fragment.indexes)
-        )
-        run.count(fragments=1, entries=entries)
+        run.count(fragments=1, entries=copies_of(metadata, fragment))
     if writer_depends_on(metadata, run.lost):
         run.count(ledgers_recovered=1)
 
@@ -264,13 +257,11 @@ def _estimate(run: Run, metadata: LedgerMetadata) -> None:
 async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions_lost: int) -> None:
     """One fragment: choose, copy, change.  One that somebody else changed meanwhile is left to the next round."""
     metadata = record.metadata
-    quorums = quorums_of(metadata)
-    digest = digest_of(record.ledger, metadata)
 
     def moved(step: Copied) -> None:
         run.count(entries=step.entries, size=step.bytes)
 
-    copier = FragmentCopier(run.client.pool, record, quorums, digest, fragment, run.dead, moved)
+    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved)
     replacements: dict[int, str] = {}
     for index in fragment.indexes:
         failed: list[str] = []

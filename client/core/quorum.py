@@ -13,6 +13,7 @@ never counted as an answer.
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
+from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoSuchLedgerExists
 
 # SPDX-License-Identifier: Apache-2.0
@@ -64,6 +65,10 @@ class Quorums:
                 f"quorums must be 1 <= ack <= write <= ensemble, not ack {self.ack}, write {self.write}, "
                 f"ensemble {self.ensemble}"
             )
+
+    @classmethod
+    def of(cls, metadata: LedgerMetadata) -> "Quorums":
+        return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
     @property
     def striped(self) -> bool:

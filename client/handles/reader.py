@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.core.quorum import Quorums
 from quire.client.core.read import ReadLimits
 from quire.client.handles.end_of_ledger import EndOfLedger, LastConfirmedPool
 from quire.client.handles.ledger_record import LedgerRecord
@@ -100,13 +99,11 @@ class Reader:
             options.sticky_reads,
         )
         self._notes = ReaderNotes(record.ledger, health)
-        metadata = record.metadata
-        quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         speculation = Speculation(
             options.speculative_read_ms, options.speculative_read_ms_max, options.speculative_read_growth
         )
-        self._reads = RangeReads(clock, pool, record, quorums, digest, speculation, self._notes, ranks)
-        self._end = EndOfLedger(clock, pool, record, quorums, digest, options, self._reads)
+        self._reads = RangeReads(clock, pool, record, digest, speculation, self._notes, ranks)
+        self._end = EndOfLedger(clock, pool, record, digest, options, self._reads)
 
     # What a user sees.
 

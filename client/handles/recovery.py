@@ -17,7 +17,6 @@ from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer
 from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
-from quire.client.core.quorum import Quorums
 from quire.client.core.recovery import RecoveryMachine
 from quire.client.core.recovery_messages import (
     Begin,
@@ -76,14 +75,12 @@ class Recovery:
         limits: Limits,
         read_body: Callable[[int], Deferred[bytes]],
     ) -> None:
-        metadata = record.metadata
         self._pool = pool
         self._choice = choice
         self._record = record
         self._digest = digest
         self._read_body = read_body
-        quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-        self._machine = RecoveryMachine(record.ledger, quorums, digest, limits)
+        self._machine = RecoveryMachine(record.ledger, record.quorums, digest, limits)
         self._done: Deferred[LedgerMetadata] = Deferred()
         self._under_way: set[Deferred[Any]] = set()
         self._ended = False

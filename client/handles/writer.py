@@ -34,7 +34,7 @@ from quire.client.core.append.messages import (
     StoreEnsemble,
     WatchBookies,
 )
-from quire.client.core.quorum import Domains, Quorums
+from quire.client.core.quorum import Domains
 from quire.client.handles.add_driver import AddDriver, AddPool
 from quire.client.handles.confirming import Confirming, ConfirmingPool
 from quire.client.handles.ledger_record import LedgerRecord
@@ -115,7 +115,6 @@ class Writer:
         domains: Domains | None = None,
         on_end: Callable[["Writer"], None] = lambda _writer: None,
     ) -> None:
-        metadata = record.metadata
         self.id = record.ledger
         self.on_ensemble_change: Callable[[tuple[str, ...], tuple[str, ...]], None] | None = None
         self._clock = clock
@@ -123,13 +122,11 @@ class Writer:
         self._options = options
         self._on_end = on_end
         self.payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
-        quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-        bookies = metadata.last_fragment.bookies
         self._machine = AppendMachine(
             record.ledger,
-            quorums,
+            record.quorums,
             digest,
-            bookies,
+            record.metadata.last_fragment.bookies,
             limits_of(options),
             deferred_sync=deferred_sync,
             advanced=advanced,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -30,7 +30,6 @@ from quire.metadata.store import (
     check_page,
     no_cluster,
 )
-from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
     LedgerError,

@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.clock import Clock
-from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
 from quire.metadata.memory.cluster import CLUSTERS, Fault, Faults, MemoryCluster, Registration
 from quire.metadata.store import (
     ANY,
@@ -35,7 +35,6 @@ from quire.metadata.store import (
     Watch,
     tell,
 )
-from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
     LedgerError,

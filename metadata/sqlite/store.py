@@ -26,7 +26,7 @@ from twisted.logger import Logger
 
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec
-from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.file import Job, SQLiteFile
 from quire.metadata.sqlite.session import Session
@@ -51,7 +51,6 @@ from quire.metadata.store import (
     check_page,
 )
 from quire.metadata.worker import Worker
-from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import IncorrectParameter, LedgerError, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from quire.metadata.address import ZooKeeperAddress
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
-from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -47,7 +47,6 @@ from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import LedgerScan
 from quire.metadata.zk.session import ZooKeeperSession
 from quire.metadata.zk.watches import LedgerWatches
-from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
     LedgerExist,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from twisted.internet.defer import CancelledError
 
-from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import MetadataStore
 from quire.protocol.errors import MetadataSerialization, NoSuchLedger
 from quire.tools.terminal import output
@@ -38,8 +37,7 @@ from quire.tools.terminal.options import (
 from quire.tools.terminal.running import with_client, with_store
 
 if TYPE_CHECKING:
-    from quire.client.api import Client
-    from quire.client.handles.writer import Writer
+    from quire.client.api import Client, Writer
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -239,11 +237,10 @@ def show(ledger: LedgerId, metadata: Metadata = None, json_wanted: Json = False)
       quire ledger show 7
     """
 
-    async def work(store: MetadataStore) -> LedgerMetadata:
-        return (await store.read_ledger(ledger)).value
+    async def work(store: MetadataStore) -> dict[str, Any]:
+        return as_document(ledger, (await store.read_ledger(ledger)).value)
 
-    found = with_store(metadata_uri(metadata), work)
-    value = as_document(ledger, found)
+    value = with_store(metadata_uri(metadata), work)
     lines = [f"{key + ':':<15} {value_text(value[key])}" for key in value if key != "fragments"]
     lines += [
         "fragments:",
@@ -325,14 +322,13 @@ def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = No
       quire ledger recover 7
     """
 
-    async def work(_reactor: "ProcessReactor", client: "Client") -> LedgerMetadata:
-        return await client.recover_ledger(ledger)
+    async def work(_reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
+        found = await client.recover_ledger(ledger)
+        return {"ledger": ledger, "state": found.state.name, "last_entry": found.last_entry, "bytes": found.length}
 
-    found = with_client(metadata_uri(metadata), work, client_options(protocol))
-    value = {"ledger": ledger, "state": found.state.name, "last_entry": found.last_entry, "bytes": found.length}
-    output.document(
-        json_wanted, value, f"ledger {ledger} is closed at entry {found.last_entry}, {output.size_text(found.length)}"
-    )
+    value = with_client(metadata_uri(metadata), work, client_options(protocol))
+    text = f"ledger {ledger} is closed at entry {value['last_entry']}, {output.size_text(value['bytes'])}"
+    output.document(json_wanted, value, text)
 
 
 @app.command()
