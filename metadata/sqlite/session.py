@@ -15,10 +15,10 @@ from typing import Protocol, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.metadata.clock import Clock, Timer
+from quire.metadata.clock import Boottime, Clock, Timer
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.file import DatabaseError
-from quire.metadata.sqlite.session_file import Boottime, SessionFile, forget, is_alive
+from quire.metadata.sqlite.session_file import SessionFile, forget, is_alive
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.store import CLOSED_MESSAGE, tell
 from quire.protocol.errors import LedgerError, MetaStore

@@ -17,15 +17,13 @@ import fcntl
 import os
 import struct
 import tempfile
-from collections.abc import Callable
+
+from quire.metadata.clock import Boottime
 
 # SPDX-License-Identifier: Apache-2.0
 
 HEARTBEAT = struct.Struct(">Q")
 SUFFIX = ".session"
-
-# seconds of CLOCK_BOOTTIME: one clock for all processes, which goes on while the machine sleeps
-Boottime = Callable[[], float]
 
 
 class SessionFile:

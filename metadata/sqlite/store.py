@@ -24,13 +24,12 @@ from uuid import UUID
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
-from quire.metadata.clock import Reactor, pause
+from quire.metadata.clock import Boottime, Reactor, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.file import Job, SQLiteFile
 from quire.metadata.sqlite.session import Session
-from quire.metadata.sqlite.session_file import Boottime
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.sqlite.watches import BOOKIES, EVERYTHING, Watches
 from quire.metadata.store import (
