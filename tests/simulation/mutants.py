@@ -268,7 +268,7 @@ MUTANTS = (
             "each.first == planned.first for"), UNLOCKED),
     mutant("a repair does not take the ledger's lock", "protocol-rules.md 5.1", "surplus", UNLOCKED),
     mutant("limbo ends with copies missing", "S9", "limbo",
-           (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
+           (f"{RESTORE}._round", "await self._fill(record, master_key, fragment)", "pass")),
     # Who answers
     mutant("an address is kept, and nobody hears who answers there", "protocol.md, who answers", "moves", UNNAMED,
            (f"{LINK}._reach", "await self._resolve()",
