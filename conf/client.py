@@ -255,7 +255,9 @@ class WriterOptions(BaseModel):
         ge=0,
         key="explicitLacInterval",
         unit="ms",
-        description="how often an idle writer tells its last add confirmed to readers that follow; 0: never",
+        description=(
+            "how often an idle writer sends its last add confirmed to the bookies, for readers that follow; 0: never"
+        ),
     )
 
     @field_validator("add_quorum_timeout_ms", "ensemble_changes_max", mode="before")

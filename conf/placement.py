@@ -41,7 +41,7 @@ class PlacementOptions(BaseModel):
         "none",
         key="reppDnsResolverClass",
         description=(
-            "who tells bookies' places (/rack or /region/rack): a script, a file, or the metadata store as "
+            "where bookies' places (/rack or /region/rack) come from: a script, a file, or the metadata store as "
             "Pulsar keeps it"
         ),
     )
@@ -62,7 +62,7 @@ class PlacementOptions(BaseModel):
         "", key="localPlace", description="where this client is, /rack or /region/rack; empty: nowhere near any bookie"
     )
     racks_min: int = option(
-        2, ge=1, key="minNumRacksPerWriteQuorum", description="racks that the copies of an entry should lie in"
+        2, ge=1, key="minNumRacksPerWriteQuorum", description="racks that the copies of an entry should be in"
     )
     enforce_racks: bool = option(
         False,
@@ -73,7 +73,7 @@ class PlacementOptions(BaseModel):
         2,
         ge=1,
         key="minNumZonesPerWriteQuorum",
-        description="zone-aware: zones that the copies of an entry must lie in",
+        description="zone-aware: zones that the copies of an entry must be in",
     )
     zones_desired: int = option(
         3, ge=1, key="desiredNumZonesPerWriteQuorum", description="zone-aware: zones that are tried first"
@@ -87,7 +87,7 @@ class PlacementOptions(BaseModel):
         False,
         key="enforceMinNumFaultDomainsForWrite",
         description=(
-            "acknowledge an entry only when its copies lie in as many racks, regions or zones as the "
+            "acknowledge an entry only when its copies are in as many racks, regions or zones as the "
             "placement asks for, by the places known then"
         ),
     )

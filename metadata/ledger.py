@@ -58,7 +58,7 @@ class LedgerState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """From entry `first` on, until the next fragment, entries lie on these bookies, by ensemble index."""
+    """From entry `first` on, until the next fragment, entries are on these bookies, by ensemble index."""
 
     first: int
     bookies: tuple[str, ...]
@@ -68,7 +68,7 @@ class Fragment:
 class LedgerMetadata:
     """
     One ledger.  `last_entry` is -1 unless CLOSED (and for a closed empty ledger); `length` in payload bytes, 0 unless
-    CLOSED.  `digest` and `password` are None together: format 1 has neither.  `ctoken` only tells a creator whether a
+    CLOSED.  `digest` and `password` are None together: format 1 has neither.  `ctoken` only shows a creator whether a
     retried create was its own; every edit sets it to 0, as the reference does (metadata-rules.md 4.5).  Raises
     `ValueError` when an invariant is broken.
     """
@@ -176,7 +176,7 @@ class LedgerMetadata:
         """
         index = bisect_right(self.fragments, entry, key=_first) - 1
         if index < 0:
-            raise ValueError(f"entry {entry} lies before the ledger's first fragment at {self.fragments[0].first}")
+            raise ValueError(f"entry {entry} is before the ledger's first fragment at {self.fragments[0].first}")
         return self.fragments[index]
 
     def ensemble_at(self, entry: int) -> tuple[str, ...]:

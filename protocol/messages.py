@@ -140,7 +140,7 @@ class StartTls:
 @dataclass(slots=True)
 class Unserved:
     """
-    A V3 request that parses but that nobody serves (operations 3, 4 and 12): answered EBADREQ with its header copied.
+    A V3 request that parses but is not served (operations 3, 4 and 12): answered EBADREQ with its header copied.
     """
 
     operation: int
@@ -189,7 +189,7 @@ class BatchReply:
 @dataclass(slots=True)
 class StatusReply:
     """
-    The answer to WriteLac, Force and StartTls: a status and, save for StartTls, the ledger.  `operation` is V3's
+    The answer to WriteLac, Force and StartTls: a status and, except for StartTls, the ledger.  `operation` is V3's
     number.
     """
 

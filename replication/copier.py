@@ -1,13 +1,13 @@
 """
 Making the copies again that a lost bookie held of one fragment.
 
-Knows: who else holds each entry, the order of steps (copy, be sure, compare-and-set, then look once more), and how to
-go on from another survivor when one lacks an entry.
-Does not know: which ledgers are concerned, who may replace whom (`lost_bookies`).
+Knows: which other bookies hold each entry, the order of steps (copy, be sure, compare-and-set, then look once more),
+and how to go on from another survivor when one lacks an entry.
+Does not know: which ledgers are concerned, which bookie may replace which (`lost_bookies`).
 
 Safety: only settled fragments are touched.  What is copied had its digest checked; the metadata names the new bookie
 only after it acknowledged every entry, and only if it still names the lost one at that place.  So a copier that dies at
-any point leaves at most copies that nobody asks for, and beginning again is always right.
+any point leaves at most copies that no client asks for, and beginning again is always right.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -185,7 +185,7 @@ class FragmentCopier:
     async def name(self, replacements: dict[int, str]) -> bool:
         """
         Puts the new bookies into the metadata in place of the lost ones; False when the fragment is not any more what
-        it was (somebody else repaired it), and nothing is changed then.
+        it was (another client repaired it), and nothing is changed then.
         """
         planned = self._fragment
         changed = tuple(replacements.get(index, bookie) for index, bookie in enumerate(planned.bookies))
@@ -200,7 +200,7 @@ class FragmentCopier:
         """
         Once the metadata names the bookie: copies again what it lost, with its disk, before that.  It did not know then
         that it lacks anything; from now on it will, and its ledgers are in limbo when it comes back without its disk.
-        The newest entry tells.  `Replication` when it does not.
+        The newest entry shows whether it lost any.  `Replication` when that can't be read.
         """
         newest = next(
             (entry for entry in range(self._last, self._fragment.first - 1, -1) if self._quorums.has(entry, index)),
@@ -215,11 +215,11 @@ class FragmentCopier:
             raise Replication(
                 f"ledger {self._record.ledger}: the metadata names {bookie} now, which has copies but can't be asked "
                 f"for them ({why(piece.code)}): "
-                f"`quire ledger check {self._record.ledger}` tells whether it kept them"
+                f"`quire ledger check {self._record.ledger}` shows whether it kept them"
             )
 
     def _survivors(self, entry: int, index: int) -> list[str]:
-        """Who holds the entry, in the order of reading."""
+        """The bookies that hold the entry, in the order of reading."""
         bookies = self._fragment.bookies
         write_set = sorted(self._quorums.write_set(entry), key=lambda other: other == index)
         return [bookies[other] for other in write_set if bookies[other] not in self._lost]

@@ -10,7 +10,7 @@ them; `Holder` is its side, which `tools/` joins to this one.
 | anything, and the bookie has seen more of the store than that has now | nothing is forgotten and no limbo ends |
 | no such ledger | the bookie forgets it |
 | CLOSED | all that it should have is copied; limbo ends, the ledger is fenced |
-| being recovered | the recovery is brought to its end first; nobody can write it any more |
+| being recovered | the recovery is brought to its end first; no writer can add to it any more |
 | OPEN, the bookie is not in its last ensemble | what it should have is settled: copied; limbo ends |
 | OPEN, and it is | what is confirmed is copied; limbo stays until the writer replaces the bookie or closes |
 
@@ -192,7 +192,7 @@ class Restoration:
                     self._check(error.code, "a copy could not be stored here")
 
     async def _confirmed(self, metadata: LedgerMetadata) -> int:
-        """The last add confirmed of a ledger that is being written; nobody is fenced."""
+        """The last add confirmed of a ledger that is being written; no writer is fenced."""
         reader = await self._client.open_ledger(self._ledger, metadata.password or b"", recover=False)
         try:
             return reader.last_entry_id
@@ -213,7 +213,7 @@ def missing(
 ) -> Iterator[tuple[int, int] | None]:
     """
     Ranges (first, last) of first..last in which ensemble index `index` lacks what belongs to it; entries of other
-    indexes may lie in them.  `held`: what is there, as ascending (first, count).  None between them: a moment to let
+    indexes may be among them.  `held`: what is there, as ascending (first, count).  None between them: a moment to let
     others work.
     """
     nothing = last + 1, 0

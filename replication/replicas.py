@@ -91,6 +91,6 @@ class ReplicaReader:
         return singly
 
     async def stored(self, bookie: str) -> list[tuple[int, int]] | None:
-        """Runs of the entries that the bookie says it stores; None when it doesn't tell (wire.md 8)."""
+        """Runs of the entries that the bookie says it stores; None when it doesn't say (wire.md 8)."""
         answer = await self._pool.list_entries(bookie, self.ledger)
         return answer.runs if answer.code == OK else None

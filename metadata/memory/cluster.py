@@ -102,7 +102,7 @@ class MemoryCluster:
         return self.read_only if read_only else self.writable
 
     def bookie_list(self) -> BookieList:
-        """Who is registered now."""
+        """The bookies that are registered now."""
         return BookieList(
             {bookie: held.info for bookie, held in sorted(self.writable.items())},
             {bookie: held.info for bookie, held in sorted(self.read_only.items())},

@@ -33,7 +33,7 @@ from quire.metadata.store import (
     ServiceInfo,
     Versioned,
     Watch,
-    tell,
+    notify,
 )
 from quire.protocol.errors import (
     IncorrectParameter,
@@ -135,7 +135,7 @@ class MemoryStore(MetadataStore):
                 look()
 
     def _look_at_own(self) -> None:
-        """Tells of registrations that somebody else has removed."""
+        """Reports registrations that others have removed."""
         for bookie, (session, read_only) in list(self._own.items()):
             held = self.shared.lists(read_only).get(bookie)
             if session != self._session:
@@ -166,7 +166,7 @@ class MemoryStore(MetadataStore):
     def _tell_lost(self) -> None:
         if not self._closed:
             for fn in list(self._lost):
-                tell(fn)
+                notify(fn)
 
     def on_session_lost(self, fn: Callable[[], None]) -> None:
         self._lost.append(fn)
@@ -253,10 +253,10 @@ class MemoryStore(MetadataStore):
             found = self.shared.ledgers.get(ledger)
             if found is None:
                 watch.cancel()
-                tell(fn, None)
+                notify(fn, None)
             elif found != seen:
                 seen = found
-                tell(fn, found)
+                notify(fn, found)
 
         watch = self._watch(look)
         return watch
@@ -363,7 +363,7 @@ class MemoryStore(MetadataStore):
             found = self.shared.bookie_list()
             if found != seen:
                 seen = found
-                tell(fn, found)
+                notify(fn, found)
 
         return self._watch(look)
 

@@ -20,7 +20,7 @@ from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.file import DatabaseError
 from quire.metadata.sqlite.session_file import SessionFile, forget, is_alive
 from quire.metadata.sqlite.tables import Connection
-from quire.metadata.store import CLOSED_MESSAGE, tell
+from quire.metadata.store import CLOSED_MESSAGE, notify
 from quire.protocol.errors import LedgerError, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -135,7 +135,7 @@ class Session:
             alive, registered = await self._run(beat)
         except LedgerError as error:
             log.warn("{uri}: heartbeat failed: {error}", uri=self._uri, error=str(error))
-            alive, registered = True, None  # nobody said otherwise
+            alive, registered = True, None  # nothing says otherwise
         if not alive:
             await self._lose(session)
         elif not self._closed and self._file is session:
@@ -147,7 +147,7 @@ class Session:
         self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]
     ) -> None:
         """
-        Tells of registrations that somebody else has removed; one that was made or given up since the look began is
+        Reports registrations that others have removed; one that was made or withdrawn since the look began is
         left to the next look.
         """
         own = self.registered
@@ -166,7 +166,7 @@ class Session:
 
     def _tell_lost(self) -> None:
         for fn in list(self._lost):
-            tell(fn)
+            notify(fn)
 
     async def lost(self, name: str) -> None:
         """

@@ -2,11 +2,11 @@
 Metadata in one SQLite file: several processes of one machine, no server.
 
 Knows: that every change is one transaction, synced before it is answered (WAL, synchronous=FULL: with less, a power
-loss can undo the close of a ledger that a writer was told about).  Changes that wait together share one transaction and
-one sync.  Every statement runs on the store's one thread.
-Does not know: other machines.  WAL needs shared memory, so the file must lie on a local file system.
+loss can undo the close of a ledger that a writer got an answer for).  Changes that wait together share one transaction
+and one sync.  Every statement runs on the store's one thread.  Does not know: other machines.  WAL needs shared memory,
+so the file must be on a local file system.
 
-A session is a row plus a locked file (`session_file`): whoever looks at the bookies removes sessions whose owner is
+A session is a row plus a locked file (`session_file`): every look at the bookies removes sessions whose owner is
 dead or hangs.  Watches poll SQLite's data_version, which moves with every commit of another connection.
 
 Safety: nothing is answered before it is committed; a commit that fails fails every change in it.

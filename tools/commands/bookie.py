@@ -23,7 +23,7 @@ from quire.protocol.errors import BookieHandleNotAvailable, error_of
 from quire.tools.commands.directories import add_to, report_of, report_text
 from quire.tools.daemons.bookie import is_bookie
 from quire.tools.terminal import output
-from quire.tools.terminal.bookie_http import said_by, service_of, told
+from quire.tools.terminal.bookie_http import answer_of, said_by, service_of
 from quire.tools.terminal.options import Conf, Json, Metadata, Usage, group, metadata_uri, options_of, refused
 from quire.tools.terminal.running import with_client, with_store
 
@@ -173,7 +173,7 @@ def info(
     """
     Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the
     last garbage collection saw it; how many ledgers are in limbo, for they may lack entries there, which ledger
-    directories were given up, and whether the metadata store is behind what the bookie has seen of it (`quire metadata
+    directories failed, and whether the metadata store is behind what the bookie has seen of it (`quire metadata
     set-back`).
 
     \b
@@ -380,7 +380,7 @@ def readonly(
     if wanted not in ("on", "off"):
         raise Usage(f"{wanted!r} is neither on nor off")
 
-    state = json.loads(told(bookie, service_of(bookie, metadata), READONLY_PATH, {"readOnly": wanted == "on"}))
+    state = json.loads(answer_of(bookie, service_of(bookie, metadata), READONLY_PATH, {"readOnly": wanted == "on"}))
     output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
 
 
@@ -398,7 +398,8 @@ def gc(
     """
     Makes a running bookie collect its garbage now. To be run on the bookie's own machine.
 
-    Ledgers that are deleted go, and entry logs that nobody needs; entry logs that are mostly dead are compacted.
+    Ledgers that are deleted go, and entry logs that are not needed any more; entry logs that are mostly dead are
+    compacted.
 
     \b
     Example:
@@ -406,12 +407,12 @@ def gc(
     """
     found = service_of(bookie, metadata)
     both = minor == major
-    before = json.loads(told(bookie, found, GC_PATH))
-    told(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major})
-    state = json.loads(told(bookie, found, GC_PATH))
+    before = json.loads(answer_of(bookie, found, GC_PATH))
+    answer_of(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major})
+    state = json.loads(answer_of(bookie, found, GC_PATH))
     while wait and state["is_in_force_gc"] == "true":
         time.sleep(GC_LOOK_S)
-        state = json.loads(told(bookie, found, GC_PATH))
+        state = json.loads(answer_of(bookie, found, GC_PATH))
     row: dict[str, Any] = {"bookie": bookie, "done": state["is_in_force_gc"] == "false"}
     row.update(
         {

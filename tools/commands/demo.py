@@ -1,7 +1,7 @@
 """
 `quire demo`: the tour.  A real file goes into a ledger line by line while a bookie is killed, and comes back the same.
 
-Knows: the work it tells and when it may call itself a success: equal digests and at least one ensemble change.
+Knows: the steps of the tour and when it may call itself a success: equal digests and at least one ensemble change.
 Does not know: how a ledger survives; that is the client's.  Nothing here is simulated: four bookie processes, SIGKILL.
 """
 
@@ -84,7 +84,7 @@ def demo(
         with LocalCluster(place, BOOKIES, kind) as cluster:
 
             async def work(reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
-                return await Tour(reactor, client, cluster, files, entries, line_max).tell()
+                return await Tour(reactor, client, cluster, files, entries, line_max).run()
 
             done = with_client(cluster.uri, work, options)
     done["protocol"] = options.protocol
@@ -97,7 +97,7 @@ def demo(
 
 
 class Tour:
-    """One telling: append, kill, append, close, read, compare."""
+    """One tour: append, kill, append, close, read, compare."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Tour:
         self.line_max = line_max
         self.killed = ""
 
-    async def tell(self) -> dict[str, Any]:
+    async def run(self) -> dict[str, Any]:
         writer = await self.client.create_ledger(
             ensemble_size=3, write_quorum=3, ack_quorum=2, custom_metadata={"app": b"quire demo"}
         )

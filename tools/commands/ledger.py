@@ -110,7 +110,7 @@ def write(
             )
             raise
         if keep_open:
-            await writer.write_lac()  # or nobody but a recovery could read the last batch
+            await writer.write_lac()  # or only a recovery could read the last batch
         else:
             await writer.close()
         return {
@@ -303,7 +303,7 @@ def delete(
     async def work(store: MetadataStore) -> list[int]:
         for ledger in ledgers:
             with suppress(MetadataSerialization):  # it is there
-                await store.read_ledger(ledger)  # a mistyped id is told before anything is deleted
+                await store.read_ledger(ledger)  # a mistyped id fails before anything is deleted
         for ledger in ledgers:
             await store.delete_ledger(ledger)
         return ledgers

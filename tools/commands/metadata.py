@@ -210,7 +210,7 @@ def set_back(
         note["accepted"] = True
         if not await store.swap_set_back(old, bytes_of(note)):
             raise MetaStore(
-                f"a bookie told {store.uri} something new just now; nothing was accepted. See `quire metadata "
+                f"a bookie reported something new to {store.uri} just now; nothing was accepted. See `quire metadata "
                 "set-back`, then try again"
             )
         return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}

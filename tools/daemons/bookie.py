@@ -1,9 +1,9 @@
 """
 The process of one bookie: `python -m quire.tools.daemons.bookie --conf FILE`.
 
-Knows: configuration files, signals, the pid file, where logs go, how to detach, and that the exit status tells the
-truth: 0 after a stop that was asked for, 1 when the bookie could not serve or had to give up, 2 for a bad command line
-or configuration.
+Knows: configuration files, signals, the pid file, where logs go, how to detach, and the exit status: 0 after a stop
+that was asked for, 1 when the bookie could not serve or had to stop by itself, 2 for a bad command line or
+configuration.
 Does not know: what a bookie does; `serving` starts and stops it.
 
 It imports neither typer nor rich, so that the process stays small; `quire bookie start` replaces itself by this one.
@@ -40,7 +40,7 @@ LOG_BYTES_MAX, OLD_LOGS_MAX = 16 << 20, 4  # with --daemon: of one file, and how
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Runs a bookie until it is told to stop, and exits."""
+    """Runs a bookie until its stop is asked for, and exits."""
     sys.exit(status(argv))
 
 
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--log",
         metavar="F",
-        help=f"with --daemon, where the log goes; {LOG_NAME} in the first journal directory unless told",
+        help=f"with --daemon, where the log goes; {LOG_NAME} in the first journal directory if not given",
     )
     made.add_argument(
         "--restore",
@@ -223,7 +223,7 @@ def run(options: "BookieOptions", warnings: Sequence[str], arguments: argparse.N
 def share_memory() -> None:
     """
     Threads that start from now on allocate from one heap.  glibc would give each of them its own, where what the others
-    have freed lies idle: 20 MB under load.  They do not wait for each other longer than they do for the interpreter:
+    have freed is idle: 20 MB under load.  They do not wait for each other longer than they do for the interpreter:
     measured with 150,000 ledgers.
     """
     with suppress(AttributeError):  # another C library
@@ -248,7 +248,7 @@ class StandardInput:
             self._stop()
 
     def connectionLost(self, reason: object) -> None:
-        """The other end hung up: with epoll that is how the end of a pipe is told."""
+        """The other end hung up: with epoll the end of a pipe is reported so."""
         self._stop()
 
     def _stop(self) -> None:
