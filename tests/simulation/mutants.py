@@ -196,7 +196,7 @@ MUTANTS = (
            (f"{LEDGER_END}.await_news", "failed = answer.code != OK",
             "self.lac = max(self.lac, answer.lac or 0)\n    failed = answer.code != OK")),
     # Bookie
-    mutant("a fence is told before it is durable", "D6, B4, S10", "power",
+    mutant("a fence is answered before it is durable", "D6, B4, S10", "power",
            (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, "
                                "state.fence_synced)",
             "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        "
@@ -270,11 +270,11 @@ MUTANTS = (
     mutant("limbo ends with copies missing", "S9", "limbo",
            (f"{RESTORE}._round", "await self._fill(record, master_key, fragment)", "pass")),
     # Who answers
-    mutant("an address is kept, and nobody hears who answers there", "protocol.md, who answers", "moves", UNNAMED,
+    mutant("an address is kept, and the id that answers there is not read", "protocol.md, who answers", "moves", UNNAMED,
            (f"{LINK}._reach", "await self._resolve()",
             "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
            (f"{LINK}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),
-    mutant("nobody hears who answers", "protocol.md, who answers", "moves", UNNAMED),
+    mutant("the id that answers is not read", "protocol.md, who answers", "moves", UNNAMED),
     # Sessions
     mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",
            (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),
