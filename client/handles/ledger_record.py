@@ -46,7 +46,7 @@ class LedgerRecord:
     async def edit(self, needs: Needs, change: Change) -> LedgerMetadata:
         """
         Applies `change` unless `needs` says that it is not, or no longer, wanted; returns the metadata that holds then.
-        `needs` may raise to give up.  Raises what the store raises, and `MetadataVersion` after too many conflicts.
+        `needs` may raise to end it.  Raises what the store raises, and `MetadataVersion` after too many conflicts.
         """
         current = self.current
         for _ in range(CONFLICTS_MAX):

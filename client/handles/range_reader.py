@@ -150,7 +150,7 @@ class RangeReader:
         try:
             effects = self._machine.handle(given)
         except Exception as error:
-            # The machine poisoned itself: the read ends, whoever waits for it is told.
+            # The machine poisoned itself: the read ends, its caller gets the error.
             effects = [Failed(UnexpectedCondition.code, f"a bug in the client: {error!r}")]
         for effect in effects:
             if isinstance(effect, Ask):

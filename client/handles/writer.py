@@ -62,7 +62,7 @@ class WriterPool(AddPool, ConfirmingPool, Protocol):
 
 
 class Waiter(NamedTuple):
-    """Somebody waits for every entry up to `last`."""
+    """A caller that waits for every entry up to `last`."""
 
     last: int
     done: Deferred[Any]
@@ -97,7 +97,7 @@ def limits_of(options: ClientOptions) -> Limits:
 class Writer:
     """
     Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if
-    set, is called with the bookies before and after.  A writer whose ledger was opened for recovery by somebody else
+    set, is called with the bookies before and after.  A writer whose ledger was opened for recovery by another client
     fails with `LedgerFenced`, and its close writes nothing.
     """
 
@@ -268,8 +268,8 @@ class Writer:
 
     def write_lac(self) -> Deferred[None]:
         """
-        Tells the bookies the last add confirmed, so that readers that follow see the last entry without waiting for the
-        next.
+        Sends the last add confirmed to the bookies, so that readers that follow see the last entry without waiting for
+        the next.
         """
         return Deferred.fromCoroutine(self._confirming.write_lac())
 

@@ -270,7 +270,8 @@ MUTANTS = (
     mutant("limbo ends with copies missing", "S9", "limbo",
            (f"{RESTORE}._round", "await self._fill(record, master_key, fragment)", "pass")),
     # Who answers
-    mutant("an address is kept, and the id that answers there is not read", "protocol.md, who answers", "moves", UNNAMED,
+    mutant("an address is kept, and the id that answers there is not read", "protocol.md, who answers", "moves",
+           UNNAMED,
            (f"{LINK}._reach", "await self._resolve()",
             "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
            (f"{LINK}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),

@@ -39,6 +39,11 @@ GC_PATH = "/api/v1/bookie/gc"
 STATE_PATH = "/api/v1/bookie/state"
 GC_LOOK_S = 0.05  # between two looks at whether a round has ended
 
+INFO_COLUMNS = {
+    "bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12,
+    "store": 8,
+}  # fmt: skip
+
 app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
 
 BookieId = Annotated[str, typer.Argument(metavar="ID", help="the bookie's id, as `quire bookie list` prints it")]
@@ -203,41 +208,36 @@ def info(
         return rows
 
     rows = with_client(metadata_uri(metadata), work)
-    columns = {
-        "bookie": 24,
-        "state": 10,
-        "free": 10,
-        "total": 10,
-        "used": 6,
-        "logs": 10,
-        "living": 10,
-        "limbo": 8,
-        "lost": 12,
-        "store": 8,
-    }
-    table = output.Table(json_wanted, columns)
+    table = output.Table(json_wanted, INFO_COLUMNS)
     for row in rows:
-        address = row["gc"]
-        row["gc"] = said_by(row["bookie"], address, GC_PATH)
-        own = said_by(row["bookie"], address, STATE_PATH) or {}
-        row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
-        row["store"] = own.get("metadataStore")
-        if not json_wanted:
-            total, free = row["total_bytes"], row["free_bytes"]
-            known = total is not None and free is not None
-            row.update(
-                free=output.size_text(free) if known else "?",
-                total=output.size_text(total) if known else "?",
-                used=f"{1 - free / total:.0%}" if known and total else "?",
-                logs=output.size_text(sum(each["bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
-                living=output.size_text(sum(each["living_bytes"] for each in row["gc"]["directories"]))
-                if row["gc"]
-                else "?",
-                limbo="?" if row["limbo"] is None else row["limbo"],
-                lost="?" if row["lost"] is None else ", ".join(row["lost"]) or "-",
-                store="?" if row["store"] is None else "behind" if row["store"]["behind"] else "-",
-            )
-        table.row(row)
+        ask_admin(row)
+        table.row(row if json_wanted else row | as_cells(row))
+
+
+def ask_admin(row: dict[str, Any]) -> None:
+    """Adds what the bookie's admin address says; `gc` is its registration before, the answer afterwards."""
+    address = row["gc"]
+    row["gc"] = said_by(row["bookie"], address, GC_PATH)
+    own = said_by(row["bookie"], address, STATE_PATH) or {}
+    row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
+    row["store"] = own.get("metadataStore")
+
+
+def as_cells(row: dict[str, Any]) -> dict[str, Any]:
+    """The same as text; `?` for what is unknown."""
+    total, free = row["total_bytes"], row["free_bytes"]
+    known = total is not None and free is not None
+    directories = row["gc"]["directories"] if row["gc"] else None
+    return {
+        "free": output.size_text(free) if known else "?",
+        "total": output.size_text(total) if known else "?",
+        "used": f"{1 - free / total:.0%}" if known and total else "?",
+        "logs": "?" if directories is None else output.size_text(sum(each["bytes"] for each in directories)),
+        "living": "?" if directories is None else output.size_text(sum(each["living_bytes"] for each in directories)),
+        "limbo": "?" if row["limbo"] is None else row["limbo"],
+        "lost": "?" if row["lost"] is None else ", ".join(row["lost"]) or "-",
+        "store": "?" if row["store"] is None else "behind" if row["store"]["behind"] else "-",
+    }
 
 
 @app.command()

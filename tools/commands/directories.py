@@ -156,9 +156,14 @@ def rebuild_index(
     if online is not None:
         rebuild_online(online, metadata, wait, json_wanted)
         return
+    assert conf is not None
+    rebuild_stopped(conf, ledgers, json_wanted)
+
+
+def rebuild_stopped(conf: Path, ledgers: bool, json_wanted: bool) -> None:
+    """Rebuilds the index of a stopped bookie in this process."""
     from quire.bookie.offline.rebuild import rebuild
 
-    assert conf is not None
     with stopped_bookie(conf) as stopped:
         found = rebuild(stopped, new_table=ledgers)
     problems = [problem for each in found for problem in each.problems]

@@ -175,11 +175,9 @@ class AppendMachine(Sending):
         )
         if open_entries and given.code in LEDGER_CODES:
             reason = {
-                LedgerFenced.code: "somebody else opened the ledger for recovery; open it to see where it ends",
+                LedgerFenced.code: "another client opened the ledger for recovery; open it to see where it ends",
                 UnauthorizedAccess.code: "it knows the ledger under another password, so another ledger had this id "
-                "before; "
-                "create "
-                "another one",
+                "before; create another one",
             }.get(given.code, "it does not serve adds of this kind (protocol or deferred sync)")
             self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}", effects)
             return
@@ -314,7 +312,7 @@ class AppendMachine(Sending):
                 reasons.append(self.domains.lack([replica.bookie for replica in self._replicas if replica not in out]))
             else:
                 reasons.append(
-                    f"nobody can replace them ({given.shortage}), and without them some entries miss the ack "
+                    f"no bookie can replace them ({given.shortage}), and without them some entries miss the ack "
                     f"quorum of {self.quorums.ack}"
                 )
             self._give_up(NotEnoughBookies.code, "; ".join(reasons), effects, "start bookies")

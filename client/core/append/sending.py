@@ -229,7 +229,7 @@ class Sending(ABC):
     def _held_up(self, size: int, effects: list[Effect]) -> bool:
         """
         Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was
-        connected to is given up at once if the others suffice; for one that answers the writer waits a while.
+        connected to counts as failed at once if the others suffice; for one that answers the writer waits a while.
         """
         bound = self.limits.replica_backlog_bytes_max
         late = [replica for replica in self._channels.values() if replica.backlog and replica.backlog + size > bound]

@@ -1084,7 +1084,7 @@ def test_the_last_bookie_of_a_rack_is_not_gone_on_without():
         if ends:
             (failure,) = [effect for effect in effects if isinstance(effect, FailPending)]
             assert failure.code == NOT_ENOUGH
-            assert "of b0, b1, b4 some write set lies in fewer than 2 racks" in failure.reason
+            assert "of b0, b1, b4 some write set is in fewer than 2 racks" in failure.reason
     story = Story(domains=APART)
     story.append(1)
     story.ack(0, 0)
