@@ -41,7 +41,7 @@ class ConnectionOptions(BaseModel):
         ge=1,
         key="clientConnectTimeoutMillis",
         unit="ms",
-        description="how long it may take to look a bookie up, connect and hear who it is",
+        description="how long it may take to look a bookie up, connect and get its id",
     )
     reconnect_wait_ms_min: int = option(
         20,

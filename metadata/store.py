@@ -336,8 +336,8 @@ class MetadataStore(ABC):
 
     def ledger_deletions(self) -> Deferred[int | None]:
         """
-        How many ledgers were ever deleted, so that who saw the same number twice need list nothing; None: this store
-        doesn't count them.
+        How many ledgers were ever deleted, so that a caller that saw the same number twice need list nothing; None:
+        this store doesn't count them.
         """
         return succeed(None)
 

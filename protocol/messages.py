@@ -214,7 +214,8 @@ class InfoReply:
     txn: int
     total_bytes: int | None = None
     free_bytes: int | None = None
-    bookie: str | None = None  # the id of who answers; None: it was not asked for, or the bookie is not quire's
+    # the id of the answering bookie; None: it was not asked for, or the bookie is not quire's
+    bookie: str | None = None
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@ Reading what one bookie stores of a ledger, in batches, every digest checked.
 
 Knows: how to ask (batch reads; single ones for a bookie that has none), what an answer is worth, and when there is no
 use in asking on.
-Does not know: fragments, who else holds the entries.
+Does not know: fragments, which other bookies hold the entries.
 
 Safety: nothing leaves here as read unless its digest and its ids are right.
 """

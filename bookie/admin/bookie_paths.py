@@ -61,7 +61,7 @@ class Administered(Protocol):
 
 
 class Paths(Protocol):
-    """Some further paths and who answers them."""
+    """Some further paths and how they are answered."""
 
     @property
     def paths(self) -> tuple[str, ...]: ...

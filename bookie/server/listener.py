@@ -259,7 +259,7 @@ class Listener(Factory):
         self.pauses = 0
         self.partial_bytes = 0  # of unfinished frames
         self.complaints = Complaints(clock, self.log)
-        self._owed: dict[Connection, None] = {}  # who does not take its answers, longest first
+        self._owed: dict[Connection, None] = {}  # those that do not take their answers, longest first
         self._partial_bytes_max = max(options.partial_bytes_max, 2 * options.frame_bytes_max)
         self._too_much: Timer | None = None
         self._open: set[Connection] = set()  # also those that only flush their last answers

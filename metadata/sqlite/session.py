@@ -1,7 +1,7 @@
 """
 A store's session: made when it is first needed, kept by heartbeats, made again when others ended it.
 
-Knows: the session's row and its locked file (`session_file`), which bookies are registered in it, and who is called
+Knows: the session's row and its locked file (`session_file`), which bookies are registered in it, and what is called
 when one of them is gone.
 Does not know: how a registration is made (`store`), the thread.
 
@@ -55,7 +55,7 @@ class Session:
         self._boottime = boottime
         self._run = run
         self._file: SessionFile | None = None
-        self._opening: list[Deferred[str]] = []  # who waits for the session that is being made
+        self._opening: list[Deferred[str]] = []  # callers that wait for the session that is being made
         self._heartbeat: Timer | None = None
         self._closed = False
         self._lost: list[Callable[[], None]] = []
@@ -93,7 +93,7 @@ class Session:
         try:
             session = await self._run(make, writes=True)
             if self._closed:
-                session.close()  # its row is a dead session's, which the next who looks removes
+                session.close()  # its row is a dead session's, which the next look removes
                 raise MetaStore(CLOSED_MESSAGE)
         except LedgerError as error:
             opening, self._opening = self._opening, []

@@ -319,7 +319,7 @@ def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
 
 
 def bookie_rows(connection: Connection) -> list[tuple[str, int, bytes]]:
-    """Everybody who is registered, as it is stored: bookie, whether read-only, information."""
+    """All registrations as they are stored: bookie, whether read-only, information."""
     return connection.execute("SELECT bookie, read_only, info FROM bookies ORDER BY bookie").fetchall()
 
 

@@ -32,7 +32,7 @@ from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedg
 T = TypeVar("T")
 log = Logger()
 
-BOOKIES = -1  # as a change, beside ids of ledgers: of who is registered
+BOOKIES = -1  # as a change, beside ids of ledgers: of the registrations
 EVERYTHING = -2
 
 

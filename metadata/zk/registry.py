@@ -101,7 +101,7 @@ class BookieRegistry:
         self._following = False
         self._stale = False
         self._wakening: Deferred[None] | None = None
-        # who waits for the reading of the two listings that is under way
+        # callers that wait for the reading of the two listings that is under way
         self._readers: list[Deferred[BookieList]] = []
         self._queueing: set[Deferred[None]] = set()  # registrations that wait for another session to end
         self._own: dict[str, Own] = {}
@@ -245,7 +245,7 @@ class BookieRegistry:
     def _have_read(self, found: BookieList | Failure) -> None:
         readers, self._readers = self._readers, []
         for waiting in readers:
-            if not waiting.called:  # by who was cancelled
+            if not waiting.called:  # by a caller that was cancelled
                 waiting.callback(found)  # a Failure is one to each waiting caller
 
     async def service_info(self, bookie: str) -> ServiceInfo | None:

@@ -127,7 +127,7 @@ class ZooKeeperSession:
         self._reactor = reactor
         self._connected = False
         self._closing: Deferred[None] | None = None
-        self._waiting: list[Deferred[None]] = []  # who waits for the connection
+        self._waiting: list[Deferred[None]] = []  # callers that wait for the connection
         self._outstanding: set[Deferred[Any]] = set()
         self._client = Client(",".join(hosts), timeout_s)
         self._guard = threading.Lock()

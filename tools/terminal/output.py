@@ -23,7 +23,7 @@ DRAW_INTERVAL_S = 0.1  # between two updates of a bar
 
 
 def note(text: str) -> None:
-    """A line for the person who watches: standard error."""
+    """A line for the user: standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
