@@ -79,6 +79,7 @@ class Mutant:
 
 
 APPEND, SENDING = "quire.client.core.append.machine:AppendMachine", "quire.client.core.append.sending:Sending"
+ENSEMBLE = "quire.client.core.append.ensemble:Ensemble"
 RECOVERY, ATTEMPT = "quire.client.core.recovery:RecoveryMachine", "quire.client.handles.recovery:Recovery"
 LINK = "quire.client.connections.on_demand_link:OnDemandLink"
 UNNAMED = (f"{LINK}._reach", "link.bookie is not None and link.bookie != self.bookie", "False")
@@ -182,9 +183,9 @@ MUTANTS = (
     mutant("late answers of a replaced bookie count for its successor", "protocol-rules.md 2.4, S14", "change",
            (f"{APPEND}._fail", "del self._channels[replica.channel]", "pass"),
            (f"{APPEND}._fail", "effects.append(CloseChannel(replica.channel))", "pass"),
-           (f"{SENDING}._install", "self._channels.pop(old.channel, None)", "pass"),
-           (f"{SENDING}._install", "self._replicas[index] = replica",
-            "self._replicas[index] = self._channels[old.channel] = replica")),
+           (f"{ENSEMBLE}.install", "self.channels.pop(old.channel, None)", "pass"),
+           (f"{ENSEMBLE}.install", "self.replicas[index] = replica",
+            "self.replicas[index] = self.channels[old.channel] = replica")),
     mutant("a new fragment begins behind what was sent", "protocol-rules.md 2.5", "change",
            (f"{APPEND}._change", "StoreEnsemble(self.head + 1,", "StoreEnsemble(self._window.sent_last + 1,")),
     # Reader
