@@ -382,7 +382,7 @@ def test_a_bookie_that_comes_back_meanwhile_keeps_its_cookie():
 
 
 def test_a_copy_that_cannot_be_read_back_is_not_named():
-    """Decommissioning verifies: a new bookie that stores rubbish is given up for another."""
+    """Decommissioning verifies: a new bookie that stores rubbish is replaced by another."""
     cluster = FakeCluster(6)
     ledger = closed(cluster, {0: THREE}, 20)
     lose(cluster, "b1")

@@ -239,7 +239,7 @@ MUTANTS = (
     mutant("an old log goes though what lives in it was not moved", "storage-order.md 7.2", "garbage",
            (f"{COMPACTION}:Compaction._finish", "index.move(moves[start : start + MOVES_AT_ONCE])", "pass"),
            (f"{COMPACTION}:Compaction.steps", "self.kept.setdefault(run.log,", "str(")),
-    # An index that is made anew
+    # An index that is rebuilt
     mutant("an index in the making does not hear of flushes", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.index.run_index:RunIndex.put_all", "if self.beside is not None:", "if False:")),
     mutant("the new index counts before it is durable", "formats.md, a rebuilt index", "new index",

@@ -146,7 +146,7 @@ def test_a_full_directory_is_followed_by_the_next():
 
 def test_a_directory_that_vanishes_is_never_made_again():
     """
-    An Apache client drops old directories; making one anew would repeat its ids, so the list is read again instead.
+    An Apache client drops old directories; making one again would repeat its ids, so the list is read again instead.
     """
     session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000001")
     ids = LedgerIds(session, "/r", Layout.LONG)

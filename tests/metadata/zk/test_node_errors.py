@@ -10,7 +10,9 @@ from quire.protocol.errors import MetaStore
 
 @pytest.mark.parametrize("kind", [BadVersion, NodeExists, NoNode, NotEmpty, SessionOver])
 def test_an_operation_counts_as_tried_once_until_its_session_says_otherwise(kind: type[NodeError]) -> None:
-    """Whoever does not look at the kind sees a failure of the metadata store; `retried` is set on one error only."""
+    """
+    A caller that does not look at the kind sees a failure of the metadata store; `retried` is set on one error only.
+    """
     error = kind("/ledgers")
     assert isinstance(error, MetaStore)
     assert not error.retried

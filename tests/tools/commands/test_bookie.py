@@ -149,8 +149,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_more_connections_than_descriptors(cluster: Cluster) -> None:
     """
-    Idle ones go, checkpoints and new segments go on, nothing is given up, and it stays writable; the log says how the
-    limit is divided.
+    Idle ones go, checkpoints and new segments go on, no directory counts as failed, and it stays writable; the log says
+    how the limit is divided.
     """
     cluster.write_conf("flushInterval=20\n")
     bookie = cluster.start_with_files(200)

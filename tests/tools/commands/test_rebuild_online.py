@@ -26,7 +26,7 @@ from tests.tools.conftest import SMALL
 
 LEDGERS = 400
 ENTRIES = 20
-BESIDE = 40  # batches that are written while the index is made anew
+BESIDE = 40  # batches that are written while the index is rebuilt
 
 
 @pytest.fixture
