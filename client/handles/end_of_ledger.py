@@ -73,7 +73,7 @@ class EndOfLedger:
         self._reads = reads
         self._watch: Watch | None = None
         self._rest = 0.0  # seconds between two questions of a tail, after an answer that brought nothing
-        self._waiting: set[Deferred[None]] = set()  # those who wait for news of the metadata
+        self._waiting: set[Deferred[None]] = set()  # those that wait for news of the metadata
         self._log = Logger()
         self._learn(record.metadata)
 

@@ -1,7 +1,7 @@
 """
 The writer of one ledger, for Twisted programs.
 
-Knows: the Deferreds of those who append, and which part performs which effect of `core.append`: channels
+Knows: the Deferreds of appends, and which part performs which effect of `core.append`: channels
 (`add_driver`), metadata (`writer_metadata`).
 Does not know: when an entry is acknowledged or a bookie replaced; the machine does.
 

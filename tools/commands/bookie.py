@@ -248,7 +248,7 @@ def check(
     json_wanted: Json = False,
 ) -> None:
     """
-    Tells whether a bookie could start with this configuration, and verifies every file of it. Changes nothing.
+    Checks whether a bookie could start with this configuration, and verifies every file of it. Changes nothing.
 
     First its cookies, its ports, its disks, the metadata store. Then, if it does not run, its journals, ledger table,
     index, and each entry against its checksum. Exit status 1 if anything is wrong; each problem names file and offset.

@@ -55,7 +55,7 @@ def configured_storage(conf: Conf) -> str | None:
 
 def export_check(conf: Conf, json_wanted: Json = False) -> None:
     """
-    Tells whether an Apache bookie could take over a stopped bookie's directories as they are. Changes nothing.
+    Checks whether an Apache bookie could take over a stopped bookie's directories as they are. Changes nothing.
 
     Exit status 0: it could. 1: it could not, with the reasons; `quire bookie export` removes the usual one.
 
