@@ -84,8 +84,8 @@ class MemoryCluster:
     repairs: dict[int, int] = field(default_factory=dict)  # ledger -> session that repairs it
     next_session: int = 0
     listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
-    # Called for each registration and lock that is removed by a call: what, of which bookie or ledger, whose session made
-    # it, and in whose it was removed.
+    # Called for each registration and lock that is removed by a call: what, of which bookie or ledger, whose session
+    # made it, and in whose it was removed.
     went: Callable[[str, object, int, int], None] = field(default=lambda *_: None)
     random: Random = field(init=False)
 
