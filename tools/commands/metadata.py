@@ -162,7 +162,7 @@ def set_back(
 
     async def work(store: MetadataStore) -> dict[str, Any]:
         if named is None or not accept:
-            return await look_back(store, await store.read_set_back())
+            return (await look_back(store))[1]
         return await accept_state(store, named.strip(), unheard)
 
     found = with_store(uri, work)
@@ -173,16 +173,17 @@ def set_back(
     output.document(json_wanted, found if json_wanted else {**lines, "unheard": ", ".join(found["unheard"]) or "-"})
 
 
-async def look_back(store: MetadataStore, noted: bytes) -> dict[str, Any]:
-    """What bookies have seen of the store, by what is `noted` in it, beside what it has now."""
+async def look_back(store: MetadataStore) -> tuple[bytes, dict[str, Any]]:
+    """The note of what bookies have seen of the store as it is kept there; and it as a document, beside what is now."""
     from quire.bookie.upkeep.store_guard import note_of
 
     cluster = (await store.cluster()).instance_id
+    noted = await store.read_set_back()
     note = note_of(noted)
     listed = await store.bookies()
     bookies = note["bookies"]
     heard_of = set() if note["accepted"] else {*await store.cookies(), *listed.writable, *listed.read_only}
-    return {
+    return noted, {
         "metadata": store.uri,
         "cluster": cluster,
         "set_back": not note["accepted"],
@@ -204,8 +205,7 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
     """
     from quire.bookie.upkeep.store_guard import bytes_of, note_of
 
-    noted = await store.read_set_back()
-    shown = await look_back(store, noted)
+    noted, shown = await look_back(store)
     if cluster.lower() != shown["cluster"]:
         raise WrongCluster(
             f"{store.uri} holds another cluster than {cluster!r}; nothing was accepted. `quire metadata "
