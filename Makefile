@@ -19,7 +19,7 @@ help:
 	@echo "make survive            SIGKILL, SIGSTOP and cut connections under load, three hundred rounds: many minutes"
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven)"
 	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper"
-	@echo "make manual             docs/commands.md and conf/samples anew, after a change of an option or a help text"
+	@echo "make manual             docs/commands.md and conf/samples again, after a change of an option or a help text"
 	@echo "make sizes              lines per file and function, docstrings, test to code ratio"
 
 $(VENV)/.made:

@@ -7,7 +7,7 @@ now.
     python -m bench --json > figures.json        every single figure
     python -m bench --against ../before          this checkout beside another one, and nothing else
 
-Every row is pairs of runs that stood side by side (A B, B A, A B, …), E=3 WQ=3 AQ=2, CRC32C, every acknowledgement
+Every row is pairs of runs side by side (A B, B A, A B, …), E=3 WQ=3 AQ=2, CRC32C, every acknowledgement
 after a sync; its ratio is the median over the pairs, with a 95 % bootstrap interval.  Exit status 1 when a row misses
 its floor.  Beside another checkout a rate or a p50 is missed only when its whole interval is on the wrong side, CPU per
 entry when its median is 3 % above.
@@ -51,7 +51,7 @@ class Bench:
         print(text, file=sys.stderr, flush=True)
 
     def wanted(self, row: str) -> bool:
-        """Whether this row is asked for and possible; what is asked for and impossible is told at the end."""
+        """Whether this row is asked for and possible; what is asked for and impossible is reported at the end."""
         if self.options.only and not any(word in row for word in self.options.only):
             return False
         if "java" in row and not self.java_at_hand:
@@ -86,16 +86,16 @@ class Bench:
         return Load(size, entries - entries % batch, window, batch)
 
     def side_by_side(self, what: str, sides: dict[str, Callable[[], Run]]) -> list[list[Run]]:
-        """All rounds of these sides; each run is told and kept."""
+        """All rounds of these sides; each run is printed and kept."""
         found = []
         for number, runs in enumerate(rounds(self.options.pairs, *sides.values()), 1):
             for name, run in zip(sides, runs, strict=True):
                 self.runs.append({"row": what, "side": name, **run})
-            told = "   ".join(
+            line = "   ".join(
                 f"{name} {run['entries_per_second']:,.0f}/s p50 {run['p50_ms']:.2f} ms"
                 for name, run in zip(sides, runs, strict=True)
             )
-            self.say(f"  {what} {number}/{self.options.pairs}   {told}")
+            self.say(f"  {what} {number}/{self.options.pairs}   {line}")
             found.append(runs)
         return found
 
@@ -283,7 +283,7 @@ def main() -> int:
         help="this checkout beside that one: rates, p50 and CPU per entry of appends and reads",
     )
     parser.add_argument("--no-java", action="store_true", help="leave Apache BookKeeper out")
-    parser.add_argument("--dir", help="where journals and ledgers lie (default: the temporary folder)")
+    parser.add_argument("--dir", help="where journals and ledgers are (default: the temporary folder)")
     parser.add_argument("--json", action="store_true", help="one JSON document with every run on standard output")
     options = parser.parse_args()
     begun = time.monotonic()

@@ -92,7 +92,7 @@ class Connection(protocol.Protocol):
 
 
 class Leash(protocol.Protocol):
-    """Ends the process when whoever started it is gone."""
+    """Ends the process when its parent is gone."""
 
     def connectionLost(self, reason):
         if reactor.running:

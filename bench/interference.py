@@ -6,7 +6,7 @@ one run.
     python -m bench.interference                       # 9 pairs of 4 s, 10,000 entries/s of 1 KiB
     python -m bench.interference --rate 50000 --size 100 --pairs 3 --seconds 2
 
-The old ledger lies in logs among others, one of which is deleted before each turn, so that all these logs are worth
+The old ledger is in logs among others, one of which is deleted before each turn, so that all these logs are worth
 compacting then.  Open loop: every millisecond its share of entries is sent, whether the last ones were answered or not,
 and an append's latency counts from that tick to its answer.  Prints one JSON line: both sides' p50 and p99 of each
 pair, the median of the ratios, and their interval; MB/s that were read and MB that compaction moved beside.  The goal
@@ -61,7 +61,7 @@ def new_ledger(client: Client) -> int:
 
 
 def fill(port: int, old: int, doomed: list[int]) -> None:
-    """The old ledger, and a little of each doomed one wherever a log of it may lie."""
+    """The old ledger, and a little of each doomed one wherever a log of it may be."""
     with socket.create_connection((HOST, port)) as link:
         for number, first in enumerate(range(0, OLD_ENTRIES, BATCH)):
             link.sendall(frames(old, first, BATCH, 1024))

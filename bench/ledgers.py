@@ -367,7 +367,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--delete", type=int, default=10_000)
     parser.add_argument("--adds", type=int, default=200_000, help="adds in bursts, of each side and kind")
     parser.add_argument("--samples", type=int, default=10_000, help="adds one at a time, likewise")
-    parser.add_argument("--dir", help="where the bookies' directories lie")
+    parser.add_argument("--dir", help="where the bookies' directories are")
     parser.add_argument("--flush-s", type=float, default=11.0, help="longer than the bookies' flushInterval")
     parser.add_argument("--change", help=argparse.SUPPRESS)
     parser.add_argument("--metadata", help=argparse.SUPPRESS)

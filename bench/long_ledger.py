@@ -99,7 +99,7 @@ class LongLedger(BookieProcess):
         return [path for path in self.stored.rglob("*") if path.is_file()]
 
     def index_bytes(self) -> int:
-        """Of the index alone: its tables and its log of writes, as they lie on the disk."""
+        """Of the index alone: its tables and its log of writes, as they are on the disk."""
         return sum(
             path.stat().st_size
             for path in (self.stored / "current" / "runs").iterdir()
@@ -230,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=45)
     parser.add_argument("--reads", type=int, default=200, help="warm reads, each round")
     parser.add_argument("--cold", type=int, default=20, help="cold reads, each round")
-    parser.add_argument("--dir", help="where the bookies' directories lie")
+    parser.add_argument("--dir", help="where the bookies' directories are")
     found = measure(parser.parse_args(argv))
     found["missed"] = missed(found)
     print(json.dumps(found))

@@ -1,7 +1,7 @@
 """
 Pairs of figures, and what may be said about them: the median of the ratios of one run, with a bootstrap interval.
 
-On a shared machine single runs differ by a factor of two to three; ratios of runs that stood side by side do not.
+On a shared machine single runs differ by a factor of two to three; ratios of runs side by side do not.
 Knows: medians, intervals, floors.  Does not know: what was measured.
 """
 
@@ -23,7 +23,7 @@ class Comparison:
     theirs: Sequence[float]
     goal: float
     at_most: bool = False  # the ratio must stay below the goal instead of reaching it
-    # it is enough that the interval reaches the goal: what the run can't tell apart is no miss
+    # it is enough that the interval reaches the goal: a difference within the noise is no miss
     by_interval: bool = False
     unit: str = ""
 
@@ -59,7 +59,7 @@ class Comparison:
 
 
 def interval(values: Sequence[float], covered: float = COVERED, rounds: int = ROUNDS) -> tuple[float, float]:
-    """Where the median lies in `covered` of all resamples; the same values give the same interval."""
+    """Where the median is in `covered` of all resamples; the same values give the same interval."""
     dice = random.Random(len(values))
     medians = sorted(statistics.median(dice.choices(values, k=len(values))) for _ in range(rounds))
     aside = int(rounds * (1 - covered) / 2)

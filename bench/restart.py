@@ -35,7 +35,7 @@ HOST = "127.0.0.1"
 
 
 class Side:
-    """One bookie; `start` returns at once or when it serves, whichever its harness does."""
+    """One bookie; `start` returns at once or when it serves, as its harness does."""
 
     def __init__(
         self, name: str, port: int, start: Callable[[], object], kill: Callable[[], object], stop: Callable[[], object]

@@ -143,12 +143,12 @@ class Quire:
         self.log = open(pathlib.Path(self.folder.name) / "local.log", "wb")
         self.local = subprocess.Popen(started, env=self.environment, stdout=subprocess.PIPE, stderr=self.log)
         assert self.local.stdout is not None
-        told = self.local.stdout.readline()
-        if not told:
+        line = self.local.stdout.readline()
+        if not line:
             text = pathlib.Path(self.log.name).read_text(encoding="utf-8")[-1000:]
             self.__exit__()
             raise RuntimeError(f"`quire local` did not start: {text}")
-        found = json.loads(told)
+        found = json.loads(line)
         self.uri: str = found["metadata"]
         self.pids: list[int] = found["pids"]
         return self

@@ -163,7 +163,7 @@ def main():
     for name, default in (("size", 100), ("entries", 200_000), ("window", 4000), ("batch", 50)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--ports", help="of three bare bookies that run (default: starts them)")
-    parser.add_argument("--dir", help="where the journals lie (default: a temporary folder)")
+    parser.add_argument("--dir", help="where the journals are (default: a temporary folder)")
     options = parser.parse_args()
     options.entries -= options.entries % options.batch
     if options.ports:

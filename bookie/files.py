@@ -5,10 +5,10 @@ Knows: how to make each call, that a write may be short, that one `pwritev` take
 or a new name is durable only once its directory was synced.
 Does not know: what the files hold.
 
-A simulated disk replaces the object by overriding the primitive calls; what stands below them is built from them alone.
-Every method raises `OSError` as the system gave it; `NotBegun` where the process or the machine was short of something
-and the disk was not asked: an open, a look, a change of names.  A write or a sync is never told so.  Safety: a failed
-sync is reported once and never tried again here, for after it nobody knows what the pages hold.
+A simulated disk replaces the object by overriding the primitive calls; the methods below them are built from these
+alone.  Every method raises `OSError` as the system gave it; `NotBegun` where the process or the machine was short of
+something and the disk was not asked: an open, a look, a change of names.  A write or a sync never fails so.  Safety: a
+failed sync is reported once and never tried again here, for after it the content of the pages is unknown.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ DESCRIPTORS = (errno.EMFILE, errno.ENFILE)  # what only a call says that opens s
 # what says nothing of a disk: descriptors, memory, a signal
 SHORT = (*DESCRIPTORS, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 AGAIN_SECONDS = 0.2  # between two tries of what was not begun
-AGAIN_TRIES = 10  # then it is told, and waited for as a full disk is
+AGAIN_TRIES = 10  # then it is reported, and waited for as a full disk is
 # what a disk says that is of no use any more
 DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)
 
@@ -89,7 +89,7 @@ def status_of(error: object) -> Status:
 
 
 class BeginsNothing:
-    """Around a call that has no effect when it fails: tells `SHORT` as `NotBegun`."""
+    """Around a call that has no effect when it fails: raises `NotBegun` for `SHORT`."""
 
     def __enter__(self) -> None: ...
 
@@ -268,7 +268,7 @@ class Files:
         return handle
 
     def salt(self) -> int:
-        """64 random bits that nobody can guess; they go into a journal segment, so a simulated disk chooses its own."""
+        """64 random bits that can't be guessed; they go into a journal segment, so a simulated disk chooses its own."""
         return int.from_bytes(os.urandom(8), "big")
 
     def usage(self, path: str) -> Usage:
@@ -277,12 +277,12 @@ class Files:
         return Usage(device, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def boot_id(self) -> bytes:
-        """The id of the machine's boot; empty where the system does not tell."""
+        """The id of the machine's boot; empty where the system has none."""
         try:
             with BEGINS_NOTHING:
                 handle = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
         except NotBegun:
-            raise  # it tells, but not now
+            raise  # it has one, but not now
         except OSError:
             return b""
         try:

@@ -2,7 +2,7 @@
 The smart client: quorums, append, read, ensemble change, fencing, recovery.
 
 `connect` is the blocking face, for scripts, notebooks and Spark; `quire.client.aio` has the asyncio face,
-`quire.client.api` the Twisted core that both stand on.  Every error is a `LedgerError` with BookKeeper's number in
+`quire.client.api` the Twisted core of both.  Every error is a `LedgerError` with BookKeeper's number in
 `code`; wrong arguments are `ValueError` and `TypeError`.
 
     from quire.client import connect

@@ -84,12 +84,12 @@ async def _told(ask: Callable[[Callable[[], object]], None], forget: Callable[[C
     """Waits until what was asked for calls back."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
-    tell = partial(_hand, loop, future, None)
-    ask(tell)
+    answer = partial(_hand, loop, future, None)
+    ask(answer)
     try:
         await future
     except asyncio.CancelledError:
-        forget(tell)
+        forget(answer)
         raise
 
 
@@ -230,8 +230,8 @@ class Client(Handle):
         watch = await _wait(self._thread, begin, Watch.cancel)
         self._watches.add(news)
         try:
-            while (told := await news.get()) is not None:
-                yield told[0]
+            while (item := await news.get()) is not None:
+                yield item[0]
             raise ClientClosed("this client was closed")
         finally:
             self._watches.discard(news)

@@ -1,7 +1,7 @@
 """
-The Twisted face of a cluster: create, open, delete and list ledgers.  The blocking and asyncio faces stand on it.
+The Twisted face of a cluster: create, open, delete and list ledgers.  The blocking and asyncio faces are built on it.
 
-Knows: how a ledger comes into being, how it is opened with and without recovery, and who has to be told when the client
+Knows: how a ledger comes into being, how it is opened with and without recovery, and what has to end when the client
 closes.
 Does not know: appending, reading, recovering; the handles do.
 
@@ -34,10 +34,10 @@ from quire.client.placement.topology import Topology, nearness
 from quire.client.placement.weights import Weights
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import time_of_day
-from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.store import BookieList, MetadataStore, Versioned, Watch
 from quire.metadata.uri import open_store
-from quire.protocol.digest import Digest, DigestType, check_ledger_id
+from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
     ClientClosed,
     LedgerError,
@@ -155,7 +155,7 @@ class Client:
         """
         A new ledger and its writer.  No bookie is contacted yet.  `NotEnoughBookies` with the numbers; `LedgerExist`
         when `ledger_id` is taken; `ValueError` for quorums, digests or flags that make no sense.  Cancelled, it may
-        leave an empty ledger, as a failure may whose answer was lost: whoever opens that closes it.
+        leave an empty ledger, as a failure may whose answer was lost: the next open closes that.
         """
         return Deferred.fromCoroutine(
             self._create(
@@ -226,16 +226,16 @@ class Client:
     def close(self) -> Deferred[None]:
         """
         Ends every handle, connection and the metadata session; what is under way fails with `ClientClosed`.  No ledger
-        is closed.  It goes on to its end, also when nobody waits for that any more.
+        is closed.  It continues to its end, also when no caller waits for that any more.
         """
-        told: Deferred[None] = Deferred()
+        answer: Deferred[None] = Deferred()
         if self._closing is not None:
-            self._closing.addCallbacks(told.callback, told.errback)
-            return told
+            self._closing.addCallbacks(answer.callback, answer.errback)
+            return answer
         self._closing = Deferred()
-        self._closing.addCallbacks(told.callback, told.errback)
+        self._closing.addCallbacks(answer.callback, answer.errback)
         Deferred.fromCoroutine(self._close()).chainDeferred(self._closing)
-        return told
+        return answer
 
     # How.
 
@@ -268,22 +268,12 @@ class Client:
         if ledger_id is not None:
             check_ledger_id(ledger_id)
         kind = DigestType.named(digest)
-        wanted = ensemble_size
-        while True:
-            try:
-                bookies = await self.choice.ensemble(ensemble_size, Wish(write_quorum, ack_quorum, dict(custom or {})))
-                break
-            except NotEnoughBookies:
-                if not self.options.opportunistic_striping or ensemble_size == write_quorum:
-                    raise
-            except ValueError:  # the placement takes no such size: the caller's mistake only where it is the caller's
-                if ensemble_size in (wanted, write_quorum):
-                    raise
-            ensemble_size -= 1
+        wish = Wish(write_quorum, ack_quorum, dict(custom or {}))
+        ensemble_size, bookies = await self._choose(ensemble_size, wish)
         apart = domains(self.options, self.topology.place_of)
         if apart is not None and not apart.serve(Quorums(ensemble_size, write_quorum, ack_quorum), bookies):
             raise NotEnoughBookies(
-                f"{apart.lack(bookies)}; tell their places (see docs/placement.md), or start bookies elsewhere"
+                f"{apart.lack(bookies)}; say where they are (see docs/placement.md), or start bookies elsewhere"
             )
         token = 1 + self.random.getrandbits(CTOKEN_BITS)
         now_ms = int(self._time_of_day() * 1000)
@@ -307,13 +297,27 @@ class Client:
         self.handles.add(writer)
         return writer
 
+    async def _choose(self, size: int, wish: Wish) -> tuple[int, list[str]]:
+        """A new ledger's ensemble size and bookies; with opportunistic striping it may be down to the write quorum."""
+        smaller = size
+        while True:
+            try:
+                return smaller, await self.choice.ensemble(smaller, wish)
+            except NotEnoughBookies:
+                if not self.options.opportunistic_striping or smaller == wish.write:
+                    raise
+            except ValueError:  # the placement takes no such size: the caller's mistake only where it is the caller's
+                if smaller in (size, wish.write):
+                    raise
+            smaller -= 1
+
     async def _store(self, ledger_id: int | None, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
         for _ in range(ID_TRIES_MAX):
             ledger = await self.store.new_ledger_id() if ledger_id is None else ledger_id
             try:
                 return ledger, await self.store.create_ledger(ledger, metadata)
             except LedgerExist:
-                # It may be our own create, whose answer was lost: the token tells.
+                # It may be our own create, whose answer was lost: the token shows it.
                 try:
                     found = await self.store.read_ledger(ledger)
                 except NoSuchLedgerExistsOnMetadataServer:

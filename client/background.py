@@ -6,7 +6,7 @@ Knows: how to start it, once per process, how to wait for its results from other
 fork.
 Does not know: ledgers.
 
-A reactor that runs already, in whichever thread, is used as it is.  The reactor's own thread must never wait for
+A reactor that runs already, in any thread, is used as it is.  The reactor's own thread must never wait for
 itself, so a blocking call from it raises `RuntimeError` at once.  Signal handlers stay the program's.  Twisted's
 reactor module is imported only here and only when it is needed, so that a process may fork workers before (Spark's do)
 and each gets its own.
@@ -47,8 +47,8 @@ FORKED = (
 
 class Forked:
     """
-    Stands in a forked child where the parent's reactor, or a lock that its threads may hold for ever, was: who uses it
-    is told so.
+    Takes the place, in a forked child, of the parent's reactor or of a lock that its threads may hold for ever: any use
+    raises.
     """
 
     def __enter__(self) -> NoReturn:
@@ -99,8 +99,8 @@ class Running(Generic[T]):
 
     def cancel(self) -> None:
         """
-        Ends it early, from any thread, for nobody takes its result: `done` gets a failure, or, if the result was on its
-        way, `unwanted` gets that too.
+        Ends it early, from any thread, for no caller takes its result: `done` gets a failure, or, if the result was on
+        its way, `unwanted` gets that too.
         """
         self._reactor.callFromThread(self._cancel)
 
@@ -145,7 +145,7 @@ class ReactorThread:
         self.tell_of_forks(self)
 
     def tell_of_forks(self, one: Inherited) -> None:
-        """Whoever waits for this reactor, or holds a lock that it takes, must not do so in a forked child."""
+        """A caller that waits for this reactor, or holds a lock that it takes, must not do so in a forked child."""
         _inherited.add(one)
 
     def forked(self) -> None:

@@ -169,7 +169,7 @@ class Client(Handle):
 
 
 class LedgerWatch(Handle):
-    """Somebody is told of a ledger's metadata; `close`, or the end of a `with` block, ends it."""
+    """Reports a ledger's metadata to a function; `close`, or the end of a `with` block, ends it."""
 
     def __init__(self, thread: ReactorThread, watch: Watch) -> None:
         self._thread = thread
@@ -313,8 +313,8 @@ class Reader(Handle):
 
     def try_read_last_confirmed(self) -> int:
         """
-        The same from whoever answers first with news, so also while too few bookies are up for certainty; without news,
-        what is known here.  `LedgerRecovery` when no bookie answers.
+        The same from the bookie that first answers with news, so also while too few bookies are up for certainty;
+        without news, what is known here.  `LedgerRecovery` when no bookie answers.
         """
         return self._thread.wait(self._reader.try_read_last_confirmed)
 

@@ -57,7 +57,7 @@ async def append_when_ready(writer: Appends, payloads: list[bytes]) -> range:
 class Gathering:
     """
     The single appends of one writer, from any thread.  `entries_max` and `bytes_max`: under way before callers wait;
-    `payload_bytes_max`: what may travel with others (a larger one is refused by itself, so that it fails nobody else).
+    `payload_bytes_max`: what may travel with others (a larger one is refused by itself, so that it fails no other).
     """
 
     def __init__(
@@ -84,7 +84,8 @@ class Gathering:
 
     def put(self, payload: bytes, done: Done) -> None:
         """
-        Appends soon; `done` gets the entry's id or the failure.  Never waits: whoever can wait uses `when_room` first.
+        Appends soon; `done` gets the entry's id or the failure.  Never waits: a caller that can wait uses `when_room`
+        first.
         """
         if len(payload) > self._payload_bytes_max:
             self._thread.begin(lambda: self._writer.append(payload), done)
@@ -119,7 +120,7 @@ class Gathering:
         fn()
 
     def forget(self, fn: Callable[[], object]) -> None:
-        """Who waited for room or for the end waits no more."""
+        """Those that waited for room or for the end wait no more."""
         with self._lock:
             self._wants_room = [each for each in self._wants_room if each is not fn]
             self._wants_idle = [each for each in self._wants_idle if each is not fn]

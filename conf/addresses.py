@@ -25,7 +25,7 @@ def interface_address(name: str) -> str | None:
 
 
 def own_address() -> str:
-    """The address that this machine's own name stands for; `OSError` when it stands for none."""
+    """The address of this machine's own name; `OSError` when it has none."""
     return socket.gethostbyname(socket.gethostname())
 
 

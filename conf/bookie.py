@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 class BookieOptions(BaseModel):
     """
-    One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data lies loses it.
+    One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data is loses it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,20 +63,20 @@ class BookieOptions(BaseModel):
         min_length=1,
         key=("journalDirectories", "journalDirectory"),
         example="/var/lib/quire/journal",
-        description="where the journals lie, comma-separated; a ledger's journal is chosen by its id",
+        description="where the journals are, comma-separated; a ledger's journal is chosen by its id",
     )
     ledger_directories: tuple[str, ...] = option(
         min_length=1,
         key="ledgerDirectories",
         example="/var/lib/quire/ledgers",
         description=(
-            "where entry logs lie, comma-separated; a ledger's directory is chosen by its id, so the order matters"
+            "where entry logs are, comma-separated; a ledger's directory is chosen by its id, so the order matters"
         ),
     )
     index_directories: tuple[str, ...] = option(
         (),
         key="indexDirectories",
-        description="where indexes lie, as many as ledger directories; empty: beside the entry logs",
+        description="where indexes are, as many as ledger directories; empty: beside the entry logs",
     )
     allow_storage_expansion: bool = option(
         False, key="allowStorageExpansion", description="new, empty directories may be added to an old bookie"
@@ -232,7 +232,7 @@ class BookieOptions(BaseModel):
         description="a ledger directory whose disk is fuller than this part makes the bookie read-only",
     )
     disk_usage_warn_threshold: float = option(
-        0.90, gt=0, lt=1, key="diskUsageWarnThreshold", description="a fuller disk is told in the log"
+        0.90, gt=0, lt=1, key="diskUsageWarnThreshold", description="a fuller disk gets a line in the log"
     )
     disk_check_interval_ms: int = option(
         10_000, ge=100, key="diskCheckInterval", unit="ms", description="time between looks at the disks"

@@ -4,6 +4,9 @@ The options of a client, as data with documentation.
 Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not know: files or the
 environment; see `properties`.  Keys that BookKeeper lacks are our own.
 
+A user sees one flat class, `ClientOptions`, made of one class for each subject.  pydantic collects the fields from the
+last base class to the first: this is the order of the sample.
+
 Every queue that these options bound pushes back on its user; none of them drops anything.
 """
 
@@ -12,23 +15,15 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from quire.conf.options import option
+from quire.conf.placement import PlacementOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
 MIB = 1 << 20
-CLASSES = {
-    "DefaultEnsemblePlacementPolicy": "random",
-    "RackawareEnsemblePlacementPolicy": "rack-aware",
-    "RegionAwareEnsemblePlacementPolicy": "region-aware",
-    "ZoneawareEnsemblePlacementPolicy": "zone-aware",
-    "ScriptBasedMapping": "script",
-    "TableMapping": "file",
-    "BookieRackAffinityMapping": "metadata",
-}
 
 
-class ClientOptions(BaseModel):
-    """One client: its connections to bookies, the windows of its writers and the read-ahead of its readers."""
+class ConnectionOptions(BaseModel):
+    """Connections to bookies, and the generation of the protocol on them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,13 +36,12 @@ class ClientOptions(BaseModel):
         ),
     )
 
-    # connections
     connect_timeout_ms: int = option(
         10_000,
         ge=1,
         key="clientConnectTimeoutMillis",
         unit="ms",
-        description="how long it may take to look a bookie up, connect and hear who it is",
+        description="how long it may take to look a bookie up, connect and get its id",
     )
     reconnect_wait_ms_min: int = option(
         20,
@@ -74,7 +68,32 @@ class ClientOptions(BaseModel):
         description="largest frame sent, its length field included; answers may be 1 KiB larger",
     )
 
-    # requests
+    @field_validator("protocol", mode="before")
+    @classmethod
+    def _generation(cls, value: object) -> object:
+        """BookKeeper's key is a truth value."""
+        named: dict[object, str] = {True: "v2", False: "v3", "true": "v2", "false": "v3"}
+        return (
+            named.get(value.lower() if isinstance(value, str) else value, value)
+            if isinstance(value, bool | str)
+            else value
+        )
+
+    @model_validator(mode="after")
+    def _reconnect_waits(self) -> Self:
+        if self.reconnect_wait_ms_min > self.reconnect_wait_ms_max:
+            raise ValueError(
+                f"reconnect_wait_ms_min ({self.reconnect_wait_ms_min}) is above reconnect_wait_ms_max "
+                f"({self.reconnect_wait_ms_max})"
+            )
+        return self
+
+
+class RequestOptions(BaseModel):
+    """How long a request may take, and when the next bookie is asked too."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     add_timeout_ms: int = option(
         5_000,
         ge=1,
@@ -139,7 +158,32 @@ class ClientOptions(BaseModel):
         description="how long a bookie may hold a tailing reader's poll; below the read time-out",
     )
 
-    # a writer's window
+    @model_validator(mode="after")
+    def _waits(self) -> Self:
+        if self.long_poll_ms >= self.read_timeout_ms:
+            raise ValueError(
+                f"long_poll_ms ({self.long_poll_ms}) must be below read_timeout_ms ({self.read_timeout_ms}): each "
+                "poll would time out"
+            )
+        if self.speculative_read_ms > self.speculative_read_ms_max:
+            raise ValueError(
+                f"speculative_read_ms ({self.speculative_read_ms}) is above speculative_read_ms_max "
+                f"({self.speculative_read_ms_max})"
+            )
+        if self.speculative_poll_ms > self.speculative_poll_ms_max:
+            raise ValueError(
+                f"speculative_poll_ms ({self.speculative_poll_ms}) is above speculative_poll_ms_max "
+                f"({self.speculative_poll_ms_max})"
+            )
+        return self
+
+
+class WriterOptions(BaseModel):
+    """A writer: its window, and what it does about bookies that fail."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # its window
     window_entries_max: int = option(
         10_000,
         ge=1,
@@ -173,7 +217,7 @@ class ClientOptions(BaseModel):
         MIB, ge=1, key="batchBytes", unit="bytes", description="payload in one batch; a single entry may exceed it"
     )
 
-    # a writer's ledger
+    # its ledger
     add_quorum_timeout_ms: int | None = option(
         None,
         ge=1,
@@ -211,10 +255,23 @@ class ClientOptions(BaseModel):
         ge=0,
         key="explicitLacInterval",
         unit="ms",
-        description="how often an idle writer tells its last add confirmed to readers that follow; 0: never",
+        description=(
+            "how often an idle writer sends its last add confirmed to the bookies, for readers that follow; 0: never"
+        ),
     )
 
-    # a reader
+    @field_validator("add_quorum_timeout_ms", "ensemble_changes_max", mode="before")
+    @classmethod
+    def _unlimited(cls, value: object) -> object:
+        """BookKeeper writes "no limit" as a negative number."""
+        return None if str(value).startswith("-") else value
+
+
+class ReaderOptions(BaseModel):
+    """A reader: its choice of a replica and its read-ahead."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     sticky_reads: bool = option(
         True,
         key="stickyReadSEnabled",
@@ -237,144 +294,10 @@ class ClientOptions(BaseModel):
         description="use V2's batch read where ensemble size = write quorum; bookies before 4.17 lack it",
     )
 
-    # which bookies
-    placement: str = option(
-        "rack-aware",
-        key="ensemblePlacementPolicy",
-        description=(
-            "random, rack-aware, region-aware, zone-aware, or an entry point of the group quire.placement; "
-            "BookKeeper's class names mean the same"
-        ),
-    )
-    topology: Literal["none", "script", "file", "metadata"] = option(
-        "none",
-        key="reppDnsResolverClass",
-        description=(
-            "who tells bookies' places (/rack or /region/rack): a script, a file, or the metadata store as "
-            "Pulsar keeps it"
-        ),
-    )
-    topology_script: str = option(
-        "",
-        key="networkTopologyScriptFileName",
-        description="gets hosts as arguments, prints one place for each; empty: as none",
-    )
-    topology_script_hosts_max: int = option(
-        100, ge=1, key="networkTopologyScriptNumberArgs", description="hosts that the script is given at a time"
-    )
-    topology_file: str = option(
-        "",
-        key="networkTopologyFileName",
-        description="lines `host place`, or JSON as Pulsar keeps it; read again once a minute",
-    )
-    local_place: str = option(
-        "", key="localPlace", description="where this client is, /rack or /region/rack; empty: nowhere near any bookie"
-    )
-    racks_min: int = option(
-        2, ge=1, key="minNumRacksPerWriteQuorum", description="racks that the copies of an entry should lie in"
-    )
-    enforce_racks: bool = option(
-        False,
-        key="enforceMinNumRacksPerWriteQuorum",
-        description="rather create no ledger than put an entry into fewer racks",
-    )
-    zones_min: int = option(
-        2,
-        ge=1,
-        key="minNumZonesPerWriteQuorum",
-        description="zone-aware: zones that the copies of an entry must lie in",
-    )
-    zones_desired: int = option(
-        3, ge=1, key="desiredNumZonesPerWriteQuorum", description="zone-aware: zones that are tried first"
-    )
-    enforce_zones: bool = option(
-        True,
-        key="enforceStrictZoneawarePlacement",
-        description="rather fail than use fewer zones, unknown ones, or an uneven ensemble size",
-    )
-    enforce_domains: bool = option(
-        False,
-        key="enforceMinNumFaultDomainsForWrite",
-        description=(
-            "acknowledge an entry only when its copies lie in as many racks, regions or zones as the "
-            "placement asks for, by the places known then"
-        ),
-    )
-    regions: str = option("", key="reppRegionsToWrite", description="regions to write to, parted by `;`; empty: all")
-    regions_min: int = option(
-        2,
-        ge=1,
-        key="reppMinimumRegionsForDurability",
-        description="region-aware: no smaller number of regions may hold an ack quorum of an entry",
-    )
-    enforce_regions: bool = option(
-        True, key="reppEnableDurabilityEnforcementInReplace", description="rather fail than let them"
-    )
-    weigh_disks: bool = option(
-        False, key="diskWeightBasedPlacementEnabled", description="prefer bookies with more free disk"
-    )
-    weight_multiple_max: int = option(
-        3,
-        ge=0,
-        key="bookieMaxMultipleForWeightBasedPlacement",
-        description="a bookie counts for at most so many times the median; 0: any",
-    )
-    disk_info_interval_ms: int = option(
-        86_400_000,
-        ge=1000,
-        scale=1000,
-        key="getBookieInfoIntervalSeconds",
-        unit="s",
-        description="how long a bookie's free disk is believed",
-    )
-    failure_memory_ms: int = option(
-        60_000,
-        ge=0,
-        key="bookieFailureHistoryExpirationMSec",
-        unit="ms",
-        description="a bookie that failed or was slow is asked last, and chosen last, so long",
-    )
-    reorder_reads: bool = option(
-        True,
-        key="reorderReadSequenceEnabled",
-        description="ask near and healthy replicas first, slow and unregistered ones last",
-    )
-    crowded_reads: int = option(
-        32,
-        ge=0,
-        key="readReorderThresholdPendingRequests",
-        description=(
-            "among equally near and healthy replicas one with so many reads of this client under way is "
-            "asked after those with fewer; 0: no matter"
-        ),
-    )
-    quarantine: bool = option(
-        False, key="bookieHealthCheckEnabled", description="choose no bookie for a while that answered with many errors"
-    )
-    quarantine_interval_ms: int = option(
-        60_000,
-        ge=1,
-        scale=1000,
-        key="bookieHealthCheckIntervalSeconds",
-        unit="s",
-        description="errors are counted over this",
-    )
-    quarantine_errors: int = option(
-        100, ge=1, key="bookieErrorThresholdPerInterval", description="errors in it that lead to quarantine"
-    )
-    quarantine_ms: int = option(
-        1_800_000,
-        ge=1,
-        scale=1000,
-        key="bookieQuarantineTimeSeconds",
-        unit="s",
-        description="how long quarantine lasts",
-    )
-    quarantine_ratio: float = option(
-        1.0, ge=0, le=1, key="bookieQuarantineRatio", description="the share of those bookies that is put there"
-    )
 
-    # metadata
+class ClientOptions(PlacementOptions, ReaderOptions, WriterOptions, RequestOptions, ConnectionOptions):
+    """One client: its connections to bookies, the windows of its writers and the read-ahead of its readers."""
+
     session_timeout_ms: int = option(
         10_000,
         ge=1000,
@@ -382,52 +305,3 @@ class ClientOptions(BaseModel):
         unit="ms",
         description="metadata session, and how long an unreachable store is tried",
     )
-
-    @field_validator("protocol", mode="before")
-    @classmethod
-    def _generation(cls, value: object) -> object:
-        """BookKeeper's key is a truth value."""
-        named: dict[object, str] = {True: "v2", False: "v3", "true": "v2", "false": "v3"}
-        return (
-            named.get(value.lower() if isinstance(value, str) else value, value)
-            if isinstance(value, bool | str)
-            else value
-        )
-
-    @field_validator("placement", "topology", mode="before")
-    @classmethod
-    def _class_names(cls, value: object) -> object:
-        """BookKeeper and Pulsar name Java classes."""
-        return CLASSES.get(value.rpartition(".")[2], value) if isinstance(value, str) else value
-
-    @field_validator("add_quorum_timeout_ms", "ensemble_changes_max", mode="before")
-    @classmethod
-    def _unlimited(cls, value: object) -> object:
-        """BookKeeper writes "no limit" as a negative number."""
-        return None if str(value).startswith("-") else value
-
-    @model_validator(mode="after")
-    def _relations(self) -> Self:
-        if self.long_poll_ms >= self.read_timeout_ms:
-            raise ValueError(
-                f"long_poll_ms ({self.long_poll_ms}) must be below read_timeout_ms ({self.read_timeout_ms}): each "
-                "poll would time out"
-            )
-        if self.topology == "file" and not self.topology_file:
-            raise ValueError("topology is 'file', but topology_file (networkTopologyFileName) names none")
-        if self.speculative_read_ms > self.speculative_read_ms_max:
-            raise ValueError(
-                f"speculative_read_ms ({self.speculative_read_ms}) is above speculative_read_ms_max "
-                f"({self.speculative_read_ms_max})"
-            )
-        if self.speculative_poll_ms > self.speculative_poll_ms_max:
-            raise ValueError(
-                f"speculative_poll_ms ({self.speculative_poll_ms}) is above speculative_poll_ms_max "
-                f"({self.speculative_poll_ms_max})"
-            )
-        if self.reconnect_wait_ms_min > self.reconnect_wait_ms_max:
-            raise ValueError(
-                f"reconnect_wait_ms_min ({self.reconnect_wait_ms_min}) is above reconnect_wait_ms_max "
-                f"({self.reconnect_wait_ms_max})"
-            )
-        return self

@@ -1,7 +1,7 @@
 """
 The names of BookKeeper's own keys, so that its files can be read as they are.
 
-Knows: every key of a 4.17 server's and client's configuration, and what to tell an operator about some that have no
+Knows: every key of a 4.17 server's and client's configuration, and what an operator should know about some that have no
 meaning here.
 Does not know: which of them quire gives a meaning; the options themselves say that (see `properties`).
 """

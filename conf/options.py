@@ -38,8 +38,8 @@ def option(
 ) -> Any:
     """
     A field of an options model.  `default` and `limits` (ge, le, gt, lt, min_length) are in the field's own unit, which
-    its name ends in; `unit` and `scale` are the file's: a key in MiB has scale 2^20.  `example` stands in the sample
-    for a required key.
+    its name ends in; `unit` and `scale` are the file's: a key in MiB has scale 2^20.  `example` is the sample's value
+    of a required key.
     """
     names = [key] if isinstance(key, str) else list(key)
     extra: Key = {"names": names, "unit": unit, "scale": scale, "example": example}

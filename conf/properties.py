@@ -2,7 +2,7 @@
 Reading Java-properties files with BookKeeper's key names into options.
 
 Knows: the file format, `BK_<key>` overrides from the environment, which key is which field, and what to say about the
-rest: a BookKeeper key that means nothing here gives one warning, a key that nobody knows is refused with the nearest
+rest: a BookKeeper key that means nothing here gives one warning, an unknown key is refused with the nearest
 one named.
 Does not know: what an option does.
 
@@ -27,7 +27,7 @@ M = TypeVar("M", bound=BaseModel)
 ENVIRONMENT_PREFIX = "BK_"
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 BLANKS = " \t\f"
-# Together they stand for metadataServiceUri where that is missing (metadata-rules.md 1.1).
+# Together they replace metadataServiceUri where that is missing (metadata-rules.md 1.1).
 ZK_SERVERS, ZK_ROOT, URI = "zkServers", "zkLedgersRootPath", "metadataServiceUri"
 LAYOUTS = {
     "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory": "hierarchical",
@@ -195,12 +195,12 @@ def options(model: type[M], found: Sequence[Property]) -> tuple[M, list[str]]:
                 continue
             if key in known or key.startswith(FAMILIES):
                 if not item.value:
-                    continue  # set to nothing: nobody expects anything of it
+                    continue  # set to nothing: nothing is expected of it
                 advice = f": {ADVICE[key]}" if key in ADVICE else ""
                 warnings.append(f"{item.where}: {key} has no meaning here{advice}")
                 continue
             near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.0)
-            faults.append(f"{item.where}: nobody knows the key {key!r}; the nearest one is {near[0] if near else URI}")
+            faults.append(f"{item.where}: unknown key {key!r}; the nearest one is {near[0] if near else URI}")
             continue
         if not item.value:
             continue  # a blank value means the default, as in BookKeeper

@@ -1,5 +1,5 @@
 """
-Where metadata lies: the forms of a metadata URI, taken apart.
+Where metadata is kept: the forms of a metadata URI, taken apart.
 
 Knows: every form that is accepted (metadata-rules.md 1.1), and how ours are printed.
 Does not know: stores.

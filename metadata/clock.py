@@ -19,6 +19,10 @@ from twisted.internet.defer import Deferred
 # SPDX-License-Identifier: Apache-2.0
 
 
+# Seconds of CLOCK_BOOTTIME: one clock for all processes, which goes on while the machine sleeps.
+Boottime = Callable[[], float]
+
+
 class Timer(Protocol):
     """What `callLater` returns."""
 

@@ -17,6 +17,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from quire.protocol.digest import DigestType
+from quire.protocol.errors import IncorrectParameter
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,6 +37,17 @@ def check_bookie_id(bookie: str) -> str:
     return bookie
 
 
+def check_ledger_id(ledger: int) -> None:
+    """
+    Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (metadata-rules.md 3.1: the highest id is refused
+    everywhere); `TypeError` for no integer.
+    """
+    if not hasattr(ledger, "__index__"):
+        raise TypeError(f"a ledger id is an integer, not {ledger!r}")
+    if not 0 <= ledger < (1 << 63) - 1:
+        raise IncorrectParameter(f"ledger id {ledger} is outside 0 to 2^63 - 2")
+
+
 class LedgerState(IntEnum):
     """The values are those that ledger metadata stores."""
 
@@ -46,7 +58,7 @@ class LedgerState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """From entry `first` on, until the next fragment, entries lie on these bookies, by ensemble index."""
+    """From entry `first` on, until the next fragment, entries are on these bookies, by ensemble index."""
 
     first: int
     bookies: tuple[str, ...]
@@ -56,7 +68,7 @@ class Fragment:
 class LedgerMetadata:
     """
     One ledger.  `last_entry` is -1 unless CLOSED (and for a closed empty ledger); `length` in payload bytes, 0 unless
-    CLOSED.  `digest` and `password` are None together: format 1 has neither.  `ctoken` only tells a creator whether a
+    CLOSED.  `digest` and `password` are None together: format 1 has neither.  `ctoken` only shows a creator whether a
     retried create was its own; every edit sets it to 0, as the reference does (metadata-rules.md 4.5).  Raises
     `ValueError` when an invariant is broken.
     """
@@ -164,7 +176,7 @@ class LedgerMetadata:
         """
         index = bisect_right(self.fragments, entry, key=_first) - 1
         if index < 0:
-            raise ValueError(f"entry {entry} lies before the ledger's first fragment at {self.fragments[0].first}")
+            raise ValueError(f"entry {entry} is before the ledger's first fragment at {self.fragments[0].first}")
         return self.fragments[index]
 
     def ensemble_at(self, entry: int) -> tuple[str, ...]:

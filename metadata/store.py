@@ -1,5 +1,5 @@
 """
-The contract of a metadata store: what a driver does, whichever it is.
+The contract of a metadata store: what every driver does.
 
 Knows: the operations, their results and errors, version tokens, service information as a value (metadata-rules.md 9).
 Does not know: how anything is kept.
@@ -51,7 +51,7 @@ async def at_once(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
         first.subFailure.raiseException()
 
 
-def tell(fn: Callable[..., object], *values: object) -> None:
+def notify(fn: Callable[..., object], *values: object) -> None:
     """Calls a listener.  What it raises is logged; it hurts neither the store nor the other listeners."""
     maybeDeferred(fn, *values).addErrback(_complain)
 
@@ -157,7 +157,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """What a bookie tells about itself when it registers (metadata-rules.md 5.2)."""
+    """What a bookie announces about itself when it registers (metadata-rules.md 5.2)."""
 
     endpoints: tuple[Endpoint, ...]
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -198,20 +198,20 @@ class ServiceInfo:
 @dataclass(frozen=True, slots=True)
 class BookieList:
     """
-    Who is registered now.  A bookie that changes between the two lists may be in both for a moment: it is writable
-    then.
+    The bookies that are registered now.  A bookie that changes between the two lists may be in both for a moment: it is
+    writable then.
     """
 
     writable: Mapping[str, ServiceInfo]
     read_only: Mapping[str, ServiceInfo]
 
     def find(self, bookie: str) -> ServiceInfo | None:
-        """What a bookie announces, whichever list it is in; None when it is in neither."""
+        """What a bookie announces, in either list; None when it is in neither."""
         return self.writable.get(bookie) or self.read_only.get(bookie)
 
 
 class Watch:
-    """A standing wish to be told; `cancel()` ends it, and no call comes after that."""
+    """Calls a function at each change; `cancel()` ends it, and no call comes after that."""
 
     __slots__ = ("_on_cancel", "cancelled")
 
@@ -267,8 +267,8 @@ class MetadataStore(ABC):
     @abstractmethod
     def new_ledger_id(self) -> Deferred[int]:
         """
-        An id that nobody had or will have, 0 to 2^63 - 2; gaps are normal, and order is not promised.
-        `LedgerIdOverflow`.
+        An id that was never given before and never will be again, 0 to 2^63 - 2; gaps are normal, and order is not
+        promised. `LedgerIdOverflow`.
         """
 
     @abstractmethod
@@ -281,7 +281,9 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def read_set_back(self) -> Deferred[bytes]:
-        """What bookies and an operator have noted here about a store that was set back; empty when nobody ever did."""
+        """
+        What bookies and an operator have noted here about a store that was set back; empty when there never was a note.
+        """
 
     @abstractmethod
     def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
@@ -334,8 +336,8 @@ class MetadataStore(ABC):
 
     def ledger_deletions(self) -> Deferred[int | None]:
         """
-        How many ledgers were ever deleted, so that who saw the same number twice need list nothing; None: this store
-        doesn't count them.
+        How many ledgers were ever deleted, so that a caller that saw the same number twice need list nothing; None:
+        this store doesn't count them.
         """
         return succeed(None)
 
@@ -371,11 +373,11 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def bookies(self) -> Deferred[BookieList]:
-        """Who is registered now."""
+        """The bookies that are registered now."""
 
     def known_bookies(self) -> Deferred[BookieList]:
         """
-        Who is registered as far as this handle has heard, which may be behind by a moment: to choose from, never as
+        The registered bookies as far as this handle knows, which may be behind by a moment: to choose from, never as
         evidence.
         """
         return self.bookies()
@@ -399,7 +401,7 @@ class MetadataStore(ABC):
     def on_session_lost(self, fn: Callable[[], None]) -> None:
         """
         Calls `fn` when registrations made through this handle are gone: after the session expired, once a new one is
-        there to make them again; or because somebody removed one while the session lives.
+        there to make them again; or because one was removed from outside while the session lives.
         """
 
     # -- cookies ---------------------------------------------------------------------------------------------------

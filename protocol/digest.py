@@ -25,7 +25,7 @@ from enum import Enum
 
 from crc32c import crc32c
 
-from quire.protocol.errors import DigestMatch, IncorrectParameter
+from quire.protocol.errors import DigestMatch
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -206,14 +206,3 @@ def last_add_confirmed(body: bytes) -> int:
 def explicit_lac(body: bytes) -> int:
     """The LAC in an explicit LAC body of at least `LAC_HEADER.size` bytes."""
     return int(FIELD.unpack_from(body, EXPLICIT_LAC_OFFSET)[0])
-
-
-def check_ledger_id(ledger: int) -> None:
-    """
-    Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (metadata-rules.md 3.1: the highest id is refused
-    everywhere); `TypeError` for no integer.
-    """
-    if not hasattr(ledger, "__index__"):
-        raise TypeError(f"a ledger id is an integer, not {ledger!r}")
-    if not 0 <= ledger < (1 << 63) - 1:
-        raise IncorrectParameter(f"ledger id {ledger} is outside 0 to 2^63 - 2")

@@ -64,7 +64,7 @@ class MalformedFrame(WireError):
 
 
 class UnknownOperation(WireError):
-    """An operation number that nobody serves (wire.md 2.2)."""
+    """An operation number that no bookie serves (wire.md 2.2)."""
 
 
 class LedgerError(Exception):
@@ -86,7 +86,7 @@ def coded(cls: type[E]) -> type[E]:
 
 @coded
 class Read(LedgerError):
-    """A read failed: no replica answered with the entry, or the entry lies past the last add confirmed."""
+    """A read failed: no replica answered with the entry, or the entry is past the last add confirmed."""
 
     code = -1
 
@@ -211,7 +211,7 @@ class ProtocolVersion(LedgerError):
 
 @coded
 class MetadataVersion(LedgerError):
-    """Ledger metadata was changed by somebody else meanwhile."""
+    """Ledger metadata was changed by another client meanwhile."""
 
     code = -17
 
@@ -274,7 +274,7 @@ class IllegalOp(LedgerError):
 
 @coded
 class LedgerFenced(LedgerError):
-    """Somebody else opened the ledger for recovery; this writer has lost it."""
+    """Another client opened the ledger for recovery; this writer has lost it."""
 
     code = -101
 
@@ -363,7 +363,7 @@ def code_of(status: Status, writing: bool) -> int:
 
 
 def name_of(code: int) -> str:
-    """ "Timeout, code -23"; for a number that nobody declared, the number."""
+    """ "Timeout, code -23"; for an undeclared number, the number."""
     return f"{BY_CODE[code].__name__}, code {code}" if code in BY_CODE else f"code {code}"
 
 

@@ -140,7 +140,7 @@ class StartTls:
 @dataclass(slots=True)
 class Unserved:
     """
-    A V3 request that parses but that nobody serves (operations 3, 4 and 12): answered EBADREQ with its header copied.
+    A V3 request that parses but is not served (operations 3, 4 and 12): answered EBADREQ with its header copied.
     """
 
     operation: int
@@ -189,7 +189,7 @@ class BatchReply:
 @dataclass(slots=True)
 class StatusReply:
     """
-    The answer to WriteLac, Force and StartTls: a status and, save for StartTls, the ledger.  `operation` is V3's
+    The answer to WriteLac, Force and StartTls: a status and, except for StartTls, the ledger.  `operation` is V3's
     number.
     """
 
@@ -214,7 +214,8 @@ class InfoReply:
     txn: int
     total_bytes: int | None = None
     free_bytes: int | None = None
-    bookie: str | None = None  # the id of who answers; None: it was not asked for, or the bookie is not quire's
+    # the id of the answering bookie; None: it was not asked for, or the bookie is not quire's
+    bookie: str | None = None
 
 
 @dataclass(slots=True)

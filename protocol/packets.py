@@ -1,5 +1,5 @@
 """
-The V2 packet header, and where the fields of an add frame lie (wire.md 2.1 to 2.4).
+The V2 packet header, and where the fields of an add frame are (wire.md 2.1 to 2.4).
 
     offset  width  field
     0       4      N: bytes after this field

@@ -65,13 +65,13 @@ def size_within(total: int, width: int) -> bytes:
 
 
 def low_bytes(value: int, count: int) -> bytes:
-    """The first bytes of `count` numbers from `value` on, which lie within one block of 128."""
+    """The first bytes of `count` numbers from `value` on, all within one block of 128."""
     at = value & 127
     return (LOW_BYTES if value >> 7 else PLAIN_BYTES)[at : at + count]
 
 
 class Ascending:
-    """Encodes numbers that mostly ascend: what lies above the low 7 bits is encoded once per block of 128."""
+    """Encodes numbers that mostly ascend: the part above the low 7 bits is encoded once per block of 128."""
 
     __slots__ = ("_upper", "_upper_bytes")
 

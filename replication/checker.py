@@ -20,13 +20,13 @@ from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, DigestMatch, MetadataSerialization, NoSuchEntry, NoSuchLedgerExists, name_of
 from quire.replication.concurrently import all_of
-from quire.replication.fragments import count_on, quorums_of, runs_on
+from quire.replication.fragments import count_on, runs_on
 from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader
 
 # SPDX-License-Identifier: Apache-2.0
 
 RUNS_MAX = 32  # of a striped ledger, whose runs are short, asked of one bookie at a time
-# entries of a bookie that denies or damages one after the other and doesn't tell what it has, asked for at a time
+# entries of a bookie that denies or damages one after the other and doesn't say what it has, asked for at a time
 SINGLES_MAX = 256
 BYTES_MAX = 8 << 20  # what these may bring back together, judged by the entries seen so far
 ASSUMED_ENTRY_BYTES = 64 << 10  # before the first
@@ -112,8 +112,7 @@ def digest_of(ledger: int, metadata: LedgerMetadata) -> Digest:
     if metadata.digest is None or metadata.password is None:
         raise MetadataSerialization(
             f"ledger {ledger}: its metadata (format {metadata.format_version}) names no digest, so its entries "
-            "can't "
-            "be checked"
+            "can't be checked"
         )
     return Digest(metadata.digest, metadata.password)
 
@@ -135,7 +134,7 @@ async def _check(client: Client, ledger: int, progress: Progress | None) -> Ledg
         reader = await client.open_ledger(ledger, metadata.password, recover=False)
         last, metadata = reader.last_entry_id, reader.metadata
         await reader.close()
-    quorums = quorums_of(metadata)
+    quorums = Quorums.of(metadata)
     parts = [
         (index, bookie, first, last if end is None else min(end, last))
         for first, end, bookies in metadata.fragment_ranges()
@@ -144,7 +143,7 @@ async def _check(client: Client, ledger: int, progress: Progress | None) -> Ledg
     expected = sum(count_on(quorums, index, first, end) for index, _bookie, first, end in parts)
     tally = Tally(ledger, expected, progress)
     reader_of = ReplicaReader(client.pool, ledger, digest)
-    # By bookie, so that one that doesn't answer is given up once, not once per fragment.
+    # By bookie, so that one that doesn't answer is waited for once, not once per fragment.
     checks = {bookie: BookieCheck(reader_of, quorums, bookie, tally) for _index, bookie, _first, _end in parts}
     for index, bookie, first, end in parts:
         checks[bookie].parts.append((index, first, end))
@@ -231,7 +230,7 @@ class BookieCheck:
         self._note(entry, 1, piece.code)
 
     async def _gap(self, first: int, stop: int) -> int:
-        """How many entries from `first` on, at least one, the bookie says it lacks; one where it doesn't tell."""
+        """How many entries from `first` on, at least one, the bookie says it lacks; one where it doesn't say."""
         if not self._asked:
             self._asked = True
             self._stored = await self._reader.stored(self._bookie)

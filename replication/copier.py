@@ -1,13 +1,13 @@
 """
 Making the copies again that a lost bookie held of one fragment.
 
-Knows: who else holds each entry, the order of steps (copy, be sure, compare-and-set, then look once more), and how to
-go on from another survivor when one lacks an entry.
-Does not know: which ledgers are concerned, who may replace whom (`lost_bookies`).
+Knows: which other bookies hold each entry, the order of steps (copy, be sure, compare-and-set, then look once more),
+and how to go on from another survivor when one lacks an entry.
+Does not know: which ledgers are concerned, which bookie may replace which (`lost_bookies`).
 
 Safety: only settled fragments are touched.  What is copied had its digest checked; the metadata names the new bookie
 only after it acknowledged every entry, and only if it still names the lost one at that place.  So a copier that dies at
-any point leaves at most copies that nobody asks for, and beginning again is always right.
+any point leaves at most copies that no client asks for, and beginning again is always right.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -16,12 +16,11 @@ from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 
-from quire.client.core.quorum import NEGATIVE, Quorums, merge
+from quire.client.core.quorum import NEGATIVE, merge
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, DataUnknown, NoSuchEntry, Replication, UnclosedFragment
-from quire.replication.checker import why
+from quire.replication.checker import digest_of, why
 from quire.replication.concurrently import all_of
 from quire.replication.fragments import HeldFragment, runs_on
 from quire.replication.replicas import ReadPool, ReplicaReader
@@ -97,8 +96,6 @@ class FragmentCopier:
         self,
         pool: CopyPool,
         record: LedgerRecord,
-        quorums: Quorums,
-        digest: Digest,
         fragment: HeldFragment,
         lost: Collection[str],
         moved: Moved,
@@ -107,13 +104,13 @@ class FragmentCopier:
             raise UnclosedFragment(f"ledger {record.ledger}: the fragment at {fragment.first} is still being written")
         self._pool = pool
         self._record = record
-        self._quorums = quorums
-        self._digest = digest
         self._fragment = fragment
         self._last = fragment.last
         self._lost = lost
         self._moved = moved
-        self._reader = ReplicaReader(pool, record.ledger, digest)
+        self._quorums = record.quorums
+        self._digest = digest_of(record.ledger, record.metadata)
+        self._reader = ReplicaReader(pool, record.ledger, self._digest)
         self._entry_bytes = ASSUMED_ENTRY_BYTES
         self._prefer = 0  # the survivor, by its place in an entry's list, that served last
 
@@ -188,7 +185,7 @@ class FragmentCopier:
     async def name(self, replacements: dict[int, str]) -> bool:
         """
         Puts the new bookies into the metadata in place of the lost ones; False when the fragment is not any more what
-        it was (somebody else repaired it), and nothing is changed then.
+        it was (another client repaired it), and nothing is changed then.
         """
         planned = self._fragment
         changed = tuple(replacements.get(index, bookie) for index, bookie in enumerate(planned.bookies))
@@ -203,7 +200,7 @@ class FragmentCopier:
         """
         Once the metadata names the bookie: copies again what it lost, with its disk, before that.  It did not know then
         that it lacks anything; from now on it will, and its ledgers are in limbo when it comes back without its disk.
-        The newest entry tells.  `Replication` when it does not.
+        The newest entry shows whether it lost any.  `Replication` when that can't be read.
         """
         newest = next(
             (entry for entry in range(self._last, self._fragment.first - 1, -1) if self._quorums.has(entry, index)),
@@ -218,11 +215,11 @@ class FragmentCopier:
             raise Replication(
                 f"ledger {self._record.ledger}: the metadata names {bookie} now, which has copies but can't be asked "
                 f"for them ({why(piece.code)}): "
-                f"`quire ledger check {self._record.ledger}` tells whether it kept them"
+                f"`quire ledger check {self._record.ledger}` shows whether it kept them"
             )
 
     def _survivors(self, entry: int, index: int) -> list[str]:
-        """Who holds the entry, in the order of reading."""
+        """The bookies that hold the entry, in the order of reading."""
         bookies = self._fragment.bookies
         write_set = sorted(self._quorums.write_set(entry), key=lambda other: other == index)
         return [bookies[other] for other in write_set if bookies[other] not in self._lost]

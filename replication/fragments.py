@@ -35,10 +35,6 @@ class HeldFragment:
         return self.last is not None
 
 
-def quorums_of(metadata: LedgerMetadata) -> Quorums:
-    return Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-
-
 def fragments_naming(metadata: LedgerMetadata, bookies: Collection[str]) -> list[HeldFragment]:
     """The fragments with at least one of these bookies, ascending."""
     found = []
@@ -78,6 +74,14 @@ def count_on(quorums: Quorums, index: int, first: int, last: int) -> int:
         return 0
     rounds, rest = divmod(last - first + 1, quorums.ensemble)
     return rounds * quorums.write + sum(quorums.has(last - back, index) for back in range(rest))
+
+
+def copies_of(metadata: LedgerMetadata, fragment: HeldFragment) -> int:
+    """How many entries of a fragment of this ledger belong on its indexes; none are counted while it isn't settled."""
+    if fragment.last is None:
+        return 0
+    quorums = Quorums.of(metadata)
+    return sum(count_on(quorums, index, fragment.first, fragment.last) for index in fragment.indexes)
 
 
 def covers(fragment: HeldFragment, metadata: LedgerMetadata) -> bool:

@@ -40,7 +40,7 @@ def _asked_for(store: MetadataStore, ledger: int) -> "Deferred[Release | None]":
     def came(release: Release | None) -> None:
         if not answer.called:
             answer.callback(release)
-        elif release is not None:  # who asked was cancelled
+        elif release is not None:  # the caller was cancelled
             release().addErrback(lambda failure: None)
 
     def failed(failure: Failure) -> None:

@@ -1,5 +1,5 @@
 """
-Copying what lost bookies held to others, over all ledgers, and taking a bookie out of the cluster for good.
+Copying what lost bookies held to others, over all ledgers, and taking a bookie out of the cluster.
 
 Knows: which ledgers are concerned and in which order each is dealt with: an unclosed one whose last ensemble names a
 lost bookie is recovered first (which fences its writer), no other is ever fenced; then fragment by fragment: choose,
@@ -9,10 +9,10 @@ Does not know: how a fragment is copied (`copier`).
 Bounded: a few ledgers at a time, each with a few megabytes under way.  Restartable: every fragment that is done is
 done; one that was interrupted is begun again.  One ledger's failure is noted and the others go on.
 
-Safety: a ledger's repair lock is held while it is mended, where the store has such locks: the copies that nobody names
-yet are not superfluous (`surplus`).  A bookie that is registered is not lost, unless its operator insists; then its
-copies are read where nobody else has one.  A cookie is removed only when no ledger names its bookie and nobody has
-registered it meanwhile.
+Safety: a ledger's repair lock is held while it is mended, where the store has such locks: the copies that the metadata
+does not name yet are not superfluous (`surplus`).  A bookie that is registered is not lost, unless its operator
+insists; then its copies are read where no other bookie has one.  A cookie is removed only when no ledger names its
+bookie and it is not registered again meanwhile.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection
@@ -32,10 +32,9 @@ from quire.protocol.errors import (
     NoSuchLedgerExistsOnMetadataServer,
     Replication,
 )
-from quire.replication.checker import digest_of
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.fragments import HeldFragment, count_on, fragments_naming, quorums_of, writer_depends_on
+from quire.replication.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
 
 # SPDX-License-Identifier: Apache-2.0
@@ -228,7 +227,7 @@ async def _free(run: Run, ledger: int) -> None:
         return
     async with repair_lock(run.client.store, ledger) as ours:
         if not ours and run.client.store.locks_repairs:
-            raise Replication(f"ledger {ledger}: somebody else repairs it right now; run this again")
+            raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
         await _free_locked(run, ledger, found.value)
 
 
@@ -249,28 +248,20 @@ async def _free_locked(run: Run, ledger: int, metadata: LedgerMetadata) -> None:
 
 def _estimate(run: Run, metadata: LedgerMetadata) -> None:
     """Counts what would be copied."""
-    quorums = quorums_of(metadata)
     for fragment in fragments_naming(metadata, run.lost):
-        entries = (
-            0
-            if fragment.last is None
-            else sum(count_on(quorums, index, fragment.first, fragment.last) for index in fragment.indexes)
-        )
-        run.count(fragments=1, entries=entries)
+        run.count(fragments=1, entries=copies_of(metadata, fragment))
     if writer_depends_on(metadata, run.lost):
         run.count(ledgers_recovered=1)
 
 
 async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions_lost: int) -> None:
-    """One fragment: choose, copy, change.  One that somebody else changed meanwhile is left to the next round."""
+    """One fragment: choose, copy, change.  One that was changed from outside meanwhile is left to the next round."""
     metadata = record.metadata
-    quorums = quorums_of(metadata)
-    digest = digest_of(record.ledger, metadata)
 
     def moved(step: Copied) -> None:
         run.count(entries=step.entries, size=step.bytes)
 
-    copier = FragmentCopier(run.client.pool, record, quorums, digest, fragment, run.dead, moved)
+    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved)
     replacements: dict[int, str] = {}
     for index in fragment.indexes:
         failed: list[str] = []

@@ -10,7 +10,7 @@ them; `Holder` is its side, which `tools/` joins to this one.
 | anything, and the bookie has seen more of the store than that has now | nothing is forgotten and no limbo ends |
 | no such ledger | the bookie forgets it |
 | CLOSED | all that it should have is copied; limbo ends, the ledger is fenced |
-| being recovered | the recovery is brought to its end first; nobody can write it any more |
+| being recovered | the recovery is brought to its end first; no writer can add to it any more |
 | OPEN, the bookie is not in its last ensemble | what it should have is settled: copied; limbo ends |
 | OPEN, and it is | what is confirmed is copied; limbo stays until the writer replaces the bookie or closes |
 
@@ -32,12 +32,11 @@ from quire.client.core.quorum import Quorums
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol import availability
-from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication, error_of
 from quire.replication.checker import digest_of
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.fragments import HeldFragment, fragments_naming, quorums_of, runs_on
+from quire.replication.fragments import HeldFragment, fragments_naming, runs_on
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -158,10 +157,10 @@ class Restoration:
             return False
         record = LedgerRecord(store, ledger, found)
         metadata = record.metadata
-        digest = digest_of(ledger, metadata)
+        master_key = digest_of(ledger, metadata).master_key
         fragments = fragments_naming(metadata, [self._bookie])
         for fragment in fragments:
-            await self._fill(record, digest, fragment)
+            await self._fill(record, master_key, fragment)
         if all(fragment.settled for fragment in fragments):
             await self._holder.trust_store()  # an older state may name the bookie less often
         if (await store.read_ledger(ledger)).version != found.version:
@@ -169,19 +168,16 @@ class Restoration:
         if any(not fragment.settled for fragment in fragments):
             self._run.waiting.append(ledger)
             return True
-        self._check(
-            await self._holder.settle(ledger, digest.master_key, metadata.is_closed), "its limbo could not be ended"
-        )
+        self._check(await self._holder.settle(ledger, master_key, metadata.is_closed), "its limbo could not be ended")
         self._run.settled += 1
         return True
 
-    async def _fill(self, record: LedgerRecord, digest: Digest, fragment: HeldFragment) -> None:
+    async def _fill(self, record: LedgerRecord, master_key: bytes, fragment: HeldFragment) -> None:
         """Copies what the bookie lacks of one fragment; of one that is being written, what is confirmed."""
         last = fragment.last if fragment.last is not None else await self._confirmed(record.metadata)
-        quorums = quorums_of(record.metadata)
         for index in fragment.indexes:
             held = availability.runs_of(await self._holder.held(record.ledger))
-            for lacking in missing(quorums, index, fragment.first, last, held):
+            for lacking in missing(record.quorums, index, fragment.first, last, held):
                 if lacking is None:
                     turn: Deferred[None] = Deferred()
                     self._client.reactor.callLater(0, turn.callback, None)
@@ -189,14 +185,14 @@ class Restoration:
                     continue
                 first, end = lacking
                 part = HeldFragment(first, end, fragment.bookies, (index,))
-                copier = FragmentCopier(self._client.pool, record, quorums, digest, part, [self._bookie], self._moved)
+                copier = FragmentCopier(self._client.pool, record, part, [self._bookie], self._moved)
                 try:
-                    await copier.copy_to(Into(self._holder, record.ledger, digest.master_key), index, self._bookie)
+                    await copier.copy_to(Into(self._holder, record.ledger, master_key), index, self._bookie)
                 except TargetFailed as error:
                     self._check(error.code, "a copy could not be stored here")
 
     async def _confirmed(self, metadata: LedgerMetadata) -> int:
-        """The last add confirmed of a ledger that is being written; nobody is fenced."""
+        """The last add confirmed of a ledger that is being written; no writer is fenced."""
         reader = await self._client.open_ledger(self._ledger, metadata.password or b"", recover=False)
         try:
             return reader.last_entry_id
@@ -217,7 +213,7 @@ def missing(
 ) -> Iterator[tuple[int, int] | None]:
     """
     Ranges (first, last) of first..last in which ensemble index `index` lacks what belongs to it; entries of other
-    indexes may lie in them.  `held`: what is there, as ascending (first, count).  None between them: a moment to let
+    indexes may be among them.  `held`: what is there, as ascending (first, count).  None between them: a moment to let
     others work.
     """
     nothing = last + 1, 0

@@ -3,7 +3,7 @@ Reading what one bookie stores of a ledger, in batches, every digest checked.
 
 Knows: how to ask (batch reads; single ones for a bookie that has none), what an answer is worth, and when there is no
 use in asking on.
-Does not know: fragments, who else holds the entries.
+Does not know: fragments, which other bookies hold the entries.
 
 Safety: nothing leaves here as read unless its digest and its ids are right.
 """
@@ -91,6 +91,6 @@ class ReplicaReader:
         return singly
 
     async def stored(self, bookie: str) -> list[tuple[int, int]] | None:
-        """Runs of the entries that the bookie says it stores; None when it doesn't tell (wire.md 8)."""
+        """Runs of the entries that the bookie says it stores; None when it doesn't say (wire.md 8)."""
         answer = await self._pool.list_entries(bookie, self.ledger)
         return answer.runs if answer.code == OK else None

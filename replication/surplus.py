@@ -52,7 +52,7 @@ class Holder(Protocol):
         ...
 
     def drop_copy(self, ledger: int) -> None:
-        """Forgets its entries; who slept since before it was closed may not write it here all the same."""
+        """Forgets its entries; a writer that slept since before it was closed may not add to it here after all."""
         ...
 
 

@@ -518,7 +518,7 @@ def test_mypy_sees_every_package() -> None:
 
 def test_samples_are_rendered_from_the_options(tmp_path: pathlib.Path) -> None:
     """
-    What an operator reads in `conf/samples/` is what the code does; `python -m quire.conf.samples` writes them anew.
+    What an operator reads in `conf/samples/` is what the code does; `python -m quire.conf.samples` writes them again.
     """
     from quire.conf import samples
 

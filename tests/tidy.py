@@ -42,7 +42,7 @@ def rows(*rooms: str) -> dict[str, str]:
 # others. A package's own `__init__.py` is in no room and may import any.
 ROOMS: dict[str, dict[str, str]] = {
     "protocol": rows("errors varint", "availability digest frames messages packets schema", "batch", "v2 v3", "wire"),
-    "conf": rows("addresses known_keys options", "bookie client properties", "samples"),
+    "conf": rows("addresses known_keys options", "placement", "bookie client properties", "samples"),
     "metadata": rows("address clock ledger worker", "store", "formats memory", "sqlite zk", "uri"),
     "bookie": {
         "files": "",

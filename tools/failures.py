@@ -13,12 +13,12 @@ from quire.tools.terminal.options import Usage
 
 FAILED, WRONG_USAGE = 1, 2
 
-# The first class that fits; a subclass stands before its base.
+# The first class that fits; a subclass comes before its base.
 NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
     (errors.NotEnoughBookies, "`quire bookie list` shows those that are up"),
     (errors.UnauthorizedAccess, "give the ledger's password with --password-file"),
     (errors.NoSuchLedger, "`quire ledger list` shows those there are"),
-    (errors.LedgerFenced, "somebody recovered this ledger, and it stays theirs; write to a new one"),
+    (errors.LedgerFenced, "another client recovered this ledger and closed it; write to a new one"),
     (errors.LedgerExist, "choose another id, or none"),
     (errors.LedgerRecovery, "`quire ledger recover` may be run again when more of its bookies are up"),
     (errors.DigestMatch, "`quire ledger check` shows which copies are damaged"),

@@ -64,17 +64,17 @@ def status(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return complain(INTERRUPTED, "interrupted")
     except BrokenPipeError:
-        # The reader of our output has gone (`… | head`): nobody is left to tell, not even at the interpreter's own
-        # flush.
+        # The reader of our output has gone (`… | head`): there is no one left to write to, not even at the
+        # interpreter's own flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED
     except Exception as error:
         from quire.tools.failures import explained
 
-        told = explained(error)
-        if told is None or os.environ.get("QUIRE_TRACEBACK"):
+        failure = explained(error)
+        if failure is None or os.environ.get("QUIRE_TRACEBACK"):
             raise
-        return complain(*told)
+        return complain(*failure)
     return code
 
 

@@ -5,10 +5,9 @@ The paths that a bookie serves over HTTP.
     GET /healthz                         200 while the bookie serves, else 503; the reason in the body
     GET /api/v1/bookie/is_ready          200 OK, or 503 (BookKeeper's readiness probe)
     GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}, and
-                                         our
-                                         own "ledgersInLimbo", "directoriesLost", "metadataStore"
+                                         our own "ledgersInLimbo", "directoriesLost", "metadataStore"
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
-    PUT /api/v1/bookie/state/readonly    the same as a wish; only from this machine, for there is no authentication
+    PUT /api/v1/bookie/state/readonly    the same as a request; only from this machine, for there is no authentication
     …   /api/v1/bookie/gc…               see `gc_paths`
     …   /api/v1/bookie/rebuild_index     see `index_paths`
 
@@ -57,12 +56,12 @@ class Administered(Protocol):
     def metrics_text(self) -> bytes: ...
 
     def operator_read_only(self, on: bool) -> str | None:
-        """Carries the wish out; the text says why it can't be."""
+        """Carries the request out; the text says why it can't be."""
         ...
 
 
 class Paths(Protocol):
-    """Some further paths and who answers them."""
+    """Some further paths and how they are answered."""
 
     @property
     def paths(self) -> tuple[str, ...]: ...

@@ -2,7 +2,7 @@
 The paths of garbage collection over HTTP.
 
     PUT /api/v1/bookie/gc                     a round now; body {"forceMajor": bool, "forceMinor": bool}, both true
-                                              unless told; only from this machine
+                                              if not given; only from this machine
     GET /api/v1/bookie/gc                     {"is_in_force_gc": "true" or "false"} and our own status
     GET /api/v1/bookie/gc_details             a list: for each ledger directory the compactions so far
     PUT /api/v1/bookie/gc/suspend_compaction  {"suspendMajor": bool, "suspendMinor": bool}; only from this machine; a

@@ -2,8 +2,8 @@
 A small HTTP/1.1 server for a handful of paths: one request a connection, small bodies, no TLS.
 
 Knows: requests and answers.  Does not know: what the paths mean; a function from `Asked` to `Answer` does.
-Safety: a request is bounded in bytes and time and connections in number, so that whoever reaches the port can't hold
-the bookie up. A request that names the bookie it is meant for (`Bookie: ID`) is answered by no other one, which may
+Safety: a request is bounded in bytes and time and connections in number, so that no caller can hold the
+bookie up. A request that names the bookie it is meant for (`Bookie: ID`) is answered by no other one, which may
 have the port by now.
 """
 

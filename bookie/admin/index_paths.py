@@ -1,5 +1,5 @@
 """
-The path of an index that is made anew, over HTTP.  It is ours: BookKeeper knows no such thing of a running bookie.
+The path of an index rebuild, over HTTP.  It is ours: BookKeeper knows no such thing of a running bookie.
 
     PUT /api/v1/bookie/rebuild_index    begins, and answers as GET; 409 while it is under way; only from this machine
     GET /api/v1/bookie/rebuild_index    {"running", "problem", "directories": [{"path", "logs", "logs_read", "entries",
@@ -39,7 +39,7 @@ class IndexPaths:
             if not asked.local:
                 return Answer(403, b"only from this machine\n")
             if not self._reindex.start():
-                return Answer(409, b"it is being made anew already, or the bookie stops\n")
+                return Answer(409, b"it is being rebuilt already, or the bookie stops\n")
         elif asked.method != "GET":
             return Answer(405, f"{asked.method} means nothing here\n".encode())
         return document(self._reindex.status())

@@ -1,5 +1,5 @@
 """
-What a bookie tells Prometheus.
+What a bookie shows to Prometheus.
 
     quire_journal_syncs_total …     one counter for each number in `storage.counters`, named quire_<name>_total
     quire_service_add_entries_total one counter for each number in the service's tally, named quire_service_<name>_total
@@ -9,7 +9,7 @@ What a bookie tells Prometheus.
     process_…                       resident memory, CPU, open files
 
 Knows: names and where the numbers are; gauges of the rooms above come by `more`, `quire_bookie_status` among them.
-Does not know: who counts them.  prometheus_client is imported at the first scrape, so that a bookie that nobody
+Does not know: who counts them.  prometheus_client is imported at the first scrape, so that a bookie without
 scrapes stays small.
 """
 

@@ -87,7 +87,7 @@ class ApacheIndex(ABC):
         sizes = [after - before - SIZE.size for before, after in itertools.pairwise(places)]
         wanted = 0
         total = 0
-        for size in sizes:  # as far as the records may lie one behind the other in this log
+        for size in sizes:  # as far as the records may follow each other in this log
             if size < IDS.size or total + size + SIZE.size > RUN_BYTES_MAX:
                 break
             total += size + SIZE.size
@@ -103,7 +103,7 @@ class ApacheIndex(ABC):
                 or SIZE.unpack_from(data, at)[0] != sizes[number]
                 or IDS.unpack_from(body) != (ledger, entry + number)
             ):
-                break  # another ledger's record lies between
+                break  # another ledger's record is between them
             found.append(sizes[number])
             sums.append(crc32c(body))
             at += SIZE.size + sizes[number]

@@ -59,7 +59,8 @@ class JoinedIndex(RunIndex):
         latest = self._latest.get(ledger)
         if latest is not None and latest.first <= entry <= latest.last:
             return latest
-        # Who asks for the entry behind the last run reads on: he gets a long one.  It ends where our own rows begin.
+        # A request for the entry right after the last run means sequential reading: return a long run, up to our own
+        # rows.
         count = AHEAD_ENTRIES if latest is not None and entry == latest.last + 1 else 1
         if count > 1:
             count = min(count, next((own.first - entry for own in super().runs(ledger, entry)), count))
@@ -110,7 +111,7 @@ class JoinedIndex(RunIndex):
         Each log that is needed; one that only Apache's index names counts as wholly alive, so it is kept whole until
         nothing in it is needed.
         """
-        found = super().uses(pause)  # none of them is known later: nobody counts what goes of Apache's index
+        found = super().uses(pause)  # none of them is known later: what goes of Apache's index is not counted
         for log in self._logs.ids():
             if self._needed(log, pause):
                 size = max(0, self._logs.size(log) - HEADER_BYTES)
@@ -158,7 +159,7 @@ class JoinedIndex(RunIndex):
 
 
 def has_locations(files: Files, index: str) -> bool:
-    """Whether DbLedgerStorage's index lies in `index` (`<dir>/current`)."""
+    """Whether DbLedgerStorage's index is in `index` (`<dir>/current`)."""
     return files.exists(os.path.join(index, LOCATIONS, ROCKSDB_FILE))
 
 

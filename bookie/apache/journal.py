@@ -104,7 +104,7 @@ class JournalFile:
     """
 
     def __init__(self, files: Files, directory: str, file: int) -> None:
-        """Raises `StorageError` for a version that nobody knows, `OSError`."""
+        """Raises `StorageError` for an unknown version, `OSError`."""
         self.path = os.path.join(directory, journal_name(file))
         self.end = 0
         self.cut: str | None = None
@@ -112,7 +112,7 @@ class JournalFile:
         self._handle = files.open(self.path)
         self.size = files.size(self._handle)
         self._data = b""
-        self._at = 0  # where _data lies in the file
+        self._at = 0  # where _data begins in the file
         head = self._bytes(0, HEAD.size)
         self.version = HEAD.unpack(head)[1] if head.startswith(MAGIC) and len(head) == HEAD.size else 1
         if self.version not in HEADER_BYTES:
@@ -200,7 +200,7 @@ class JournalFile:
         return None
 
     def _is_group(self, at: int) -> bool:
-        """Whether records lie one behind the other from here to a padding, which ends at a multiple of 512."""
+        """Whether records follow each other from here to a padding, which ends at a multiple of 512."""
         records = 0
         while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
             (length,) = WIDTH.unpack_from(head)

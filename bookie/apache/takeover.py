@@ -138,7 +138,7 @@ class Moving:
         return any(record is not None and record != self.record() for record in records)
 
     def record(self) -> bytes:
-        """What tells one run of Apache's from the next: its marks and its newest journal files."""
+        """How one run of Apache's differs from the next: its marks and its newest journal files."""
         lines = []
         for name, mark, directory in zip(self._names, self.marks, self._journals, strict=True):
             newest = journal_ids(self._files, directory)[-1:]
@@ -160,7 +160,7 @@ class Moving:
         table.sync()
 
     def blocks(self) -> Iterator[Block]:
-        """What stands in Apache's journals behind its marks.  Raises `StorageError` on damage, `OSError`."""
+        """What is in Apache's journals behind its marks.  Raises `StorageError` on damage, `OSError`."""
         if not self.arriving:
             return
         for number, directory in enumerate(self._journals):
@@ -196,8 +196,8 @@ class Moving:
 
     def open_for_apache(self) -> None:
         """
-        Apache's index has everything: it may start.  Record first, so that a true mark never stands without it.  Raises
-        `StorageError`, `OSError`.
+        Apache's index has everything: it may start.  The record is written first, so that a true mark is never there
+        without it.  Raises `StorageError`, `OSError`.
         """
         self.marks = self.ends()
         record = self.record()
@@ -214,7 +214,7 @@ class Moving:
 
     @property
     def open(self) -> bool:
-        """Whether an export stands that nothing has followed."""
+        """Whether the last export is still valid, that is, Apache has not run since."""
         return not self.guarded and all(
             self._files.read_file(os.path.join(directory, EXPORT)) == self.record() for directory in self._ledgers
         )

@@ -76,7 +76,7 @@ class EntryLogs:
         self._map: dict[int, int] = {}
         self._unsynced: dict[int, int] = {}  # log -> handle; the current one among them
         self._readers: OrderedDict[int, Reader] = OrderedDict()
-        self._fresh: set[int] = set()  # logs that index rows are still to name, so that nobody may think them unneeded
+        self._fresh: set[int] = set()  # logs that index rows are still to name: they must not count as unneeded
         self._making: set[int] = set()  # the same of those that compaction makes
         self._reading = threading.Lock()
         self._naming = threading.Lock()
@@ -234,7 +234,7 @@ class EntryLogs:
 
     def begin_whole(self) -> tuple[int, int]:
         """
-        (id, handle) of a log under a name that nobody reads, with a header; `finish_whole` or `drop_whole` ends it.
+        (id, handle) of a log under a name that is never read, with a header; `finish_whole` or `drop_whole` ends it.
         """
         return self._create(UNFINISHED)
 
@@ -274,7 +274,7 @@ class EntryLogs:
 
     def finished(self) -> list[int]:
         """
-        The ids of the logs that nobody writes to any more and that no flush or compaction is still to name in the
+        The ids of the logs that are not written to any more and that no flush or compaction is still to name in the
         index, ascending.
         """
         return sorted(set(self._ids) - self._fresh - self._making)
@@ -289,7 +289,7 @@ class EntryLogs:
 
     def remove(self, log: int) -> None:
         """
-        Takes a finished log away.  Who reads it right now ends in peace; who comes later gets `FileNotFoundError`.
+        Removes a finished log.  Reads in progress complete; later ones raise `FileNotFoundError`.
         """
         with self._reading:
             self._files.unlink(os.path.join(self._directory, log_name(log)))
@@ -336,7 +336,7 @@ class EntryLogs:
                 self._files.close(reader.handle)
 
     def _close_one(self) -> None:
-        """Closes the longest unused reader that nobody uses right now."""
+        """Closes the reader that was not used for the longest time, of those not in use."""
         for log, reader in self._readers.items():
             if not reader.users:
                 self._files.close(reader.handle)
@@ -344,7 +344,7 @@ class EntryLogs:
                 return
 
     def ids(self) -> list[int]:
-        """The ids of all logs that stand, ascending."""
+        """The ids of all logs that are there, ascending."""
         return sorted(self._ids)
 
     def close(self) -> None:

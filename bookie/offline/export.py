@@ -3,10 +3,10 @@ Moving back: what an Apache bookie needs to take these directories over, and whe
 
 Entry logs, ledger table and cookie are Apache's own formats already.  `export` writes the place of every entry that
 only our index names into Apache's index (`locations` for DbLedgerStorage, `.idx` files for SortedLedgerStorage:
-whichever is there, else what is configured), then opens the way (`takeover`).
+the one that is there, else what is configured), then opens the way (`takeover`).
 
-Knows: what stands in the way, as lines for the operator.  Does not know: how Apache starts.
-Safety: nothing is opened before Apache's index has everything, durably; what stands in our journal only can't be
+Knows: what prevents an export, as lines for the operator.  Does not know: how Apache starts.
+Safety: nothing is opened before Apache's index has everything, durably; what is in our journal only can't be
 exported.
 """
 

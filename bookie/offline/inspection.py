@@ -1,5 +1,5 @@
 """
-What stands in one file or store of a bookie that does not run, row by row, for people who look for something in it.
+What is in one file or store of a bookie that does not run, row by row, for an operator in search of something.
 
 Knows: how to recognise a file by its first bytes, ours and Apache's alike.  Does not know: how rows are printed.
 Safety: nothing is changed; no lock is taken, so a running bookie's files may be in the middle of a change.
@@ -236,7 +236,7 @@ def index(files: Files, path: str, ledger: int | None = None) -> Iterator[Row]:
 
 
 def _idx(files: Files, path: str) -> Iterator[Row]:
-    """One ledger of Apache's; the file lies two directories below `current`."""
+    """One ledger of Apache's; the file is two directories below `current`."""
     stem = os.path.basename(path).removesuffix(IDX_SUFFIX)
     try:
         ledger = int(stem, 16)

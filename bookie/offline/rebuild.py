@@ -1,5 +1,5 @@
 """
-The index made anew from the entry logs, for a stopped bookie whose own was lost or damaged; also from logs that Apache
+The index rebuilt from the entry logs, for a stopped bookie whose own was lost or damaged; also from logs that Apache
 wrote.
 
 Every record of every log becomes part of a run, in the order of logs and offsets: of copies of one entry the later
@@ -11,7 +11,7 @@ index is kept as `runs.old`, an old table as `ledgers.old`.
 Knows: how to read records that no index vouches for.  Does not know: deletions that only the metadata store knows
 (garbage collection finds them).
 Safety: what the logs do not show any more (a damaged record, a fence of a ledger without entries) may not be denied:
-the directories are noted as if they had been given up, so the next start puts in limbo, and fences, what the metadata
+the directories are noted as if they had failed, so the next start puts in limbo, and fences, what the metadata
 names, until it was compared with other bookies.  The ledgers of a log that can't be read to its end are put in limbo at
 once.
 The sums are those of what the logs hold now: damage done to an entry before a rebuild is found by its own digest only.
@@ -59,7 +59,7 @@ class Rebuilt:
 def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: bool = False) -> list[Rebuilt]:
     """
     Rebuilds the index of every ledger directory; with `new_table` also the ledger table, which is made anyway where it
-    is missing. Raises `StorageError` when the table lost rows, and for damage in the journals when it is made anew;
+    is missing. Raises `StorageError` when the table lost rows, and for damage in the journals when it is rebuilt;
     `OSError`.
     """
     directories = stopped.options.ledger_directories
@@ -78,7 +78,7 @@ def rebuild(stopped: Stopped, open_rows: OpenRows = RocksRows, *, new_table: boo
 
 
 def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: set[int] | None) -> Rebuilt:
-    """`journaled`: the table is made anew, and has these ledgers too, so that a replay knows them; None: it is kept."""
+    """`journaled`: the table is rebuilt with these ledgers too, so that a replay knows them; None: it is kept."""
     files = stopped.files
     done = Rebuilt(pair.logs, new_table=journaled is not None)
     table_path, index_path = os.path.join(pair.rows, LEDGERS), os.path.join(pair.rows, RUNS)
@@ -122,7 +122,7 @@ def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: s
 def _put_in_place(files: Files, rows: str, new_table: bool) -> None:
     """
     The index goes first and comes last: a bookie whose rebuild was interrupted does not start, and the next rebuild
-    begins anew.
+    begins again.
     """
     index, second, table = os.path.join(rows, RUNS), os.path.join(rows, SECOND_RUNS), os.path.join(rows, LEDGERS)
     if files.exists(os.path.join(rows, SLOT)):
@@ -149,7 +149,7 @@ def _check_table(files: Files, rows: str, table: LedgerTable, path: str) -> None
     try:
         sequences = Sequences(files, rows)
     except StorageError:
-        return  # it is what the rebuild mends: nobody knows the numbers any more
+        return  # it is what the rebuild mends: the numbers are unknown by now
     sequences.check(None, table.sequence, os.path.join(rows, RUNS), path)
 
 
@@ -169,7 +169,7 @@ def _take_log(
     body_bytes_max: int,
     path: str,
 ) -> set[int]:
-    """Puts the records of one log into the index; the ledgers of which it may have held more: -1 stands for all."""
+    """Puts the records of one log into the index; the ledgers of which it may have held more: -1 means all."""
     walk = LogWalk(lambda offset, count: logs.read(log, offset, count), logs.size(log), path, body_bytes_max)
     runs = LogRuns(walk, log, lambda ledger: known is None or ledger in known)
     index.begin()

@@ -113,9 +113,7 @@ def _journals(stopped: Stopped, report: Report) -> None:
         moving.check()
         left = sum(len(block.bodies) for block in moving.blocks())
         if left:
-            report.notes.append(
-                f"{left} entries and keys stand in Apache's journal only; the next start takes them over"
-            )
+            report.notes.append(f"{left} entries and keys are in Apache's journal only; the next start takes them over")
         report.notes += [f"cut off, and never acknowledged: {cut}" for cut in moving.cuts]
         marks = stopped.marks()
     except StorageError as failure:

@@ -1,11 +1,11 @@
 """
-What is said of connections that were closed: a line a minute for each host and kind of reason, then how many more there
-were.
+The log lines about connections that were closed: one a minute for each host and kind of reason, then how many more
+there were.
 
-Knows: who was told of when.  Does not know: connections, why one is closed.
+Knows: which host was logged when.  Does not know: connections, why one is closed.
 
-Peers can close connections as fast as they like; the log lies on a disk that a bookie needs.  So its growth is bounded:
-`HOSTS_MAX` hosts are remembered for a minute, all others are told together.
+Peers can close connections as fast as they like; the log is on a disk that a bookie needs.  So its growth is bounded:
+`HOSTS_MAX` hosts are remembered for a minute, all others share one line.
 """
 
 from twisted.logger import Logger
@@ -27,18 +27,18 @@ class Complaints:
         self._clock = clock
         self._log = log
         # (host, kind) -> when its line was written, how many were not since; oldest first
-        self._told: dict[tuple[str, str], list[float]] = {}
+        self._reported: dict[tuple[str, str], list[float]] = {}
 
-    def tell(self, peer: str, kind: str, reason: str, failure: Failure | None = None) -> None:
+    def report(self, peer: str, kind: str, reason: str, failure: Failure | None = None) -> None:
         """The connection from `peer` is closed, for a reason of this kind; where in our code with `failure`."""
         key = (peer.rpartition(":")[0] or peer, kind)
-        told = self._told
-        if key not in told and len(told) >= HOSTS_MAX:
+        reported = self._reported
+        if key not in reported and len(reported) >= HOSTS_MAX:
             key = (OTHERS, kind)
-        if key in told:
-            told[key][1] += 1
+        if key in reported:
+            reported[key][1] += 1
             return
-        told[key] = [self._clock.seconds(), 0]
+        reported[key] = [self._clock.seconds(), 0]
         text = "closing the connection from {peer}: {reason}"
         if failure is None:
             self._log.warn(text, peer=peer, reason=reason)
@@ -46,13 +46,13 @@ class Complaints:
             self._log.failure(text, failure, peer=peer, reason=reason)
 
     def sweep(self) -> None:
-        """Tells of those that were left out, once their minute is over."""
+        """Logs how many were left out, once their minute is over."""
         now = self._clock.seconds()
-        while self._told:
-            (host, kind), (since, more) = next(iter(self._told.items()))
+        while self._reported:
+            (host, kind), (since, more) = next(iter(self._reported.items()))
             if now - since < QUIET_S:
                 return
-            del self._told[host, kind]
+            del self._reported[host, kind]
             if more:
                 self._log.warn(
                     "{more:.0f} more connections from {host} were closed for {kind}", more=more, host=host, kind=kind

@@ -4,7 +4,7 @@ real ones, tests have others.
 
 Knows: the calls, their results, and what a token is.  Does not know: how anything is kept or sent.
 
-Safety: a token handed in comes back by `durable` only when what it stands for is on disk, and nothing is answered
+Safety: a token handed in comes back by `durable` only when what it was given for is on disk, and nothing is answered
 before that.
 """
 

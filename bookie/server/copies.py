@@ -1,6 +1,6 @@
 """
-What a bookie offers to whoever copies entries to it from other bookies: the ledgers that it may have lost something of,
-what it holds of each, a way to store copies, and the end of limbo.
+What a bookie offers for copying entries to it from other bookies: the ledgers that it may have lost entries of, what it
+holds of each, a way to store copies, and the end of limbo.
 
 Knows: that copies go into the storage as recovery adds do, and wait for room like them.
 Does not know: other bookies, metadata; `replication/refilling.py` does, and neither imports the other.
@@ -62,7 +62,7 @@ class Copies:
         self._guard = guard
         self._limbo: set[int] | None = None
         self._doubted: set[int] = set()  # since `add`: what is held of them may be less soon
-        self._unasked: set[int] = set()  # doubted before; nobody asked since what is held of them
+        self._unasked: set[int] = set()  # doubted before; what is held of them was not read since
 
     def whole(self) -> None:
         """No ledger lacks anything, so that the tables need not be read for it."""
@@ -70,8 +70,8 @@ class Copies:
 
     def limbo(self) -> list[int]:
         """
-        The ledgers that may lack something here, ascending.  The tables are read once: what comes to be in limbo while
-        a bookie runs is told by `add`.
+        The ledgers that may lack something here, ascending.  The tables are read once: ledgers that
+        enter limbo while the bookie runs are reported through `add`.
         """
         if self._limbo is None:
             self._limbo = set(self._storage.limbo_ledgers())
@@ -85,19 +85,19 @@ class Copies:
             self._limbo.update(ledgers)
 
     def decided(self) -> None:
-        """What is held of those that were doubted can be told now."""
+        """What is held of those that were doubted is known from now on."""
         self._unasked |= self._doubted
         self._doubted = set()
 
     @property
     def left(self) -> int:
-        """How many ledgers may lack something here, as far as anybody asked for `limbo`."""
+        """How many ledgers may lack something here, as far as `limbo` was called."""
         return len(self._limbo or ())
 
     def held(self, ledger: int) -> Deferred[bytes]:
         """
-        What is here of a ledger, as `availability` encodes it.  Fails with `Read` where that can't be told, which
-        concerns this ledger alone.
+        What is here of a ledger, as `availability` encodes it.  Fails with `Read` where that can't be found out,
+        which concerns this ledger alone.
         """
         self._unasked.discard(ledger)
         return Deferred.fromCoroutine(self._held(ledger))
@@ -107,8 +107,8 @@ class Copies:
             return await self._storage.held(ledger)
         except (StorageError, OSError) as error:
             raise Read(
-                f"ledger {ledger}: what is held of it here can't be told: {error}; `quire bookie rebuild-index` "
-                "makes the index anew"
+                f"ledger {ledger}: what is held of it here can't be read: {error}; `quire bookie rebuild-index` "
+                "rebuilds the index"
             ) from error
 
     def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> Deferred[int]:

@@ -4,11 +4,11 @@ Connections: bytes in, requests to the service, answers out.
 Knows: how one connection is read, paused and ended, and how many there may be.
 Does not know: what a request means (`service`), how it looks on the wire (`protocol.wire`).
 
-Safety: what one peer sends can close that peer's connection and no other, save that one which made us hold something
-for too long goes when all together make us hold too much.  That is bounded by four accounts: partial frames (one for
-each connection, with a deadline; `partial_bytes_max`), what waits for the journal (`connection_pending_bytes_max`,
-`pending_bytes_max`), answers that are not taken (`answers_bytes_max`; nothing more is read from such a peer), and reads
-in line (`reads`).
+Safety: what one peer sends can close that peer's connection and no other, except that when all together make us hold
+too much, the one which has done so for the longest time is closed.  That is bounded by four accounts: partial frames
+(one for each connection, with a deadline; `partial_bytes_max`), what waits for the journal
+(`connection_pending_bytes_max`, `pending_bytes_max`), answers that are not taken (`answers_bytes_max`; nothing more is
+read from such a peer), and reads in line (`reads`).
 """
 
 from collections import deque
@@ -85,7 +85,7 @@ def peer_name(address: object) -> str:
 
 
 class Connection(Protocol):
-    """One client.  As a producer of answers it is told by the transport when the peer does not take them."""
+    """One client.  As a producer of answers it learns from the transport when the peer does not take them."""
 
     log = Logger()
 
@@ -132,12 +132,14 @@ class Connection(Protocol):
         except Exception:
             # A half-served request must not be continued: this connection is over, the others go on.
             failure = Failure()  # type: ignore[no-untyped-call]
-            self._listener.complaints.tell(self.peer, "faults of this bookie", "a request could not be served", failure)
+            self._listener.complaints.report(
+                self.peer, "faults of this bookie", "a request could not be served", failure
+            )
             self.close()
             return
         if requests.failure is not None:
             self._listener.malformed += 1
-            self._listener.complaints.tell(self.peer, "what they sent", str(requests.failure))
+            self._listener.complaints.report(self.peer, "what they sent", str(requests.failure))
             self.close()
             return
         partial_bytes = requests.held
@@ -210,7 +212,7 @@ class Connection(Protocol):
     # IPushProducer: the transport's view of the answers
 
     def pauseProducing(self) -> None:
-        if not self.choked:  # told again at each write
+        if not self.choked:  # the transport says so again at each write
             self.choked = True
             self._listener.owes(self, RECEIVE_BYTES)
             self._flow()
@@ -257,7 +259,7 @@ class Listener(Factory):
         self.pauses = 0
         self.partial_bytes = 0  # of unfinished frames
         self.complaints = Complaints(clock, self.log)
-        self._owed: dict[Connection, None] = {}  # who does not take its answers, longest first
+        self._owed: dict[Connection, None] = {}  # those that do not take their answers, longest first
         self._partial_bytes_max = max(options.partial_bytes_max, 2 * options.frame_bytes_max)
         self._too_much: Timer | None = None
         self._open: set[Connection] = set()  # also those that only flush their last answers
@@ -282,7 +284,7 @@ class Listener(Factory):
         if len(self.connections) >= self.options.connections_max:
             idle = min(self.connections, key=lambda other: other.last_active)
             most = self.options.connections_max
-            self.complaints.tell(
+            self.complaints.report(
                 idle.peer, "their silence", f"more than {most} are open (connectionsMax) and it was silent longest"
             )
             idle.abort()
@@ -312,15 +314,15 @@ class Listener(Factory):
             if self.partial_bytes <= self._partial_bytes_max:
                 return
             most = f"more than {self._partial_bytes_max} bytes of frames that are not whole"
-            self.complaints.tell(
+            self.complaints.report(
                 other.peer, "unfinished frames", f"{most} (partialFramesSizeMB), and its own has been so longest"
             )
             other.abort()
 
     def owes(self, connection: Connection, size: int) -> None:
         """
-        So much more is not taken.  Who has taken nothing for the longest time goes when it is too much altogether, but
-        not inside what is being done.
+        So much more is not taken.  When it is too much altogether, the connection that has taken nothing for the
+        longest time is closed, but not inside what is being done.
         """
         connection.owed_bytes += size
         self.service.reads.owed_bytes += size
@@ -340,7 +342,7 @@ class Listener(Factory):
         while self.service.reads.owed_bytes > most:
             longest = next(iter(self._owed))
             reason = f"more than {most} bytes of answers are not taken (answersSizeMB), its own for the longest time"
-            self.complaints.tell(longest.peer, "answers not taken", reason)
+            self.complaints.report(longest.peer, "answers not taken", reason)
             self.took(longest)
             longest.abort()
 
@@ -372,7 +374,7 @@ class Listener(Factory):
 
     def _look(self) -> None:
         """
-        Ends connections whose frame has been partial for too long; tells of pauses that peers will take for death.
+        Ends connections whose frame has been partial for too long; logs pauses that peers will take for death.
         """
         self.complaints.sweep()
         now = self.clock.seconds()
@@ -388,7 +390,7 @@ class Listener(Factory):
                         why="it does not take its answers" if connection.choked else self._why_pending(connection),
                     )
             elif connection.partial_since is not None and now - connection.partial_since >= partial_s:
-                self.complaints.tell(connection.peer, "late frames", f"a frame was not whole after {partial_s:.0f} s")
+                self.complaints.report(connection.peer, "late frames", f"a frame was not whole after {partial_s:.0f} s")
                 connection.abort()
 
     def _why_pending(self, connection: Connection) -> str:

@@ -173,7 +173,7 @@ class LongPolls:
         """The LAC, with the entry behind the one that the reader knows of where it is here."""
         assert request.previous_lac is not None
         advanced = lac > request.previous_lac
-        # the LAC alone will do: who does not take answers is read nothing for
+        # the LAC alone will do: nothing is read for a peer that does not take answers
         if advanced and (peer.choked or not self._reads.room(peer)):
             peer.send(wire.answer(request, ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)))
             return None

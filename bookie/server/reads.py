@@ -46,9 +46,9 @@ from quire.protocol.messages import (
 READS_AT_ONCE = 64  # of one connection
 READS_AT_ONCE_MIN = 2  # however large the answers
 FIRST_ANSWER_BYTES = 1 << 20  # how large a connection's answers are taken to be before one is known
-ANSWERS_BYTES_AHEAD = 4 << 20  # read for one connection at once, save that `READS_AT_ONCE_MIN` answers may be larger
+ANSWERS_BYTES_AHEAD = 4 << 20  # read for one connection at once, except that `READS_AT_ONCE_MIN` answers may be larger
 OWED_BYTES_MAX = 8 << 20  # to one connection, and one answer; so what an ordinary reader asked for is not dropped
-ENTRIES_UNLIMITED = (1 << 31) - 1  # stands for "count max <= 0" in a batch read
+ENTRIES_UNLIMITED = (1 << 31) - 1  # means "count max <= 0" in a batch read
 
 
 def then(found: object, use: Callable[[Any], Deferred[None] | None]) -> Deferred[None] | None:
@@ -132,7 +132,7 @@ class Reads:
         peer.send(wire.refusal(request, status))
 
     def follow(self, peer: Peer, request: ReadRequest, under_way: Deferred[None] | None) -> None:
-        """Counts a read that waits for the disk until it has ended; a failure of it is answered and told."""
+        """Counts a read that waits for the disk until it has ended; a failure of it is answered and logged."""
         if under_way is None:
             return
         peer.reads_under_way += 1

@@ -3,12 +3,13 @@ What a bookie does with each request: checks in the protocol's order, the storag
 
 Knows: every operation (wire.md 3.5, 6, 7, 9) and the order of checks (7.3).
 Does not know: sockets (`listener`), bytes of messages (`protocol.wire`), disks (`storage`), when a bookie is read-only
-(`bookie` tells it), how reads and polls wait (`reads`, `long_poll`, `parking`).
+(`bookie` decides it), how reads and polls wait (`reads`, `long_poll`, `parking`).
 
 Safety:
 - an add, a fence, an explicit LAC and a force are answered when the storage hands their token back, never before;
 - a fencing read reads after its fence is on disk, and is answered after that, negatives included (D6);
-- adds of one connection reach the storage in the order they came, save that recovery and priority overtake parked ones.
+- adds of one connection reach the storage in the order they came, except that recovery and priority adds overtake
+  parked ones.
 """
 
 from collections.abc import Callable, Iterable
@@ -69,7 +70,7 @@ class Service:
     log = Logger()
 
     def __init__(self, clock: Clock, options: BookieOptions, storage: LedgerStorage, bookie: str | None = None) -> None:
-        """`bookie`: the id that is told to whoever asks."""
+        """`bookie`: the id with which a request for the bookie's id is answered."""
         self.storage = storage
         self._bookie = bookie
         self.tally = ServiceCounters()
@@ -304,7 +305,7 @@ class Service:
         peer.send(wire.answer(request, reply))
 
     def _auth(self, peer: Peer, request: Auth) -> None:
-        """Every connection is authenticated from the start here; whoever asks is told so (wire.md 9.2)."""
+        """Every connection is authenticated from the start here, and that is the answer (wire.md 9.2)."""
         peer.send(wire.answer(request, AuthReply(AUTH_DISABLED, b"", Status.EOK, request.txn)))
 
     def _refuse_as_bad(self, peer: Peer, request: StartTls | Unserved) -> None:

@@ -1,7 +1,7 @@
 """
 An add channel: the adds of one ledger to one bookie, in batches, and what became of them.
 
-Knows: which adds are queued until the connection stands, which are sent and not answered, how many bytes that is, and
+Knows: which adds are queued until the connection is made, which are sent and not answered, how many bytes that is, and
 whether answers still make progress.
 Does not know: frames and transactions (`link_v2`, `link_v3`), quorums, which bookie should come next (the writer's
 core).
@@ -23,7 +23,7 @@ from quire.protocol.batch import AddBatch
 
 
 class AddSink(Protocol):
-    """Whoever owns a channel.  Called on the reactor's thread, never from inside `send`."""
+    """The owner of a channel.  Called on the reactor's thread, never from inside `send`."""
 
     def acked(self, channel: "AddChannel", first: int, count: int, code: int, /) -> None:
         """The bookie answered for `count` ids from `first` on: 0, or a BookKeeper code for exactly those."""

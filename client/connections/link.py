@@ -37,9 +37,7 @@ LOST = BookieHandleNotAvailable.code
 TIMED_OUT = Timeout.code
 CLOSED = ClientClosed.code
 SWEEPS_PER_TIMEOUT = 8
-SILENCE_FACTOR = (
-    3  # a connection that brought no byte for this many time-outs, while requests expired on it, is given up
-)
+SILENCE_FACTOR = 3  # a connection that brought no byte for this many time-outs, while requests expired on it, is closed
 ANSWER_BYTES_MORE = (
     1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
 )

@@ -28,7 +28,7 @@ from quire.protocol.messages import AddAcks, BatchRead, BatchReply, Read, ReadRe
 
 # SPDX-License-Identifier: Apache-2.0
 
-LATE_KEYS_MAX = 10_000  # reads that expired and may still be answered; beyond it the connection is given up
+LATE_KEYS_MAX = 10_000  # reads that expired and may still be answered; beyond it the connection is closed
 
 
 def _empty_batch(code: int) -> BatchAnswer:

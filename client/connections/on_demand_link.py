@@ -58,7 +58,7 @@ class LinkFactory(ClientFactory):
 class OnDemandLink:
     """
     `make_link(name, up, down)` makes an unconnected link.  `use` runs a function with the connection, now or when it
-    stands.
+    is made.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class OnDemandLink:
         place = f"{host}:{port}"
         self._step = f"{place} took no connection, or did not say who it is,"
         answered: Deferred[Link] = Deferred(
-            lambda _answered: connector.disconnect() if link.transport is None else link.end(CLOSED, "given up")
+            lambda _answered: connector.disconnect() if link.transport is None else link.end(CLOSED, "no longer wanted")
         )
 
         def failed(reason: str) -> None:

@@ -8,9 +8,9 @@ Does not know: ledgers' metadata, quorums, digests.
 
 Nothing here fails a Deferred: an answer carries a code (`answers`).
 
-Safety: a fencing read and a recovery add never travel over V2, whose answers can't tell them from plain ones; but for a
-recovery add of an entry that filled a V2 frame and fits no V3 one, and then only while nobody else sends adds of its
-ledger there.
+Safety: a fencing read and a recovery add never travel over V2, whose answers can't distinguish them from plain ones;
+except for a recovery add of an entry that filled a V2 frame and fits no V3 one, and then only while no other handle
+sends adds of its ledger there.
 """
 
 from collections import Counter

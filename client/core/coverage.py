@@ -70,7 +70,7 @@ class Coverage:
 
     @property
     def exhausted(self) -> bool:
-        """Whether everybody answered."""
+        """Whether all answered."""
         return len(self.answered) == self.quorums.ensemble
 
     def last_entry(self, index: int, code: int, body: bytes | None) -> None:
@@ -111,7 +111,7 @@ class Coverage:
         self.answered[index] = code
 
     def failure(self, bookies: tuple[str, ...]) -> str:
-        """Who failed how, which quorum is missing, and what to do."""
+        """Which bookie failed how, which quorum is missing, and what to do."""
         failed = [
             describe(bookies[index], code)
             for index, code in sorted(self.answered.items())
@@ -120,7 +120,7 @@ class Coverage:
         heard = f"{len(self.heard)} of {len(bookies)} bookies answered for ledger {self.ledger}"
         if self.quorums.covered(self.heard):
             return (
-                f"{heard}, none with whole bytes: {'; '.join(failed)}; `quire ledger check {self.ledger}` tells "
+                f"{heard}, none with whole bytes: {'; '.join(failed)}; `quire ledger check {self.ledger}` shows "
                 "which copies are left"
             )
         missing = f"the others could still make up an ack quorum of {self.quorums.ack}"

@@ -13,6 +13,7 @@ never counted as an answer.
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
+from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoSuchLedgerExists
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,7 +25,7 @@ HEARD = NEGATIVE | {OK}  # a fenced bookie, whatever it holds
 @dataclass(frozen=True, slots=True)
 class Domains:
     """
-    Fault domains: `of` tells a bookie's, `least` how many the acknowledged copies of an entry must lie in
+    Fault domains: `of` returns a bookie's, `least` how many the acknowledged copies of an entry must be in
     (protocol-rules.md 2.4, 6).
     """
 
@@ -32,11 +33,11 @@ class Domains:
     least: int
 
     def suffice(self, bookies: Iterable[str], write: int) -> bool:
-        """Whether copies on these bookies lie far enough apart."""
+        """Whether copies on these bookies are far enough apart."""
         return len(set(map(self.of, bookies))) >= min(write, self.least)
 
     def serve(self, quorums: "Quorums", bookies: Sequence[str], lost: Container[int] = ()) -> bool:
-        """Whether each write set of an ensemble, without the indexes of `lost`, lies in enough of them."""
+        """Whether each write set of an ensemble, without the indexes of `lost`, is in enough of them."""
         return all(
             self.suffice([bookies[index] for index in quorums.write_set(entry) if index not in lost], quorums.write)
             for entry in range(quorums.ensemble)
@@ -45,7 +46,7 @@ class Domains:
     def lack(self, bookies: Sequence[str]) -> str:
         """Why an ensemble won't do, for an error."""
         return (
-            f"of {', '.join(bookies)} some write set lies in fewer than {self.least} racks, regions or zones "
+            f"of {', '.join(bookies)} some write set is in fewer than {self.least} racks, regions or zones "
             "(enforceMinNumFaultDomainsForWrite)"
         )
 
@@ -64,6 +65,10 @@ class Quorums:
                 f"quorums must be 1 <= ack <= write <= ensemble, not ack {self.ack}, write {self.write}, "
                 f"ensemble {self.ensemble}"
             )
+
+    @classmethod
+    def of(cls, metadata: LedgerMetadata) -> "Quorums":
+        return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
     @property
     def striped(self) -> bool:

@@ -6,8 +6,9 @@ Knows: protocol-rules.md 3.2 to 3.4: order of replicas, error precedence, digest
 are asked for ahead of the consumer and delivered in order.
 Does not know: connections, LAC or ledger state (the caller trims the range, D8), timers.
 
-Safety: a payload is delivered only if its digest and its ids are right.  A replica that fails, lies or has nothing
-costs a further request to the next one, never a missing entry: what can't be had from anybody fails the read.
+Safety: a payload is delivered only if its digest and its ids are right.  A replica that fails, answers wrongly or has
+nothing costs a further request to the next one, never a missing entry: what can't be had from any replica fails the
+read.
 """
 
 from collections import deque
@@ -135,7 +136,7 @@ def unreadable(what: str, ledger: int, replicas: int, who: str, code: int) -> st
     if code in (BookieHandleNotAvailable.code, Timeout.code):
         advice = "start one of these bookies, then read again"
     else:
-        advice = f"`quire ledger check {ledger}` tells which copies are left"
+        advice = f"`quire ledger check {ledger}` shows which copies are left"
     return (
         f"{what} of ledger {ledger} can't be read, for which one of its {replicas} replicas would do: {who}; {advice}"
     )
@@ -183,7 +184,7 @@ class RangeRead:
         self.digest = digest
         self.limits = limits
         self.state = ReadState.READING
-        self.batch = limits.batch  # off for good when everybody drops batch reads (protocol-rules.md 3.4)
+        self.batch = limits.batch  # off from then on when all drop batch reads (protocol-rules.md 3.4)
         self.prefer = prefer  # the index that is asked first where all hold everything
         self.last = last
         self.suspects = set() if suspects is None else suspects  # bookies that failed or were slow: asked last
@@ -265,7 +266,7 @@ class RangeRead:
         return Piece(first, last, bookies, self._order(first, last, bookies))
 
     def _order(self, first: int, last: int, bookies: tuple[str, ...]) -> list[int]:
-        """Who holds all of first..last, in the order to ask them."""
+        """The bookies that hold all of first..last, in the order to ask them."""
         quorums = self.quorums
         if quorums.striped:
             order = [index for index in quorums.write_set(last) if quorums.has(first, index)]
@@ -398,8 +399,8 @@ class RangeRead:
 
     def _slow(self, effects: list[Effect]) -> None:
         """
-        Whoever was asked for the next delivery is slow: everything that waits for that bookie alone is asked of another
-        one too.
+        The bookie that was asked for the next delivery is slow: everything that waits for that bookie alone is asked of
+        another one too.
         """
         if not self._pieces or self._pieces[0].payloads is not None:
             return

@@ -5,7 +5,7 @@ Recovering a ledger whose writer is gone: fence it, find its end, make the tail 
 Knows: steps R1 to R6 with D2 to D4, D7, D16 and D17.  The tail is written back by an `AppendMachine` of its own.
 Does not know: connections, the metadata store, placement.  `client.recovery` performs the effects.
 
-Safety: the metadata says IN_RECOVERY before anybody is fenced; every read fences; an entry is absent only when QC
+Safety: the metadata says IN_RECOVERY before any bookie is fenced; every read fences; an entry is absent only when QC
 fenced bookies of its write set say so, and a failure is never a "no"; ensemble changes stay in memory until the one
 write that closes the ledger, so a recovery that dies leaves no edit behind; every answer "unknown" ends the attempt and
 never closes.
@@ -70,7 +70,7 @@ class RecoveryState(Enum):
     FENCING = auto()  # R2, R3: the last ensemble is being fenced
     READING = auto()  # R5: entries above the base are read and written back
     WRITING = auto()  # R5: the end is known; the last of the tail is being written back
-    MEASURING = auto()  # nothing lay above the LAC: its entry's length field is the ledger's length (D7)
+    MEASURING = auto()  # nothing is above the LAC: its entry's length field is the ledger's length (D7)
     CLOSING = auto()  # R6: the one write
     DONE = auto()
     FAILED = auto()
@@ -97,7 +97,7 @@ class EntryRead:
         self.length = 0
 
     def judge(self, absent: int) -> None:
-        """Strict on absence, and once everybody answered there is nothing to wait for (protocol-rules.md 4.3)."""
+        """Strict on absence, and once all answered there is nothing to wait for (protocol-rules.md 4.3)."""
         if sum(code in NEGATIVE for code in self.codes.values()) >= absent:
             self.verdict = Verdict.ABSENT
         elif len(self.codes) == len(self.order):
@@ -264,7 +264,7 @@ class RecoveryMachine:
             )
             self._fail(
                 LedgerRecovery.code,
-                f"can't tell whether entry {read.entry} exists: {codes}; {need}; bring some of these bookies back",
+                f"can't decide whether entry {read.entry} exists: {codes}; {need}; bring some of these bookies back",
                 effects,
             )
 

@@ -5,7 +5,7 @@ Knows: channel numbers and the pool's channels behind them, alarms and the calls
 Does not know: what the machine decides.
 
 Safety: effects are performed in the order they were returned, also when a callback of one of them feeds the machine
-again; an exception out of the machine ends the handle before anybody sees more of it.
+again; an exception out of the machine ends the handle before any caller sees more of it.
 """
 
 from collections import deque

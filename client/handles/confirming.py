@@ -151,7 +151,7 @@ class Confirming:
                 code,
                 f"ledger {self.id}: the last add confirmed reached {taken} bookies, and {quorums.ack} of them "
                 f"(the ack quorum) are needed: {failed}; "
-                f"the next append tells it too",
+                f"the next append carries it too",
             )
 
     def _set_timer(self) -> None:

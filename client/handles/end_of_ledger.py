@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer, LacAnswer
 from quire.client.core.coverage import Coverage
-from quire.client.core.quorum import NEGATIVE, Quorums
+from quire.client.core.quorum import NEGATIVE
 from quire.client.core.read import ReadLimits
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.range_reader import RangeReads
@@ -57,7 +57,6 @@ class EndOfLedger:
         clock: Clock,
         pool: LastConfirmedPool,
         record: LedgerRecord,
-        quorums: Quorums,
         digest: Digest,
         options: ClientOptions,
         reads: RangeReads,
@@ -69,13 +68,12 @@ class EndOfLedger:
         self._clock = clock
         self._pool = pool
         self._record = record
-        self._quorums = quorums
         self._digest = digest
         self._options = options
         self._reads = reads
         self._watch: Watch | None = None
         self._rest = 0.0  # seconds between two questions of a tail, after an answer that brought nothing
-        self._waiting: set[Deferred[None]] = set()  # those who wait for news of the metadata
+        self._waiting: set[Deferred[None]] = set()  # those that wait for news of the metadata
         self._log = Logger()
         self._learn(record.metadata)
 
@@ -147,7 +145,7 @@ class EndOfLedger:
         if self.closed:
             return self.lac
         bookies = self._record.metadata.last_fragment.bookies
-        coverage = Coverage(self.id, self._quorums, self._digest)
+        coverage = Coverage(self.id, self._record.quorums, self._digest)
         done: Deferred[None] = Deferred()
 
         def answered(answer: LacAnswer, index: int) -> None:
@@ -173,7 +171,7 @@ class EndOfLedger:
         if self.closed:
             return self.lac
         bookies, before = self._record.metadata.last_fragment.bookies, self.lac
-        coverage = Coverage(self.id, self._quorums, self._digest)
+        coverage = Coverage(self.id, self._record.quorums, self._digest)
         done: Deferred[None] = Deferred()
 
         def answered(answer: LacAnswer, index: int) -> None:

@@ -10,6 +10,7 @@ newer state; nothing is written but by compare-and-set on the version that was l
 
 from collections.abc import Callable
 
+from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import MetadataStore, Versioned
 from quire.protocol.errors import MetadataVersion
@@ -23,12 +24,13 @@ Change = Callable[[LedgerMetadata], LedgerMetadata]
 
 
 class LedgerRecord:
-    """Metadata of one ledger, shared by everything that one handle does to it."""
+    """Metadata of one ledger, shared by everything that one handle does to it.  `quorums` never change."""
 
     def __init__(self, store: MetadataStore, ledger: int, current: Versioned[LedgerMetadata]) -> None:
         self.store = store
         self.ledger = ledger
         self.current = current
+        self.quorums = Quorums.of(current.value)
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -44,7 +46,7 @@ class LedgerRecord:
     async def edit(self, needs: Needs, change: Change) -> LedgerMetadata:
         """
         Applies `change` unless `needs` says that it is not, or no longer, wanted; returns the metadata that holds then.
-        `needs` may raise to give up.  Raises what the store raises, and `MetadataVersion` after too many conflicts.
+        `needs` may raise to end it.  Raises what the store raises, and `MetadataVersion` after too many conflicts.
         """
         current = self.current
         for _ in range(CONFLICTS_MAX):

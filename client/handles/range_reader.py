@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core.coverage import describe
-from quire.client.core.quorum import Quorums, merge
+from quire.client.core.quorum import merge
 from quire.client.core.read import (
     Answered,
     Ask,
@@ -150,7 +150,7 @@ class RangeReader:
         try:
             effects = self._machine.handle(given)
         except Exception as error:
-            # The machine poisoned itself: the read ends, whoever waits for it is told.
+            # The machine poisoned itself: the read ends, its caller gets the error.
             effects = [Failed(UnexpectedCondition.code, f"a bug in the client: {error!r}")]
         for effect in effects:
             if isinstance(effect, Ask):
@@ -237,18 +237,17 @@ class RangeReads:
         clock: Clock,
         pool: ReadPool,
         record: LedgerRecord,
-        quorums: Quorums,
         digest: Digest,
         speculation: Speculation,
         notes: Notes,
         ranks: Callable[[set[str]], Mapping[str, tuple[float, ...]]],
     ) -> None:
-        self.prefer = record.ledger % quorums.ensemble
+        self.prefer = record.ledger % record.quorums.ensemble
         self.ended = ""
         self._clock = clock
         self._pool = pool
         self._record = record
-        self._quorums = quorums
+        self._quorums = record.quorums
         self._digest = digest
         self._speculation = speculation
         self._notes = notes

@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.core.quorum import Quorums
 from quire.client.core.read import ReadLimits
 from quire.client.handles.end_of_ledger import EndOfLedger, LastConfirmedPool
 from quire.client.handles.ledger_record import LedgerRecord
@@ -47,7 +46,7 @@ def entries_of(ledger: int, run: PayloadRun) -> list[Entry]:
 
 
 class ReaderNotes(Notes):
-    """Tells the client's health of bookies, and the log of damage."""
+    """Reports to the client's health of bookies, and damage to the log."""
 
     def __init__(self, ledger: int, health: Health | None) -> None:
         self._ledger = ledger
@@ -60,7 +59,7 @@ class ReaderNotes(Notes):
             self.bad.add((bookie, entry))
             text = (
                 "bookie {bookie} has a damaged copy of entry {entry} of ledger {ledger}: `quire ledger check "
-                "{ledger}` tells how much is bad"
+                "{ledger}` shows how much is bad"
             )
             self._log.error(text, bookie=bookie, entry=entry, ledger=self._ledger)
         self.failed(bookie, DigestMatch.code)
@@ -100,13 +99,11 @@ class Reader:
             options.sticky_reads,
         )
         self._notes = ReaderNotes(record.ledger, health)
-        metadata = record.metadata
-        quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         speculation = Speculation(
             options.speculative_read_ms, options.speculative_read_ms_max, options.speculative_read_growth
         )
-        self._reads = RangeReads(clock, pool, record, quorums, digest, speculation, self._notes, ranks)
-        self._end = EndOfLedger(clock, pool, record, quorums, digest, options, self._reads)
+        self._reads = RangeReads(clock, pool, record, digest, speculation, self._notes, ranks)
+        self._end = EndOfLedger(clock, pool, record, digest, options, self._reads)
 
     # What a user sees.
 
@@ -157,8 +154,8 @@ class Reader:
 
     def try_read_last_confirmed(self) -> Deferred[int]:
         """
-        The same from whoever answers first with news, so also while too few bookies are up for certainty; without news,
-        what is known here.  `LedgerRecovery` when no bookie answers.
+        The same from the bookie that first answers with news, so also while too few bookies are up for certainty;
+        without news, what is known here.  `LedgerRecovery` when no bookie answers.
         """
         return Deferred.fromCoroutine(self._end.try_read_last_confirmed())
 
@@ -233,7 +230,7 @@ class Reader:
             if self.closed
             else "the last add confirmed that is known; read_last_confirmed() asks for a newer one"
         )
-        return Read(f"ledger {self.id}: entry {entry} lies past {self._end.lac}, {end}")
+        return Read(f"ledger {self.id}: entry {entry} is past {self._end.lac}, {end}")
 
     async def _read(self, first: int, last: int, unconfirmed: bool) -> list[Entry]:
         first, last = operator.index(first), operator.index(last)
@@ -265,7 +262,7 @@ class Reader:
                     yield run
                 return
             except LedgerError:
-                # Entries move when bookies are repaired or replaced, and nobody tells a reader before it asks the old
+                # Entries move when bookies are repaired or replaced, and a reader learns that only when it asks the old
                 # ones.
                 if self._reads.ended or not await self._end.moved_since(known):
                     raise

@@ -6,7 +6,7 @@ memory.
 Does not know: when an entry is found or absent; the machine does.
 
 Safety: replacements are picked but not stored; the one write at the end applies them together with the end of the
-ledger, if the ledger is still IN_RECOVERY and nobody added a later fragment.
+ledger, if the ledger is still IN_RECOVERY and no later fragment was added.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,6 @@ from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer
 from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
-from quire.client.core.quorum import Quorums
 from quire.client.core.recovery import RecoveryMachine
 from quire.client.core.recovery_messages import (
     Begin,
@@ -76,14 +75,12 @@ class Recovery:
         limits: Limits,
         read_body: Callable[[int], Deferred[bytes]],
     ) -> None:
-        metadata = record.metadata
         self._pool = pool
         self._choice = choice
         self._record = record
         self._digest = digest
         self._read_body = read_body
-        quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-        self._machine = RecoveryMachine(record.ledger, quorums, digest, limits)
+        self._machine = RecoveryMachine(record.ledger, record.quorums, digest, limits)
         self._done: Deferred[LedgerMetadata] = Deferred()
         self._under_way: set[Deferred[Any]] = set()
         self._ended = False
@@ -109,7 +106,7 @@ class Recovery:
 
     def stop(self) -> None:
         """
-        The client is closed, or nobody waits for the end any more: nothing further is asked, and no edit is tried
+        The client is closed, or no caller waits for the end any more: nothing further is asked, and no edit is tried
         again.
         """
         self._driver.feed(Shutdown())
@@ -171,7 +168,8 @@ class Recovery:
             for first, bookies in end.ensembles:
                 if first < metadata.last_fragment.first:
                     raise UnexpectedCondition(
-                        f"somebody else added a fragment at entry {metadata.last_fragment.first}, after ours at {first}"
+                        f"another client added a fragment at entry {metadata.last_fragment.first}, "
+                        f"after ours at {first}"
                     )
                 metadata = metadata.with_ensemble(first, bookies)
             return metadata.closed(end.last, end.length)
@@ -186,7 +184,7 @@ class Recovery:
     def _recovered(self, effect: Recovered) -> None:
         self._driver.release()
         metadata = self._record.metadata
-        how = "closed by somebody else" if effect.adopted else "recovered"
+        how = "closed by another client" if effect.adopted else "recovered"
         self._log.info(
             "ledger {ledger}: {how} at entry {last}", ledger=self._record.ledger, how=how, last=metadata.last_entry
         )
@@ -207,9 +205,9 @@ class Recovery:
         self._driver.feed(Shutdown())
         self._poisoned(reason)
 
-    def _end(self, tell: Callable[[], None]) -> None:
+    def _end(self, answer: Callable[[], None]) -> None:
         if not self._ended:
             self._ended = True
             for made in list(self._under_way):
                 made.cancel()
-            tell()
+            answer()

@@ -1,7 +1,7 @@
 """
 The writer of one ledger, for Twisted programs.
 
-Knows: the Deferreds of those who append, and which part performs which effect of `core.append`: channels
+Knows: the Deferreds of appends, and which part performs which effect of `core.append`: channels
 (`add_driver`), metadata (`writer_metadata`).
 Does not know: when an entry is acknowledged or a bookie replaced; the machine does.
 
@@ -34,7 +34,7 @@ from quire.client.core.append.messages import (
     StoreEnsemble,
     WatchBookies,
 )
-from quire.client.core.quorum import Domains, Quorums
+from quire.client.core.quorum import Domains
 from quire.client.handles.add_driver import AddDriver, AddPool
 from quire.client.handles.confirming import Confirming, ConfirmingPool
 from quire.client.handles.ledger_record import LedgerRecord
@@ -62,7 +62,7 @@ class WriterPool(AddPool, ConfirmingPool, Protocol):
 
 
 class Waiter(NamedTuple):
-    """Somebody waits for every entry up to `last`."""
+    """A caller that waits for every entry up to `last`."""
 
     last: int
     done: Deferred[Any]
@@ -97,7 +97,7 @@ def limits_of(options: ClientOptions) -> Limits:
 class Writer:
     """
     Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if
-    set, is called with the bookies before and after.  A writer whose ledger was opened for recovery by somebody else
+    set, is called with the bookies before and after.  A writer whose ledger was opened for recovery by another client
     fails with `LedgerFenced`, and its close writes nothing.
     """
 
@@ -115,7 +115,6 @@ class Writer:
         domains: Domains | None = None,
         on_end: Callable[["Writer"], None] = lambda _writer: None,
     ) -> None:
-        metadata = record.metadata
         self.id = record.ledger
         self.on_ensemble_change: Callable[[tuple[str, ...], tuple[str, ...]], None] | None = None
         self._clock = clock
@@ -123,13 +122,11 @@ class Writer:
         self._options = options
         self._on_end = on_end
         self.payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
-        quorums = Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-        bookies = metadata.last_fragment.bookies
         self._machine = AppendMachine(
             record.ledger,
-            quorums,
+            record.quorums,
             digest,
-            bookies,
+            record.metadata.last_fragment.bookies,
             limits_of(options),
             deferred_sync=deferred_sync,
             advanced=advanced,
@@ -271,8 +268,8 @@ class Writer:
 
     def write_lac(self) -> Deferred[None]:
         """
-        Tells the bookies the last add confirmed, so that readers that follow see the last entry without waiting for the
-        next.
+        Sends the last add confirmed to the bookies, so that readers that follow see the last entry without waiting for
+        the next.
         """
         return Deferred.fromCoroutine(self._confirming.write_lac())
 

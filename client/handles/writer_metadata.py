@@ -109,15 +109,15 @@ class WriterMetadata:
         except LedgerError as error:
             return ChangeRefused(error.code, f"the ensemble change could not be stored: {error}")
         if metadata.state is LedgerState.CLOSED:
-            return ChangeRefused(LedgerClosed.code, f"somebody else closed the ledger at entry {metadata.last_entry}")
+            return ChangeRefused(LedgerClosed.code, f"another client closed the ledger at entry {metadata.last_entry}")
         if metadata.state is LedgerState.IN_RECOVERY:
             return ChangeRefused(
-                LedgerFenced.code, "somebody else opened the ledger for recovery; open it to see where it ends"
+                LedgerFenced.code, "another client opened the ledger for recovery; open it to see where it ends"
             )
         after = metadata.last_fragment.bookies
         if any(after[index] != bookie for index, bookie in enumerate(wanted.bookies) if index not in failed):
             return ChangeRefused(
-                MetadataVersion.code, f"somebody else changed the ensemble of an open ledger to {', '.join(after)}"
+                MetadataVersion.code, f"another client changed the ensemble of an open ledger to {', '.join(after)}"
             )
         before = wanted.bookies
         self._log.info(
@@ -134,12 +134,12 @@ class WriterMetadata:
         def needs(metadata: LedgerMetadata) -> bool:
             if metadata.state is LedgerState.IN_RECOVERY:
                 raise LedgerFenced(
-                    f"ledger {self.id} is being recovered by somebody else, so this writer does not close it; "
+                    f"ledger {self.id} is being recovered by another client, so this writer does not close it; "
                     "open it to see where it ends"
                 )
             if metadata.state is LedgerState.CLOSED and (metadata.last_entry, metadata.length) != (last, length):
                 raise MetadataVersion(
-                    f"ledger {self.id} was closed by somebody else at entry {metadata.last_entry}, not at {last}"
+                    f"ledger {self.id} was closed by another client at entry {metadata.last_entry}, not at {last}"
                 )
             return metadata.state is LedgerState.OPEN
 

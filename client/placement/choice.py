@@ -5,8 +5,8 @@ Knows: which bookies are registered (from the store), which of them failed for t
 policy needs places and weights before it chooses.
 Does not know: how to choose among equals (`policy`), what a ledger does with the answer.
 
-It chooses among whom the store's handle has heard of, and asks anew only where these are too few: one who has just left
-is tried and fails.
+It chooses among the bookies that the store's handle knows, and asks again only where these are too few: one that has
+just left is tried and fails.
 """
 
 from collections.abc import Collection
@@ -63,8 +63,8 @@ class BookieChoice:
 
     def suspects(self, registered: Collection[str]) -> list[str]:
         """
-        Who failed lately and has been registered ever since; one that left and came back has a clean slate.  And the
-        quarantine.
+        Those that failed lately and have been registered ever since; one that left and came back has a clean slate.
+        And the quarantine.
         """
         return self._health.suspects(registered)
 

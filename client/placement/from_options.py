@@ -68,7 +68,7 @@ def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Wei
 
 
 def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
-    """In which fault domains the copies of an entry must lie before it is acknowledged; None: anywhere."""
+    """In which fault domains the copies of an entry must be before it is acknowledged; None: anywhere."""
     if not options.enforce_domains:
         return None
     if options.placement == "zone-aware":

@@ -89,8 +89,8 @@ class Health:
 
     def suspects(self, registered: Collection[str]) -> list[str]:
         """
-        Who failed lately and has been registered ever since, and who is in quarantine.  One that left and came back has
-        a clean slate, except for the quarantine.
+        Those that failed lately and have been registered ever since, and those in quarantine.  One that left and came
+        back has a clean slate, except for the quarantine.
         """
         since = self._seconds() - self._limits.memory_ms / 1000
         self._failed = {bookie: at for bookie, at in self._failed.items() if at > since and bookie in registered}

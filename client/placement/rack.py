@@ -1,5 +1,5 @@
 """
-Rack-aware placement: the copies of an entry lie in different racks (docs/placement.md).
+Rack-aware placement: the copies of an entry are in different racks (docs/placement.md).
 
 Knows: racks as texts, the windows of neighbours in an ensemble that are write sets, how many racks each must span.
 Does not know: how a bookie's rack is found out (`topology`).
@@ -16,7 +16,7 @@ from quire.protocol.errors import NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
 
-TRIES = 20  # random orders of a greedy choice, before it is given up
+TRIES = 20  # random orders of a greedy choice, before it fails
 
 
 def windows(size: int, write: int) -> list[list[int]]:
@@ -89,7 +89,8 @@ class RackAware:
 
     def _choose(self, usable: Sequence[str], size: int, wish: Wish) -> list[str] | None:
         """
-        One greedy attempt: first ourselves, then racks not used yet, then whoever leaves each write set its racks.
+        One greedy attempt: first ourselves, then racks not used yet, then the bookie that leaves each write set its
+        racks.
         """
         place_of = self._place_of
         ensemble: list[str | None] = [None] * size

@@ -68,7 +68,7 @@ class RegionAware:
         order.sort(key=lambda region: region != self._local)
         ensemble: list[str] = []
         while len(ensemble) < size and members:
-            for region in order:  # round robin, so that neighbours lie apart; a region that has no more is passed over
+            for region in order:  # round robin, so that neighbours are apart; a region that has no more is passed over
                 if len(ensemble) < size and region in members:
                     bookie = self._other_rack(members[region], ensemble)
                     ensemble.append(bookie)

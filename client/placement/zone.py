@@ -1,5 +1,5 @@
 """
-Zone-aware placement: the copies of an entry lie in different zones, and those of one zone in different upgrade domains
+Zone-aware placement: the copies of an entry are in different zones, and those of one zone in different upgrade domains
 (docs/placement.md).
 
 Knows: places "/zone/upgrade-domain"; how many zones each write set should span and how many it must.

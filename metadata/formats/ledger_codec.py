@@ -9,7 +9,8 @@ Ledger metadata as bytes, in the three formats that Apache BookKeeper reads (met
     2        protobuf text format, without the creation token
     3        varint length, protobuf binary; what follows is ignored
 
-Knows: the bytes.  Does not know: where they lie.  A ledger keeps the format it was read in; new ones are written in 3.
+Knows: the bytes.  Does not know: where they are kept.  A ledger keeps the format it was read in; new ones are written
+in 3.
 
 Safety: what can't be read as a whole, with every invariant intact, is refused with `MetadataSerialization`; no field is
 guessed.

@@ -2,7 +2,7 @@
 Service information as the bytes of a registration (metadata-rules.md 5.2).
 
 Knows: BookieServiceInfoFormat, and the empty data of bookies that are too old to write it.
-Does not know: where registrations lie.
+Does not know: where registrations are kept.
 """
 
 from google.protobuf.message import DecodeError
@@ -16,7 +16,7 @@ from quire.protocol.errors import MetadataSerialization
 
 log = Logger()
 
-UNKNOWN = ServiceInfo(())  # registered, but nobody can say where it serves
+UNKNOWN = ServiceInfo(())  # registered, but it is unknown where it serves
 
 
 def encode(info: ServiceInfo) -> bytes:
@@ -78,5 +78,5 @@ def decode_or_unknown(bookie: str, data: bytes) -> ServiceInfo:
     try:
         return decode(bookie, data)
     except MetadataSerialization as error:
-        log.warn("{error}; nobody can reach this bookie", error=str(error))
+        log.warn("{error}; this bookie can't be reached", error=str(error))
         return UNKNOWN

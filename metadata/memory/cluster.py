@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -30,7 +30,6 @@ from quire.metadata.store import (
     check_page,
     no_cluster,
 )
-from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
     LedgerError,
@@ -85,8 +84,8 @@ class MemoryCluster:
     repairs: dict[int, int] = field(default_factory=dict)  # ledger -> session that repairs it
     next_session: int = 0
     listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
-    # Told of each registration and lock that is removed by a call: what, of which bookie or ledger, whose session made
-    # it, and in whose it was removed.
+    # Called for each registration and lock that is removed by a call: what, of which bookie or ledger, whose session
+    # made it, and in whose it was removed.
     went: Callable[[str, object, int, int], None] = field(default=lambda *_: None)
     random: Random = field(init=False)
 
@@ -103,7 +102,7 @@ class MemoryCluster:
         return self.read_only if read_only else self.writable
 
     def bookie_list(self) -> BookieList:
-        """Who is registered now."""
+        """The bookies that are registered now."""
         return BookieList(
             {bookie: held.info for bookie, held in sorted(self.writable.items())},
             {bookie: held.info for bookie, held in sorted(self.read_only.items())},

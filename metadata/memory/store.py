@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.clock import Clock
-from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
 from quire.metadata.memory.cluster import CLUSTERS, Fault, Faults, MemoryCluster, Registration
 from quire.metadata.store import (
     ANY,
@@ -33,9 +33,8 @@ from quire.metadata.store import (
     ServiceInfo,
     Versioned,
     Watch,
-    tell,
+    notify,
 )
-from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
     LedgerError,
@@ -136,7 +135,7 @@ class MemoryStore(MetadataStore):
                 look()
 
     def _look_at_own(self) -> None:
-        """Tells of registrations that somebody else has removed."""
+        """Reports registrations that others have removed."""
         for bookie, (session, read_only) in list(self._own.items()):
             held = self.shared.lists(read_only).get(bookie)
             if session != self._session:
@@ -167,7 +166,7 @@ class MemoryStore(MetadataStore):
     def _tell_lost(self) -> None:
         if not self._closed:
             for fn in list(self._lost):
-                tell(fn)
+                notify(fn)
 
     def on_session_lost(self, fn: Callable[[], None]) -> None:
         self._lost.append(fn)
@@ -254,10 +253,10 @@ class MemoryStore(MetadataStore):
             found = self.shared.ledgers.get(ledger)
             if found is None:
                 watch.cancel()
-                tell(fn, None)
+                notify(fn, None)
             elif found != seen:
                 seen = found
-                tell(fn, found)
+                notify(fn, found)
 
         watch = self._watch(look)
         return watch
@@ -364,7 +363,7 @@ class MemoryStore(MetadataStore):
             found = self.shared.bookie_list()
             if found != seen:
                 seen = found
-                tell(fn, found)
+                notify(fn, found)
 
         return self._watch(look)
 

@@ -136,8 +136,8 @@ class SQLiteFile:
     def _keep_log(self, connection: sqlite3.Connection) -> None:
         """
         WAL, whatever the file has: one that was copied by VACUUM INTO or from a dump has a rollback journal, whose
-        removal nobody syncs (synchronous=FULL does not), so that a power loss could bring it back and undo what was
-        told.
+        removal is not synced (not by synchronous=FULL either), so that a power loss could bring it back and undo what
+        was answered.
         """
         if tables.scalar(connection, "PRAGMA journal_mode") == "wal":
             return

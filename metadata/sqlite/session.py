@@ -1,7 +1,7 @@
 """
 A store's session: made when it is first needed, kept by heartbeats, made again when others ended it.
 
-Knows: the session's row and its locked file (`session_file`), which bookies are registered in it, and who is called
+Knows: the session's row and its locked file (`session_file`), which bookies are registered in it, and what is called
 when one of them is gone.
 Does not know: how a registration is made (`store`), the thread.
 
@@ -15,12 +15,12 @@ from typing import Protocol, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.metadata.clock import Clock, Timer
+from quire.metadata.clock import Boottime, Clock, Timer
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.file import DatabaseError
-from quire.metadata.sqlite.session_file import Boottime, SessionFile, forget, is_alive
+from quire.metadata.sqlite.session_file import SessionFile, forget, is_alive
 from quire.metadata.sqlite.tables import Connection
-from quire.metadata.store import CLOSED_MESSAGE, tell
+from quire.metadata.store import CLOSED_MESSAGE, notify
 from quire.protocol.errors import LedgerError, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -55,7 +55,7 @@ class Session:
         self._boottime = boottime
         self._run = run
         self._file: SessionFile | None = None
-        self._opening: list[Deferred[str]] = []  # who waits for the session that is being made
+        self._opening: list[Deferred[str]] = []  # callers that wait for the session that is being made
         self._heartbeat: Timer | None = None
         self._closed = False
         self._lost: list[Callable[[], None]] = []
@@ -93,7 +93,7 @@ class Session:
         try:
             session = await self._run(make, writes=True)
             if self._closed:
-                session.close()  # its row is a dead session's, which the next who looks removes
+                session.close()  # its row is a dead session's, which the next look removes
                 raise MetaStore(CLOSED_MESSAGE)
         except LedgerError as error:
             opening, self._opening = self._opening, []
@@ -135,7 +135,7 @@ class Session:
             alive, registered = await self._run(beat)
         except LedgerError as error:
             log.warn("{uri}: heartbeat failed: {error}", uri=self._uri, error=str(error))
-            alive, registered = True, None  # nobody said otherwise
+            alive, registered = True, None  # nothing says otherwise
         if not alive:
             await self._lose(session)
         elif not self._closed and self._file is session:
@@ -147,7 +147,7 @@ class Session:
         self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]
     ) -> None:
         """
-        Tells of registrations that somebody else has removed; one that was made or given up since the look began is
+        Reports registrations that others have removed; one that was made or withdrawn since the look began is
         left to the next look.
         """
         own = self.registered
@@ -166,7 +166,7 @@ class Session:
 
     def _tell_lost(self) -> None:
         for fn in list(self._lost):
-            tell(fn)
+            notify(fn)
 
     async def lost(self, name: str) -> None:
         """

@@ -9,23 +9,21 @@ lock means death at once; a lock that is held beside an old heartbeat means an o
 
 Knows: files and locks.  Does not know: the database, or what a session is for.
 
-Safety: a session is announced (its row is written) only after its file is locked, so nobody can find a live session
-unlocked. The lock does not pass to programs started with exec; a bare fork would share it.
+Safety: a session is announced (its row is written) only after its file is locked, so a live session is
+never found unlocked. The lock does not pass to programs started with exec; a bare fork would share it.
 """
 
 import fcntl
 import os
 import struct
 import tempfile
-from collections.abc import Callable
+
+from quire.metadata.clock import Boottime
 
 # SPDX-License-Identifier: Apache-2.0
 
 HEARTBEAT = struct.Struct(">Q")
 SUFFIX = ".session"
-
-# seconds of CLOCK_BOOTTIME: one clock for all processes, which goes on while the machine sleeps
-Boottime = Callable[[], float]
 
 
 class SessionFile:
@@ -45,7 +43,7 @@ class SessionFile:
         os.pwrite(self._fd, HEARTBEAT.pack(int(self._boottime() * 1e9)), 0)
 
     def close(self) -> None:
-        """Ends the session for everybody who looks."""
+        """Ends the session as every other process sees it."""
         if self._fd >= 0:
             forget(self.path)
             os.close(self._fd)

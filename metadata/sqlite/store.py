@@ -2,11 +2,11 @@
 Metadata in one SQLite file: several processes of one machine, no server.
 
 Knows: that every change is one transaction, synced before it is answered (WAL, synchronous=FULL: with less, a power
-loss can undo the close of a ledger that a writer was told about).  Changes that wait together share one transaction and
-one sync.  Every statement runs on the store's one thread.
-Does not know: other machines.  WAL needs shared memory, so the file must lie on a local file system.
+loss can undo the close of a ledger that a writer got an answer for).  Changes that wait together share one transaction
+and one sync.  Every statement runs on the store's one thread.  Does not know: other machines.  WAL needs shared memory,
+so the file must be on a local file system.
 
-A session is a row plus a locked file (`session_file`): whoever looks at the bookies removes sessions whose owner is
+A session is a row plus a locked file (`session_file`): every look at the bookies removes sessions whose owner is
 dead or hangs.  Watches poll SQLite's data_version, which moves with every commit of another connection.
 
 Safety: nothing is answered before it is committed; a commit that fails fails every change in it.
@@ -24,13 +24,12 @@ from uuid import UUID
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
-from quire.metadata.clock import Reactor, pause
+from quire.metadata.clock import Boottime, Reactor, pause
 from quire.metadata.formats import ledger_codec
-from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.file import Job, SQLiteFile
 from quire.metadata.sqlite.session import Session
-from quire.metadata.sqlite.session_file import Boottime
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.sqlite.watches import BOOKIES, EVERYTHING, Watches
 from quire.metadata.store import (
@@ -51,7 +50,6 @@ from quire.metadata.store import (
     check_page,
 )
 from quire.metadata.worker import Worker
-from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import IncorrectParameter, LedgerError, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -78,7 +78,7 @@ def scalar(connection: Connection, statement: str, *values: object) -> Any:
 
 
 def is_empty(connection: Connection) -> bool:
-    """Whether nobody has used the file yet."""
+    """Whether the file is unused as yet."""
     return scalar(connection, "PRAGMA user_version") == 0 and not scalar(
         connection, "SELECT count(*) FROM sqlite_master"
     )
@@ -319,12 +319,12 @@ def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
 
 
 def bookie_rows(connection: Connection) -> list[tuple[str, int, bytes]]:
-    """Everybody who is registered, as it is stored: bookie, whether read-only, information."""
+    """All registrations as they are stored: bookie, whether read-only, information."""
     return connection.execute("SELECT bookie, read_only, info FROM bookies ORDER BY bookie").fetchall()
 
 
 def listed(rows: Iterable[tuple[str, int, bytes]]) -> BookieList:
-    """The lists that stored rows stand for; information that can't be read counts as unknown."""
+    """The lists that stored rows make up; information that can't be read counts as unknown."""
     writable: dict[str, ServiceInfo] = {}
     read_only: dict[str, ServiceInfo] = {}
     for bookie, is_read_only, info in rows:
@@ -333,7 +333,7 @@ def listed(rows: Iterable[tuple[str, int, bytes]]) -> BookieList:
 
 
 def bookies(connection: Connection) -> BookieList:
-    """Who is registered."""
+    """The bookies that are registered."""
     return listed(bookie_rows(connection))
 
 

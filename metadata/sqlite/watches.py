@@ -1,13 +1,13 @@
 """
-Watches over the SQLite driver: look, compare, tell.
+Watches over the SQLite driver: look, compare, notify.
 
-Knows: when to look (after a commit of ours at once, otherwise every `poll_s` while somebody watches), at what, and who
-heard what.  A commit of ours says what it changed, and only that is looked at.  One of another process does not: then
-the versions of all that is watched are asked for, without what they stand for, and only what has a new one is read.
-Does not know: threads; `run` takes a look to the store's thread.
+Knows: when to look (after a commit of ours at once, otherwise every `poll_s` while there are watches), at what, and
+which watcher knows what.  A commit of ours says what it changed, and only that is looked at.  One of another process
+does not: then the versions of all that is watched are asked for, without the values, and only what has a new one is
+read.  Does not know: threads; `run` takes a look to the store's thread.
 
 Safety: the change counter is read before the values, so a change that comes between is seen by the next look; and a
-bookie whose process died is taken off the list by whoever looks first.
+bookie whose process died is taken off the list by the first look.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.tables import Connection
-from quire.metadata.store import BookieList, BookieWatcher, LedgerWatcher, Versioned, Watch, tell
+from quire.metadata.store import BookieList, BookieWatcher, LedgerWatcher, Versioned, Watch, notify
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,7 +32,7 @@ from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedg
 T = TypeVar("T")
 log = Logger()
 
-BOOKIES = -1  # as a change, beside ids of ledgers: of who is registered
+BOOKIES = -1  # as a change, beside ids of ledgers: of the registrations
 EVERYTHING = -2
 
 
@@ -43,14 +43,14 @@ class Runner(Protocol):
 
 
 @dataclass(slots=True)
-class LedgerWish:
+class LedgerSubscription:
     watch: Watch
     fn: LedgerWatcher
-    heard: int | None = None  # the version told last
+    heard: int | None = None  # the version that it was called with last
 
 
 @dataclass(slots=True)
-class BookieWish:
+class BookieSubscription:
     watch: Watch
     fn: BookieWatcher
     heard: BookieList | None = None
@@ -70,7 +70,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What to look at; `versions` of ledgers, where None is one that must be told whatever it is."""
+    """What to look at; `versions` of ledgers, where None is one that is reported in any version."""
 
     everything: bool
     versions: Mapping[int, int | None]
@@ -98,9 +98,9 @@ class Watches:
         self._run = run
         self._dead = dead
         self._bury = bury
-        self._ledgers: dict[int, list[LedgerWish]] = {}
+        self._ledgers: dict[int, list[LedgerSubscription]] = {}
         self._versions: dict[int, int] = {}  # of watched ledgers, as they were seen last
-        self._bookies: list[BookieWish] = []
+        self._bookies: list[BookieSubscription] = []
         self._rows: list[tuple[str, int, bytes]] | None = None  # of the bookies, as they were seen last
         self._listed = BookieList({}, {})  # what they say
         self._change: int | None = None  # data_version at the last look at everything
@@ -113,27 +113,29 @@ class Watches:
 
     def add_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
         """Calls `fn` with the ledger's metadata, now and after each change, and with None when it is deleted."""
-        wish = LedgerWish(Watch(lambda: self._drop(ledger, wish)), fn)
-        self._ledgers.setdefault(ledger, []).append(wish)
+        subscription = LedgerSubscription(Watch(lambda: self._drop(ledger, subscription)), fn)
+        self._ledgers.setdefault(ledger, []).append(subscription)
         self._versions.pop(ledger, None)
         self._look_soon(ledger)
-        return wish.watch
+        return subscription.watch
 
-    def _drop(self, ledger: int, wish: LedgerWish) -> None:
-        wishes = self._ledgers.get(ledger, [])
-        if wish in wishes:
-            wishes.remove(wish)
-        if not wishes:
+    def _drop(self, ledger: int, subscription: LedgerSubscription) -> None:
+        subscriptions = self._ledgers.get(ledger, [])
+        if subscription in subscriptions:
+            subscriptions.remove(subscription)
+        if not subscriptions:
             self._ledgers.pop(ledger, None)
             self._versions.pop(ledger, None)
 
     def add_bookies(self, fn: BookieWatcher) -> Watch:
         """Calls `fn` with the bookies, now and after each change."""
-        wish = BookieWish(Watch(lambda: self._bookies.remove(wish) if wish in self._bookies else None), fn)
-        self._bookies.append(wish)
+        subscription = BookieSubscription(
+            Watch(lambda: self._bookies.remove(subscription) if subscription in self._bookies else None), fn
+        )
+        self._bookies.append(subscription)
         self._rows = None
         self._look_soon(BOOKIES)
-        return wish.watch
+        return subscription.watch
 
     def end(self) -> None:
         """Stops looking."""
@@ -218,8 +220,8 @@ class Watches:
             (ledger, version) for ledger, version in sight.versions.items() if ledger in self._ledgers
         )
         for ledger, found in sight.ledgers.items():
-            for wish in list(self._ledgers.get(ledger, ())):
-                self._tell_ledger(wish, found)
+            for subscription in list(self._ledgers.get(ledger, ())):
+                self._notify_ledger(subscription, found)
         if sight.rows is not None:
             self._tell_bookies(sight.rows)
         self._again()
@@ -229,10 +231,10 @@ class Watches:
             return
         self._rows = rows
         self._listed = tables.listed(rows)
-        for wish in list(self._bookies):
-            if wish.heard != self._listed and not wish.watch.cancelled:
-                wish.heard = self._listed
-                tell(wish.fn, self._listed)
+        for subscription in list(self._bookies):
+            if subscription.heard != self._listed and not subscription.watch.cancelled:
+                subscription.heard = self._listed
+                notify(subscription.fn, self._listed)
 
     async def _bury_now(self, dead: list[str]) -> None:
         try:
@@ -240,15 +242,15 @@ class Watches:
         except LedgerError as error:  # the next look finds them again
             log.warn("{uri}: can't remove ended sessions yet: {error}", uri=self._uri, error=str(error))
 
-    def _tell_ledger(self, wish: LedgerWish, found: Versioned[LedgerMetadata] | None) -> None:
-        if wish.watch.cancelled:
+    def _notify_ledger(self, subscription: LedgerSubscription, found: Versioned[LedgerMetadata] | None) -> None:
+        if subscription.watch.cancelled:
             return
         if found is None:
-            wish.watch.cancel()
-            tell(wish.fn, None)
-        elif wish.heard != found.version:
-            wish.heard = found.version
-            tell(wish.fn, found)
+            subscription.watch.cancel()
+            notify(subscription.fn, None)
+        elif subscription.heard != found.version:
+            subscription.heard = found.version
+            notify(subscription.fn, found)
 
     def _failed(self, failure: Failure) -> None:
         self._looking = False

@@ -2,7 +2,7 @@
 The cluster in ZooKeeper: made, found and destroyed as a whole.
 
 Knows: the znodes that every cluster has, and its layout, which is read once.
-Does not know: ledgers, cookies, registrations beyond who is listed.
+Does not know: ledgers, cookies, registrations beyond which are listed.
 
 Safety: what makes it a cluster is made in one transaction and removed last.
 """
@@ -13,9 +13,10 @@ from uuid import UUID
 from quire.metadata.store import Cluster, ClusterExists, WrongCluster, no_cluster
 from quire.metadata.zk.ids import LedgerIds
 from quire.metadata.zk.layout import HEALTH_CHECK_SWITCH, Layout, LedgerPaths, is_special, parse_layout
+from quire.metadata.zk.node_errors import NodeExists, NoNode
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import remove_tree
-from quire.metadata.zk.session import NodeExists, NoNode, ZooKeeperSession
+from quire.metadata.zk.session import ZooKeeperSession
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -91,7 +92,7 @@ class ZooKeeperCluster:
 
     async def layout(self) -> tuple[LedgerPaths, LedgerIds]:
         """
-        What LAYOUT says, which the first who opens a cluster without one decides (metadata-rules.md 1.2); read once.
+        What LAYOUT says, which the first open of a cluster without one decides (metadata-rules.md 1.2); read once.
         `NoCluster`; `MetaStore` when it isn't the one that the URI insists on.
         """
         if self._known is None:

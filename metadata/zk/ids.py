@@ -8,8 +8,8 @@ New ledger ids from ZooKeeper's sequential nodes (metadata-rules.md 3.1, 3.2).
 Knows: which node to make, and when to go on to the next.  Does not know: whether a caller has chosen that id himself;
 see the store.
 
-Safety: the directories of the long ids are listed again for each id.  One who trusts an old list makes a deleted
-directory anew, whose numbers begin at 0 again: ids would repeat.  None is ever deleted here.
+Safety: the directories of the long ids are listed again for each id.  With an old list a deleted directory would
+be made again, whose numbers begin at 0: ids would repeat.  None is ever deleted here.
 
 Numbers can't be set, only used up: a raise makes and removes nodes, 2,000 in one transaction.  Where that would take
 too long, in a directory of long ids, the next directory is made instead.
@@ -21,7 +21,8 @@ from twisted.logger import Logger
 
 from quire.metadata.store import LEDGER_ID_MAX, no_cluster
 from quire.metadata.zk.layout import Layout
-from quire.metadata.zk.session import NodeExists, NoNode, ZooKeeperSession
+from quire.metadata.zk.node_errors import NodeExists, NoNode
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -41,7 +42,7 @@ class LedgerIds:
         self._session = session
         self._root = root
         self._layout = layout
-        self._long: bool | None = None  # whether the short ids are used up; None: nobody has looked yet
+        self._long: bool | None = None  # whether the short ids are used up; None: not looked at yet
 
     async def next(self) -> int:
         """`LedgerIdOverflow`, `NoCluster`."""
@@ -62,7 +63,7 @@ class LedgerIds:
         return await self._next_long()
 
     async def position(self) -> int:
-        """The id that is drawn next, unless somebody draws one meanwhile; this draws none.  `NoCluster`."""
+        """The id that is drawn next, unless another client draws one meanwhile; this draws none.  `NoCluster`."""
         if self._layout is Layout.FLAT:
             return await self._used(self._root)
         if await self._session.exists(f"{self._root}/idgen-long") is None:
@@ -86,8 +87,8 @@ class LedgerIds:
 
     async def raise_to(self, first: int) -> None:
         """
-        No id below `first` is drawn after this.  Who draws short ids goes on to do so: it has looked once whether there
-        are long ones.  `LedgerIdOverflow`, `NoCluster`.
+        No id below `first` is drawn after this.  A client that draws short ids continues to do so: it looks once
+        whether there are long ones.  `LedgerIdOverflow`, `NoCluster`.
         """
         if (first > SHORT_END and self._layout is Layout.FLAT) or first > LEDGER_ID_MAX:
             raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids from {first} on")

@@ -1,5 +1,6 @@
 r"""
-How ledgers lie in a tree of znodes: the LAYOUT text, and ids to paths and back (metadata-rules.md 1.2, 2.1, 2.2, 3.3).
+How ledgers are arranged in a tree of znodes: the LAYOUT text, and ids to paths and back (metadata-rules.md 1.2, 2.1,
+2.2, 3.3).
 
     layout            id                path below the root
     flat              any               L%010d

@@ -10,7 +10,7 @@ otherwise.
 Does not know: kazoo; what a bookie does when its registration is lost.
 
 Safety: a registration of another living session is never touched; its end is waited for.  Our own are watched: one that
-goes, or becomes another's, while our session lives is told of like one that went with its session.
+goes, or becomes another's, while our session lives is reported like one that went with its session.
 """
 
 from collections.abc import Callable
@@ -32,9 +32,10 @@ from quire.metadata.store import (
     ServiceInfo,
     Watch,
     no_cluster,
-    tell,
+    notify,
 )
-from quire.metadata.zk.session import NodeExists, NoNode, SessionOver, ZooKeeperSession, together
+from quire.metadata.zk.node_errors import NodeExists, NoNode, SessionOver
+from quire.metadata.zk.session import ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -48,7 +49,7 @@ RETRY_S = 0.2
 
 
 @dataclass(slots=True)
-class Wish:
+class Subscription:
     watch: Watch
     fn: BookieWatcher
     heard: BookieList | None = None
@@ -86,8 +87,8 @@ class Own:
 
 class BookieRegistry:
     """
-    The registrations of one cluster, seen through one session.  `lost` is told when one of our own went and the session
-    did not.
+    The registrations of one cluster, seen through one session.  `lost` is called when one of our own went and the
+    session did not.
     """
 
     def __init__(self, reactor: Reactor, session: ZooKeeperSession, root: str, lost: Callable[[], None]) -> None:
@@ -96,11 +97,11 @@ class BookieRegistry:
         self._root = root
         self._writable = Listing(f"{root}/available")
         self._read_only = Listing(f"{root}/available/{READ_ONLY}")
-        self._wishes: list[Wish] = []
+        self._subscriptions: list[Subscription] = []
         self._following = False
         self._stale = False
         self._wakening: Deferred[None] | None = None
-        # who waits for the reading of the two listings that is under way
+        # callers that wait for the reading of the two listings that is under way
         self._readers: list[Deferred[BookieList]] = []
         self._queueing: set[Deferred[None]] = set()  # registrations that wait for another session to end
         self._own: dict[str, Own] = {}
@@ -132,7 +133,7 @@ class BookieRegistry:
                 await self._session.create(path, data, ephemeral=True, session=session)
                 break
             except NodeExists:
-                continue  # ours, by a try whose answer was lost, or somebody was faster
+                continue  # ours, by a try whose answer was lost, or another client was faster
             except NoNode:
                 raise no_cluster(self._session.uri) from None
         else:
@@ -232,8 +233,8 @@ class BookieRegistry:
 
     def known(self) -> "Deferred[BookieList]":
         """
-        Both lists as far as was heard: only what a watch has said to have changed is read.  Whoever asks meanwhile
-        shares the reading under way.
+        Both lists as far as was heard: only what a watch has said to have changed is read.  Callers
+        meanwhile share the reading under way.
         """
         waiting: Deferred[BookieList] = Deferred()
         self._readers.append(waiting)
@@ -244,8 +245,8 @@ class BookieRegistry:
     def _have_read(self, found: BookieList | Failure) -> None:
         readers, self._readers = self._readers, []
         for waiting in readers:
-            if not waiting.called:  # by who was cancelled
-                waiting.callback(found)  # a Failure is one to whoever waits
+            if not waiting.called:  # by a caller that was cancelled
+                waiting.callback(found)  # a Failure is one to each waiting caller
 
     async def service_info(self, bookie: str) -> ServiceInfo | None:
         """What a bookie announces, read from the server; None when it is not registered."""
@@ -315,14 +316,16 @@ class BookieRegistry:
 
     def watch(self, fn: BookieWatcher) -> Watch:
         """Calls `fn` with the bookies, now and after each change."""
-        wish = Wish(Watch(lambda: self._wishes.remove(wish) if wish in self._wishes else None), fn)
-        self._wishes.append(wish)
+        subscription = Subscription(
+            Watch(lambda: self._subscriptions.remove(subscription) if subscription in self._subscriptions else None), fn
+        )
+        self._subscriptions.append(subscription)
         if self._following:
             self._wake()
         else:
             self._following = True
             Deferred.fromCoroutine(self._follow())
-        return wish.watch
+        return subscription.watch
 
     def reconnected(self) -> None:
         """Every watch was lost with the connection."""
@@ -338,7 +341,7 @@ class BookieRegistry:
     def end(self) -> None:
         """Ends watches and waiting registrations."""
         self._ended = True
-        self._wishes.clear()
+        self._subscriptions.clear()
         self._writable.forget()
         self._read_only.forget()
         self._wake()
@@ -353,9 +356,9 @@ class BookieRegistry:
             wakening.callback(None)
 
     async def _follow(self) -> None:
-        """Reads, tells, and waits for the next event, as long as there is somebody to tell."""
+        """Reads, notifies, and waits for the next event, as long as there are subscriptions."""
         complained = False
-        while self._wishes and not self._ended:
+        while self._subscriptions and not self._ended:
             try:
                 while self._readers:  # what it finds may be older than the last event
                     await self.known()
@@ -372,10 +375,10 @@ class BookieRegistry:
                 await pause(self._reactor, RETRY_S)
                 continue
             complained = False
-            for wish in list(self._wishes):
-                if wish.heard != found and not wish.watch.cancelled:
-                    wish.heard = found
-                    tell(wish.fn, found)
+            for subscription in list(self._subscriptions):
+                if subscription.heard != found and not subscription.watch.cancelled:
+                    subscription.heard = found
+                    notify(subscription.fn, found)
             if not self._stale:
                 self._wakening = Deferred()
                 await self._wakening

@@ -4,7 +4,7 @@ Walks over ZooKeeper's trees: all ledgers in ascending order, and the removal of
 Knows: in which order to list what (metadata-rules.md 3.4).  Does not know: what ledgers hold.
 
 Safety: the ids come ascending and complete, or the walk fails.  A directory that vanishes meanwhile was pruned, hence
-empty; any other trouble ends the walk, for whoever collects garbage would take a missing id for a deleted ledger.
+empty; any other trouble ends the walk, for garbage collection would take a missing id for a deleted ledger.
 """
 
 import re
@@ -13,7 +13,8 @@ from twisted.internet.defer import Deferred
 
 from quire.metadata.store import LEDGER_ID_MAX, no_cluster
 from quire.metadata.zk.layout import LedgerPaths
-from quire.metadata.zk.session import NoNode, NotEmpty, ZooKeeperSession, together
+from quire.metadata.zk.node_errors import NoNode, NotEmpty
+from quire.metadata.zk.session import ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -68,7 +69,7 @@ class LedgerScan:
             ledger = int(digits + name[1:])
             if self._paths.id_of(f"{path}/{name}") != ledger or ledger > LEDGER_ID_MAX:
                 raise MetaStore(
-                    f"{self._session.uri}: {path}/{name} lies where no ledger of this layout may be: remove it, or "
+                    f"{self._session.uri}: {path}/{name} is where no ledger of this layout may be: remove it, or "
                     "nothing can be listed safely"
                 )
             if ledger > self._after:

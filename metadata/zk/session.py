@@ -6,15 +6,15 @@ long.
 Does not know: what the znodes mean.
 
 Threads: kazoo runs three (connection, completions, watches).  Nothing of ours runs on them: each callback hops to the
-reactor at once, save that the connection's thread notes which session is there and how long it lasts; all three end in
-`close()`, which waits for them on a thread of its own.
+reactor at once, except that the connection's thread notes which session is there and how long it lasts; all three end
+in `close()`, which waits for them on a thread of its own.
 
 Safety: an operation whose answer was lost is tried again, so it may happen twice; the error of a later try then carries
 `retried`, and the caller reads again before it decides (metadata-rules.md 8.2).  kazoo drops every watch when the
-connection is lost, and tells each of them so: whoever watches must read again at any event (metadata-rules.md 8.3).
+connection is lost, and calls each of them: a caller that watches must read again at any event (metadata-rules.md 8.3).
 
 A call may be bound to a session: it is carried out in that one or never, whatever happens between the call and the
-moment in which kazoo sends it.  kazoo tells of a session's end before it drops what waits to be sent, and connects
+moment in which kazoo sends it.  kazoo reports a session's end before it drops what waits to be sent, and connects
 again after that; a bound call is handed to it under the lock under which that news is noted.
 """
 
@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
@@ -49,6 +49,7 @@ from twisted.python.failure import Failure
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.store import CLOSED_MESSAGE
 from quire.metadata.worker import Worker
+from quire.metadata.zk.node_errors import BadVersion, NodeError, NodeExists, NoNode, NotEmpty, SessionOver
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -64,34 +65,6 @@ KAZOO_LOG.addHandler(logging.NullHandler())
 TRANSIENT = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 
 Wake = Callable[[], None]
-
-
-class NodeError(MetaStore):
-    """
-    What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost.
-    """
-
-    retried = False
-
-
-class NoNode(NodeError):
-    """The znode, or the parent of the one to be made, does not exist."""
-
-
-class NodeExists(NodeError):
-    """The znode exists already."""
-
-
-class BadVersion(NodeError):
-    """The znode has another version."""
-
-
-class NotEmpty(NodeError):
-    """The znode has children."""
-
-
-class SessionOver(NodeError):
-    """The session that a call was bound to has ended, and its ephemeral znodes with it."""
 
 
 KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
@@ -118,7 +91,7 @@ class Hop:
 
 class Connection(ConnectionHandler):
     """
-    kazoo's, which tells its client how long the server lets the session live: one and a half times the time-out for
+    kazoo's, which notes in its client how long the server lets the session live: one and a half times the time-out for
     reading that it makes of that.
     """
 
@@ -142,7 +115,7 @@ class ZooKeeperSession:
     """
     The calls below fail with a `NodeError`, or with `MetaStore` (with the address) when there is no answer within the
     session timeout. `on_connected` is called on each return of the connection, `on_expired` before that when it
-    returned with a new session, and both before anybody who waited for the connection goes on.
+    returned with a new session, and both before calls that waited for the connection continue.
     """
 
     def __init__(self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float) -> None:
@@ -154,7 +127,7 @@ class ZooKeeperSession:
         self._reactor = reactor
         self._connected = False
         self._closing: Deferred[None] | None = None
-        self._waiting: list[Deferred[None]] = []  # who waits for the connection
+        self._waiting: list[Deferred[None]] = []  # callers that wait for the connection
         self._outstanding: set[Deferred[Any]] = set()
         self._client = Client(",".join(hosts), timeout_s)
         self._guard = threading.Lock()
@@ -181,7 +154,7 @@ class ZooKeeperSession:
     # -- the connection -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connects; `MetaStore` when nobody answers within the session timeout (the session is closed then)."""
+        """Connects; `MetaStore` when no server answers within the session timeout (the session is closed then)."""
         self._client.start_async()
         try:
             await self._connection(self._reactor.seconds() + self.timeout_s)
@@ -234,7 +207,7 @@ class ZooKeeperSession:
         except CancelledError:
             if self._closing is not None:
                 raise MetaStore(CLOSED_MESSAGE) from None
-            if timer.active():  # it was not the time: who asked does not want it any more
+            if timer.active():  # it was not the time: the caller cancelled it
                 raise
             what = f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s"
             raise MetaStore(f"{what}: see whether it runs and can be reached from here, then try again") from None
@@ -298,19 +271,11 @@ class ZooKeeperSession:
     def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> "Deferred[None]":
         """Makes all of them or none."""
 
-        def submit(client: KazooClient) -> AsyncResult:
-            transaction = client.transaction()
+        def fill(transaction: TransactionRequest) -> None:
             for path, data in nodes:
                 transaction.create(path, data)
-            return transaction.commit_async()
 
-        def check(results: list[object]) -> None:
-            for result in results:
-                if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
-                    raise self._error(nodes[0][0], result, False)
-
-        made: Deferred[list[object]] = self._call(nodes[0][0], submit)
-        return made.addCallback(check)
+        return self._transaction(nodes[0][0], fill)
 
     def use_up(self, path: str, count: int) -> "Deferred[None]":
         """
@@ -318,11 +283,19 @@ class ZooKeeperSession:
         `NoNode` (no parent).
         """
 
-        def submit(client: KazooClient) -> AsyncResult:
-            transaction = client.transaction()
+        def fill(transaction: TransactionRequest) -> None:
             for _ in range(count):
                 transaction.create(path)
                 transaction.delete(path)
+
+        return self._transaction(path, fill)
+
+    def _transaction(self, path: str, fill: Callable[[TransactionRequest], None]) -> "Deferred[None]":
+        """Carries out all that `fill` puts into a transaction, or nothing; errors name `path`."""
+
+        def submit(client: KazooClient) -> AsyncResult:
+            transaction = client.transaction()
+            fill(transaction)
             return transaction.commit_async()
 
         def check(results: list[object]) -> None:
@@ -358,9 +331,9 @@ class ZooKeeperSession:
 
     def delete_own(self, path: str, session: int) -> "Deferred[None]":
         """
-        Removes an ephemeral znode that this session made, and never another's: within a session nobody else puts one in
-        its place, and in the next session nothing is done.  `NoNode`: there is none of ours, which may have gone with
-        its session.
+        Removes an ephemeral znode that this session made, and never another's: within a session no other client puts
+        one in its place, and in the next session nothing is done.  `NoNode`: there is none of ours, which may have gone
+        with its session.
         """
         return Deferred.fromCoroutine(self._delete_own(path, session))
 
@@ -385,7 +358,7 @@ class ZooKeeperSession:
         return stat.version == version and found == data
 
     def sync(self, path: str) -> "Deferred[None]":
-        """What was written before this is seen by reads after it, whichever server answers."""
+        """What was written before this is seen by reads after it, from any server."""
         return self._call(path, lambda client: client.sync_async(path))
 
     def _watcher(self, watch: Wake | None) -> Callable[[WatchedEvent], object] | None:

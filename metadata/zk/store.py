@@ -1,10 +1,11 @@
 """
 Metadata in ZooKeeper: the same znodes and bytes as Apache BookKeeper 4.17 (metadata-rules.md).
 
-Knows: which znode holds what, in which order it is made, and how to tell our own retried write from somebody else's.
+Knows: which znode holds what, in which order it is made, and whether a write was our own retried one or another
+client's.
 Does not know: kazoo (`session`), the names of ledgers' znodes (`layout`), bytes (`formats`).
 
-Safety: ledger metadata changes only with the version that was read; a create is told from a foreign one by its creation
+Safety: ledger metadata changes only with the version that was read; a create is known as our own by its creation
 token; a repair lock is given back only in the session that took it.
 """
 
@@ -21,7 +22,7 @@ from twisted.logger import Logger
 from quire.metadata.address import ZooKeeperAddress
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
-from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -37,16 +38,16 @@ from quire.metadata.store import (
     Watch,
     check_page,
     no_cluster,
-    tell,
+    notify,
 )
 from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.metadata.zk.cookies import BookieCookies
 from quire.metadata.zk.layout import Layout, LedgerPaths
+from quire.metadata.zk.node_errors import BadVersion, NodeExists, NoNode
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import LedgerScan
-from quire.metadata.zk.session import BadVersion, NodeExists, NoNode, ZooKeeperSession
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.metadata.zk.watches import LedgerWatches
-from quire.protocol.digest import check_ledger_id
 from quire.protocol.errors import (
     IncorrectParameter,
     LedgerExist,
@@ -67,7 +68,7 @@ PLACES = "bookies"  # Pulsar's node, beside the ledgers' root
 def open_zookeeper(
     reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS
 ) -> "Deferred[MetadataStore]":
-    """Connects; `MetaStore` names the address when nobody answers within the session timeout."""
+    """Connects; `MetaStore` names the address when no server answers within the session timeout."""
 
     async def start() -> MetadataStore:
         store = ZooKeeperStore(reactor, address, random=random, session_timeout_ms=session_timeout_ms)
@@ -129,7 +130,7 @@ class ZooKeeperStore(MetadataStore):
 
     def _tell_lost(self) -> None:
         for fn in list(self._lost):
-            tell(fn)
+            notify(fn)
 
     # -- the cluster -----------------------------------------------------------------------------------------------
 
@@ -312,7 +313,7 @@ class ZooKeeperStore(MetadataStore):
             try:
                 await self.session.delete(path)
             except MetaStore:
-                return  # it holds others, or is gone; an empty directory that stays hurts nobody
+                return  # it holds others, or is gone; an empty directory that stays does no harm
 
     def ledger_ids(self, after: int = -1, limit: int = 1000) -> "Deferred[list[int]]":
         return _run(self._ledger_ids(after, limit))
@@ -343,7 +344,7 @@ class ZooKeeperStore(MetadataStore):
 
         async def release() -> None:
             nonlocal taken
-            # else it went with the session, and may be somebody else's by now
+            # else it went with the session, and may be another client's by now
             if taken and self._repairs.get(ledger) == session:
                 taken = False
                 try:

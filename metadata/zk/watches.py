@@ -1,13 +1,13 @@
 """
-Watches of ledgers in ZooKeeper: one reader for each followed znode, whoever and however many follow it.
+Watches of ledgers in ZooKeeper: one reader for each followed znode, for all its followers.
 
-Knows: what was told to whom, and that kazoo keeps a watcher until it fires: there is no way to take one back, so it is
-used again.
-Does not know: where a ledger's znode lies (`path_of`), why the connection went.
+Knows: which follower knows what, and that kazoo keeps a watcher until it fires: there is no way to take one back, so it
+is used again.
+Does not know: where a ledger's znode is (`path_of`), why the connection went.
 
 Safety: an event may overtake the answer that armed its watch, so what was read while an event came is read again.  A
-ledger is read when its own znode changed, when the connection was lost, and when somebody begins to follow it; nobody
-else's end or change costs anything.
+ledger is read when its own znode changed, when the connection was lost, and when a follower begins; the end
+of another follower or a change of another znode costs nothing.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,8 +18,9 @@ from twisted.logger import Logger
 
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec
-from quire.metadata.store import LedgerWatcher, Watch, tell
-from quire.metadata.zk.session import NoNode, ZooKeeperSession
+from quire.metadata.store import LedgerWatcher, Watch, notify
+from quire.metadata.zk.node_errors import NoNode
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetadataSerialization, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -30,19 +31,19 @@ RETRY_S = 0.2
 
 
 @dataclass(eq=False, slots=True)
-class Wish:
+class Subscription:
     watch: Watch
     fn: LedgerWatcher
-    heard: int = -1  # the transaction that made what was told last
+    heard: int = -1  # the transaction that made what it was called with last
 
 
 @dataclass(eq=False, slots=True)
 class Followed:
-    """One ledger; it is kept while somebody follows it or its watcher stands."""
+    """One ledger; it is kept while it has followers or its watcher is set."""
 
     ledger: int
     look: Callable[["Followed"], None]
-    wishes: list[Wish] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
     stale: bool = False  # to be read, perhaps again
     reading: bool = False
     armed: bool = False  # kazoo has the watcher
@@ -71,15 +72,15 @@ class LedgerWatches:
         followed = self._followed.get(ledger)
         if followed is None:
             followed = self._followed[ledger] = Followed(ledger, self._look)
-        wish = Wish(Watch(lambda: self._drop(followed, wish)), fn)
-        followed.wishes.append(wish)
+        subscription = Subscription(Watch(lambda: self._drop(followed, subscription)), fn)
+        followed.subscriptions.append(subscription)
         followed.stale = True
         self._look(followed)
-        return wish.watch
+        return subscription.watch
 
-    def _drop(self, followed: Followed, wish: Wish) -> None:
-        if wish in followed.wishes:
-            followed.wishes.remove(wish)
+    def _drop(self, followed: Followed, subscription: Subscription) -> None:
+        if subscription in followed.subscriptions:
+            followed.subscriptions.remove(subscription)
         self._look(followed)
 
     def end(self) -> None:
@@ -90,7 +91,7 @@ class LedgerWatches:
     def _look(self, followed: Followed) -> None:
         if followed.reading or self._ended:
             return
-        if not followed.wishes:
+        if not followed.subscriptions:
             if not followed.armed:
                 self._followed.pop(followed.ledger, None)
         elif followed.stale:
@@ -98,15 +99,15 @@ class LedgerWatches:
             Deferred.fromCoroutine(self._read(followed))
 
     async def _read(self, followed: Followed) -> None:
-        """Reads and tells, until what was told is the newest."""
-        while followed.stale and followed.wishes and not self._ended:
+        """Reads and notifies, until all have the newest."""
+        while followed.stale and followed.subscriptions and not self._ended:
             followed.stale = followed.spent = False
             try:
                 data, stat = await self._session.get(await self._path_of(followed.ledger), followed.fired)
             except NoNode:
-                for wish in list(followed.wishes):
-                    wish.watch.cancel()
-                    tell(wish.fn, None)
+                for subscription in list(followed.subscriptions):
+                    subscription.watch.cancel()
+                    notify(subscription.fn, None)
                 continue
             except MetaStore:  # the connection is away; the watches outlive that
                 followed.stale = True
@@ -119,9 +120,9 @@ class LedgerWatches:
             except MetadataSerialization as error:
                 log.error("{uri}: a watched ledger can't be read: {error}", uri=self._session.uri, error=str(error))
                 continue
-            for wish in list(followed.wishes):
-                if wish.heard < stat.mzxid and not wish.watch.cancelled and not self._ended:
-                    wish.heard = stat.mzxid
-                    tell(wish.fn, found)
+            for subscription in list(followed.subscriptions):
+                if subscription.heard < stat.mzxid and not subscription.watch.cancelled and not self._ended:
+                    subscription.heard = stat.mzxid
+                    notify(subscription.fn, found)
         followed.reading = False
         self._look(followed)

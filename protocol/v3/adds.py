@@ -34,7 +34,7 @@ from quire.protocol.varint import LOW, ONE, SIZES, Ascending, encode, low_bytes,
 BODY_IDS = Struct(">qq")
 STORABLE_BYTES_MIN: Final = 24  # a body's ids and LAC
 TXN_AT: Final = 11  # from the start of a frame, in adds and answers
-IDS_WITHIN: Final = 128  # bytes from the start of an add frame in which its body's ids lie
+IDS_WITHIN: Final = 128  # bytes from the start of an add frame that contain its body's ids
 ENTRY_MAX: Final = (1 << 63) - 1
 FORMS_KEPT: Final = 1024
 ADD_TAG: Final = b"\xaa\x06"
@@ -117,7 +117,7 @@ class Shape:
         self, size: int, txn: bytes, entry: bytes, before_entry: int, before_inside: int
     ) -> tuple[bytes, bytes, int]:
         """
-        For a frame of `size` bytes, and encoded numbers whose upper bytes it shares: what must stand between the first
+        For a frame of `size` bytes, and encoded numbers whose upper bytes it shares: what must be between the first
         byte of txn and that of entry, what between that and the entry id inside the body, and the body's offset.  The
         last two arguments are guesses at the lengths of the first two.
         """

@@ -38,7 +38,7 @@ GET_BOOKIE_INFO: Final = 8
 START_TLS: Final = 9
 FORCE_LEDGER: Final = 10
 GET_LIST_OF_ENTRIES: Final = 11
-OPERATION_MAX: Final = 12  # 3, 4 and 12 have numbers but nobody serves them
+OPERATION_MAX: Final = 12  # 3, 4 and 12 have numbers but no bookie serves them
 
 FLAG_FENCE: Final = 1  # of a read
 FLAG_PIGGYBACK: Final = 2  # of a read

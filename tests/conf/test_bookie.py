@@ -43,7 +43,7 @@ def test_no_key_is_two_options() -> None:
 
 
 def test_the_sample_is_the_code() -> None:
-    """Render it anew with `python -m quire.conf.samples` when this fails."""
+    """Render it again with `python -m quire.conf.samples` when this fails."""
     assert (DIRECTORY / "bookie.conf").read_text() == bookie_conf()
 
 

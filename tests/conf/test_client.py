@@ -80,21 +80,6 @@ def test_a_negative_limit_is_none_as_in_bookkeeper():
     assert (options.add_quorum_timeout_ms, options.ensemble_changes_max) == (9000, 0)
 
 
-def test_placement_by_bookkeeper_s_names():
-    """Class names select placement and topology; a topology file needs its name."""
-    options = from_text(
-        "ensemblePlacementPolicy=org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy\n"
-        "reppDnsResolverClass=org.apache.pulsar.bookie.rackawareness.BookieRackAffinityMapping\n"
-        "minNumRacksPerWriteQuorum=3\n"
-    )
-    assert (options.placement, options.topology, options.racks_min) == ("region-aware", "metadata", 3)
-    assert from_text("reppDnsResolverClass=org.apache.bookkeeper.net.ScriptBasedMapping").topology == "script", (
-        "without a script it is as none, as there"
-    )
-    with pytest.raises(ConfigurationError, match="networkTopologyFileName"):
-        from_text("reppDnsResolverClass=file")
-
-
 def test_options_do_not_change_and_know_no_other_names():
     """Assigning an option or naming an unknown one raises."""
     options = ClientOptions()

@@ -117,7 +117,7 @@ def test_a_key_without_meaning_gives_one_warning() -> None:
 def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:
     """So that a slip of the finger does not silently lose a setting."""
     with pytest.raises(
-        ConfigurationError, match=r"bookie\.conf:4: nobody knows the key 'bookiePrt'; the nearest one is bookiePort"
+        ConfigurationError, match=r"bookie\.conf:4: unknown key 'bookiePrt'; the nearest one is bookiePort"
     ):
         made("bookiePrt=3181\n")
 
@@ -216,7 +216,7 @@ def test_the_environment_overrides_the_file() -> None:
     assert warnings == ["environment variable BK_pageSize: pageSize has no meaning here"]
     with pytest.raises(
         ConfigurationError,
-        match="environment variable BK_bookieport: nobody knows the key 'bookieport'; the nearest one is bookiePort",
+        match="environment variable BK_bookieport: unknown key 'bookieport'; the nearest one is bookiePort",
     ):
         made("", {"BK_bookieport": "2"})
 

@@ -148,7 +148,7 @@ class Life:
         assert done == [None], done
 
     def reindex(self, beside: Callable[[int], None] = lambda step: None) -> None:
-        """The index is made anew, with something done beside at each step."""
+        """The index is rebuilt, with something done beside at each step."""
         assert self.upkeep.rebuild.start()
         step = 0
         while self.upkeep.rebuild.running:
@@ -268,7 +268,7 @@ def compacting(life: Life) -> None:
 
 def new_index(life: Life) -> None:
     """
-    The index is made anew beside adds, flushes and a deletion, twice; a pass over the logs follows, and adds again.
+    The index is rebuilt beside adds, flushes and a deletion, twice; a pass over the logs follows, and adds again.
     """
     for number in range(6):
         life.add(1, number * 2, 2, size=15_000)
@@ -501,7 +501,7 @@ class Promises:
 def check(disk: Disk, promises: Promises, changes: dict[str, Any]) -> None:
     """
     Starts on what a crash left and holds every promise against it; then goes on, stops cleanly, and a third start
-    replays nothing. Of a directory that was given up nothing is promised here: its ledgers go to limbo before a port
+    replays nothing. Of a directory that has failed nothing is promised here: its ledgers go to limbo before a port
     opens, which is not the storage's work.
     """
     life = Life(disk, **changes)

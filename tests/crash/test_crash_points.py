@@ -3,7 +3,7 @@ Crash points: the power goes at every event of a recorded life, and whatever a d
 bookie that starts on it has everything that was acknowledged, serves nothing false, and holds its fences.
 
 The index and the ledger table are dicts here, which lose what was not synced, or RocksDB with its real files (`rocks`).
-`make test` draws some cuts and aftermaths anew each time, a few with RocksDB; `make crash` runs all, and pairs of
+`make test` draws other cuts and aftermaths each time, a few with RocksDB; `make crash` runs all, and pairs of
 crashes.
 """
 

@@ -3,7 +3,7 @@ Each call of a recorded life fails once, with each of the errors that a system m
 when it works again.
 
 Of a call that began nothing (an open, a look, a change of names) for want of descriptors or memory: the bookie goes on,
-no directory is given up, it is writable afterwards.  At a start or a stop it may end that, and the next start has
+no directory counts as failed, it is writable afterwards.  At a start or a stop it may end that, and the next start has
 everything.  Of a write or a sync an error may be final.  Either way nothing that was acknowledged is lost and nothing
 false is said, by a process that is killed then as by a machine whose power goes.
 
@@ -97,7 +97,7 @@ class PatientLife(Life):
         return found[0]
 
     def _twice(self, request: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        """Whoever asked is told to come again where the ledger's row could not be read."""
+        """The caller gets "too many requests" where the ledger's row could not be read."""
         try:
             taken = request(*args, **more)
         except OSError as error:
@@ -197,7 +197,7 @@ def lived(story: str, changes: dict[str, Any], fault: Fault) -> None:
     if fault.passing and not started:
         assert not life.failures
         assert (life.storage.fault, life.storage.read_only) == (None, None)
-        assert life.storage.counters.directories_lost == 0, "a directory was given up"
+        assert life.storage.counters.directories_lost == 0, "a directory counts as failed"
         assert not disk.find("quire.lost")
     disk.each = lambda call, path: None
     promises = life.promises()

@@ -39,7 +39,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[peer.Clu
 def test_a_full_frame_is_recovered_and_copied(
     cluster: tuple[peer.Cluster, peer.JavaClient], digest: str, protocol: str
 ) -> None:
-    """A ledger for each size, left open by its writer; then one Apache bookie's copies go to whoever has none."""
+    """
+    A ledger for each size, left open by its writer; then one Apache bookie's copies go to the bookie that has none.
+    """
     apache, java = cluster
     sizes = {}
     for less in LESS if digest == "CRC32C" else LESS[-3:]:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState, check_bookie_id
+from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState, check_bookie_id, check_ledger_id
 from quire.protocol.digest import DigestType
+from quire.protocol.errors import IncorrectParameter
 from tests.metadata.made import BOOKIES, ledger, metadatas
 
 # SPDX-License-Identifier: Apache-2.0
@@ -188,3 +189,12 @@ def test_illegal_bookie_ids(name):
     """What the reference refuses."""
     with pytest.raises(ValueError, match="bookie id"):
         check_bookie_id(name)
+
+
+def test_the_highest_ledger_id_is_refused() -> None:
+    """Negative ids and 2^63 - 1 raise `IncorrectParameter`."""
+    check_ledger_id(0)
+    check_ledger_id((1 << 63) - 2)
+    for number in (-1, (1 << 63) - 1, 1 << 63):
+        with pytest.raises(IncorrectParameter):
+            check_ledger_id(number)

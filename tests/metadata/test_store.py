@@ -494,7 +494,7 @@ def test_expiry(place):
 @pytest.mark.parametrize("read_only", [False, True])
 def test_unregistering_after_the_end_of_the_session_harms_no_successor(place, read_only):
     """
-    Whoever goes on behind the end of its session takes nobody else off a list: not at once, and not once it knows.
+    A store that goes on behind the end of its session takes no other off a list: not at once, and not once it knows.
     """
 
     async def story():
@@ -815,7 +815,7 @@ def test_progress_never_falls(place):
 
 
 def test_ids_are_raised(place):
-    """No id below is given after that, whoever asks; a lower wish changes nothing."""
+    """No id below is given after that, to any store; a lower request changes nothing."""
 
     async def story():
         store, other = await place.ready(), await place.open()

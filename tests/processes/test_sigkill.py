@@ -1,5 +1,5 @@
 """
-SIGKILL under load, while indexes are made anew: what a storage acknowledged is there in its next life, entry by entry,
+SIGKILL under load, while indexes are rebuilt: what a storage acknowledged is there in its next life, entry by entry,
 and the fence holds.
 """
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quire.protocol import digest as d
 from quire.protocol.digest import Digest, DigestType
-from quire.protocol.errors import DigestMatch, IncorrectParameter
+from quire.protocol.errors import DigestMatch
 from tests.protocol.samples import ids, rows
 
 # SPDX-License-Identifier: Apache-2.0
@@ -188,12 +188,3 @@ def test_digests_are_named_as_users_type_them() -> None:
     assert DigestType.named(DigestType.DUMMY) is DigestType.DUMMY
     with pytest.raises(ValueError, match="CRC32, MAC, CRC32C, DUMMY"):
         DigestType.named("md5")
-
-
-def test_the_highest_ledger_id_is_refused() -> None:
-    """Negative ids and 2^63 - 1 raise `IncorrectParameter`."""
-    d.check_ledger_id(0)
-    d.check_ledger_id((1 << 63) - 2)
-    for ledger in (-1, (1 << 63) - 1, 1 << 63):
-        with pytest.raises(IncorrectParameter):
-            d.check_ledger_id(ledger)

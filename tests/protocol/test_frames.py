@@ -159,7 +159,7 @@ def test_a_long_frame_in_small_pieces_costs_what_it_weighs() -> None:
 
 
 def test_what_would_be_refused_is_not_held() -> None:
-    """Whoever parses: a bad length never comes to rest here."""
+    """For each parser: a bad length never comes to rest here."""
     for length in (b"\xff\xff\xff\xff", b"\0\0\0\0"):
         with pytest.raises(WireError):
             Inflow().keep(b"frame" + length, 5)

@@ -9,7 +9,7 @@ from quire.protocol.digest import HEADER
 from quire.protocol.errors import Replication, UnclosedFragment
 from quire.replication import replicas
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.fragments import fragments_naming, quorums_of
+from quire.replication.fragments import fragments_naming
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
 
@@ -23,9 +23,7 @@ def copier(cluster, ledger, lost, moved=lambda _step: None, place=0, dead=None, 
     record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
     fragment = fragments_naming(record.metadata, lost)[place]
     return (
-        FragmentCopier(
-            client.pool, record, quorums_of(record.metadata), DIGEST, fragment, lost if dead is None else dead, moved
-        ),
+        FragmentCopier(client.pool, record, fragment, lost if dead is None else dead, moved),
         fragment,
         client,
     )

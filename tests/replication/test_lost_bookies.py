@@ -284,7 +284,7 @@ def test_two_repairers_at_once_end_with_one_good_ledger():
     clients = [cluster.client(), cluster.client()]
     outcomes = [cluster.outcome(recover_bookies(client, ["b1"])) for client in clients]
     cluster.spin(60)
-    assert all("somebody else repairs it" in each.reason for outcome in outcomes for each in outcome.result().failed)
+    assert all("another process repairs it" in each.reason for outcome in outcomes for each in outcome.result().failed)
     assert cluster.shared.repairs == {}
     assert naming(cluster, "b1") == []
     for ledger in ledgers:
@@ -382,7 +382,7 @@ def test_a_bookie_that_comes_back_meanwhile_keeps_its_cookie():
 
 
 def test_a_copy_that_cannot_be_read_back_is_not_named():
-    """Decommissioning verifies: a new bookie that stores rubbish is given up for another."""
+    """Decommissioning verifies: a new bookie that stores rubbish is replaced by another."""
     cluster = FakeCluster(6)
     ledger = closed(cluster, {0: THREE}, 20)
     lose(cluster, "b1")
@@ -423,7 +423,7 @@ def test_a_ledger_whose_repair_lock_somebody_has_is_left_to_the_next_run():
     lose(cluster, "b1")
     cluster.shared.repairs[ledger] = -1
     (failed,) = cluster.succeed(recover_bookies(cluster.client(), ["b1"])).failed
-    assert "somebody else repairs it" in failed.reason
+    assert "another process repairs it" in failed.reason
     del cluster.shared.repairs[ledger]
     assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
     assert cluster.shared.repairs == {}
@@ -453,7 +453,7 @@ def test_a_new_bookie_that_lost_its_disk_before_it_was_named_gets_its_copies_aga
     assert done.complete == (after != "stays away")
     assert is_whole(cluster, client, ledger) == (after == "comes back")
     if after == "stays away":
-        assert f"`quire ledger check {ledger}` tells whether it kept them" in done.failed[0].reason
+        assert f"`quire ledger check {ledger}` shows whether it kept them" in done.failed[0].reason
 
 
 def test_where_the_store_knows_no_locks_a_repair_does_without():

@@ -486,7 +486,7 @@ class History:
         bookie = self.some_bookie(rng)
         if bookie is None:
             return
-        if self.plan.directories[1] > 1:  # that directory is given up, and what is in it
+        if self.plan.directories[1] > 1:  # that directory fails, with what is in it
             if not self.may_lose(bookie):
                 return
             bookie.doubtful = True
@@ -682,14 +682,14 @@ class History:
         for _ in range(len(self.losers)):  # who lost disks for good brings new ones
             self._do_spare(self._drawn)
         for bookie in self.bookies:
-            if bookie.is_rotten:  # its index could not be made anew: somebody gives it a new disk
+            if bookie.is_rotten:  # its index could not be rebuilt: it gets a new disk
                 bookie.lose_disk(amnesia=True)
             bookie.sync_seconds = 0.0005
             bookie.disk.before = None
             if bookie.process is not None:
                 bookie.process.set_clock(bookie.process.clock_ahead)
             if bookie.up and bookie.storage is not None and bookie.storage.read_only is not None:
-                bookie.die()  # its disk failed and works again: somebody starts it anew
+                bookie.die()  # its disk failed and works again: it is started again
             bookie.start()
             if bookie.storage is not None and bookie.storage.read_only is None:
                 bookie.read_only(False)
@@ -724,7 +724,7 @@ class History:
                 self._settle(line)
 
     def _bury(self, line: Line) -> None:
-        """A deleted ledger: whoever has to do with it comes to an end."""
+        """A deleted ledger: all that have to do with it come to an end."""
         for client, _got, _tail in line.tails:
             client.crash()  # a reader of a ledger that is not closed any more follows for ever
         if line.client.alive and not line.writer.closed:

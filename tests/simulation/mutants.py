@@ -80,6 +80,7 @@ class Mutant:
 
 
 APPEND, SENDING = "quire.client.core.append.machine:AppendMachine", "quire.client.core.append.sending:Sending"
+ENSEMBLE = "quire.client.core.append.ensemble:Ensemble"
 RECOVERY, ATTEMPT = "quire.client.core.recovery:RecoveryMachine", "quire.client.handles.recovery:Recovery"
 LINK = "quire.client.connections.on_demand_link:OnDemandLink"
 UNNAMED = (f"{LINK}._reach", "link.bookie is not None and link.bookie != self.bookie", "False")
@@ -183,9 +184,9 @@ MUTANTS = (
     mutant("late answers of a replaced bookie count for its successor", "protocol-rules.md 2.4, S14", "change",
            (f"{APPEND}._fail", "del self._channels[replica.channel]", "pass"),
            (f"{APPEND}._fail", "effects.append(CloseChannel(replica.channel))", "pass"),
-           (f"{SENDING}._install", "self._channels.pop(old.channel, None)", "pass"),
-           (f"{SENDING}._install", "self._replicas[index] = replica",
-            "self._replicas[index] = self._channels[old.channel] = replica")),
+           (f"{ENSEMBLE}.install", "self.channels.pop(old.channel, None)", "pass"),
+           (f"{ENSEMBLE}.install", "self.replicas[index] = replica",
+            "self.replicas[index] = self.channels[old.channel] = replica")),
     mutant("a new fragment begins behind what was sent", "protocol-rules.md 2.5", "change",
            (f"{APPEND}._change", "StoreEnsemble(self.head + 1,", "StoreEnsemble(self._window.sent_last + 1,")),
     # Reader
@@ -197,7 +198,7 @@ MUTANTS = (
            (f"{LEDGER_END}.await_news", "failed = answer.code != OK",
             "self.lac = max(self.lac, answer.lac or 0)\n    failed = answer.code != OK")),
     # Bookie
-    mutant("a fence is told before it is durable", "D6, B4, S10", "power",
+    mutant("a fence is answered before it is durable", "D6, B4, S10", "power",
            (f"{WRITES}.fence", "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, token, "
                                "state.fence_synced)",
             "journal.append((pack_block(FENCE, 0, ledger, 0),), BLOCK.size, None, state.fence_synced)\n        "
@@ -240,7 +241,7 @@ MUTANTS = (
     mutant("an old log goes though what lives in it was not moved", "storage-order.md 7.2", "garbage",
            (f"{COMPACTION}:Compaction._finish", "index.move(moves[start : start + MOVES_AT_ONCE])", "pass"),
            (f"{COMPACTION}:Compaction.steps", "self.kept.setdefault(run.log,", "str(")),
-    # An index that is made anew
+    # An index that is rebuilt
     mutant("an index in the making does not hear of flushes", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.index.run_index:RunIndex.put_all", "if self.beside is not None:", "if False:")),
     mutant("the new index counts before it is durable", "formats.md, a rebuilt index", "new index",
@@ -270,13 +271,14 @@ MUTANTS = (
             "each.first == planned.first for"), UNLOCKED),
     mutant("a repair does not take the ledger's lock", "protocol-rules.md 5.1", "surplus", UNLOCKED),
     mutant("limbo ends with copies missing", "S9", "limbo",
-           (f"{RESTORE}._round", "await self._fill(record, digest, fragment)", "pass")),
+           (f"{RESTORE}._round", "await self._fill(record, master_key, fragment)", "pass")),
     # Who answers
-    mutant("an address is kept, and nobody hears who answers there", "protocol.md, who answers", "moves", UNNAMED,
+    mutant("an address is kept, and the id that answers there is not read", "protocol.md, who answers", "moves",
+           UNNAMED,
            (f"{LINK}._reach", "await self._resolve()",
             "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
            (f"{LINK}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),
-    mutant("nobody hears who answers", "protocol.md, who answers", "moves", UNNAMED),
+    mutant("the id that answers is not read", "protocol.md, who answers", "moves", UNNAMED),
     # Sessions
     mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",
            (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),

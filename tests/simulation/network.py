@@ -137,7 +137,7 @@ class End:
 
 
 class Connector:
-    """A connection that is being made, and whoever waits for it: told once, how it ends."""
+    """A connection that is being made, and its waiting end: called once, when it ends."""
 
     def __init__(self, factory: Any) -> None:
         self._factory = factory

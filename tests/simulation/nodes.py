@@ -245,7 +245,7 @@ class SimBookie:
     def __init__(self, world: World, name: str, **options: Any) -> None:
         self.world = world
         self.name = name
-        self.host = f"b-{len(world.hosts)}"  # drawn anew at each start
+        self.host = f"b-{len(world.hosts)}"  # drawn again at each start
         world.hosts[self.host] = None
         self.id = f"{self.host}:{PORT}"  # fixed: an address that may be another one's
         self.options = BASE.model_copy(update={**SMALL, "advertised_address": name, "bookie_id": self.id, **options})
@@ -643,7 +643,7 @@ class SimBookie:
                 self.world.truth.seen["power lost inside a round of garbage collection"] += self.garbage.status()[
                     "running"
                 ]
-                self.world.truth.seen["power lost while an index was made anew"] += self.upkeep.rebuild.running
+                self.world.truth.seen["power lost while an index was rebuilt"] += self.upkeep.rebuild.running
                 self.world.timeline.at(0, lambda: self.lose_power(rng))
             if left <= 0:
                 raise OSError(5, "simulated power loss", path)

@@ -142,8 +142,8 @@ class Truth:
         """
         What storage says to a read; `had`: when it was asked it had answered for that entry; `limbo`: it doubts what it
         has of the ledger.  A bookie that lost its disk and was replaced by a repair is asked only by who has old
-        metadata, and may say no unless it doubts itself: whoever would close the ledger upon that meets the repair's
-        version.
+        metadata, and may say no unless it doubts itself: a client that would close the ledger upon that meets the
+        repair's version.
         """
         replaced = not limbo and self._replaced(bookie, ledger, entry, metadata)
         if found in (Status.ENOENTRY, Status.ENOLEDGER) and had and self.has(bookie, ledger, entry) and not replaced:

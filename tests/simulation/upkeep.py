@@ -170,11 +170,11 @@ class Upkeep:
             bookie.power_after(rng.randint(1, 24), rng)
 
     def do_reindex(self, rng: Random) -> None:
-        """A bookie makes its index anew, beside whatever else comes."""
+        """A bookie rebuilds its index, beside whatever else comes."""
         bookie = self.history.some_bookie(rng)
         if bookie is not None and bookie.serving and bookie.upkeep.rebuild.start():
-            self.world.tell(f"{bookie.name} makes its index anew")
-            self.truth.seen["index made anew"] += 1
+            self.world.tell(f"{bookie.name} rebuilds its index")
+            self.truth.seen["index rebuilt"] += 1
             if rng.random() < 0.5:
                 bookie.garbage.force()  # which has to wait
 
@@ -186,7 +186,7 @@ class Upkeep:
 
     def do_rot(self, rng: Random) -> None:
         """
-        What a bookie has of a ledger is damaged in its index and in its entry logs; it makes its index anew, and finds
+        What a bookie has of a ledger is damaged in its index and in its entry logs; it rebuilds its index, and finds
         that it can't tell.
         """
         history = self.history
@@ -205,7 +205,7 @@ class Upkeep:
         ):
             return
         if bookie.rot(ledger):
-            self.world.tell(f"{bookie.name} can't tell what it has of ledger {ledger}, and makes its index anew")
+            self.world.tell(f"{bookie.name} can't tell what it has of ledger {ledger}, and rebuilds its index")
             self.truth.seen["an index could not tell what it has"] += 1
         bookie.upkeep.rebuild.start()
 
@@ -334,8 +334,8 @@ class Upkeep:
 
     def _make_whole(self, lines: "list[Line]") -> None:
         """
-        As an operator does: bookies take back what they lost, lost ones are given up, ledgers are checked, who lacks
-        copies is replaced.
+        As an operator does: bookies take back what they lost, lost ones are decommissioned, ledgers are checked, who
+        lacks copies is replaced.
         """
         history = self.history
         left = "nothing was tried"

@@ -91,7 +91,7 @@ def write(
     options = client_options(protocol)
     options = options.model_copy(update={"window_entries_max": max(window, options.window_entries_max)})
 
-    async def story(reactor: "ProcessReactor", client: "Client") -> tuple[dict[str, Any], Latencies]:
+    async def work(reactor: "ProcessReactor", client: "Client") -> tuple[dict[str, Any], Latencies]:
         writer = await new_writer(client, ensemble, write_quorum, ack_quorum, digest)
         operate = appending(writer, size)
         await operate(batch)  # connects; not measured
@@ -112,7 +112,7 @@ def write(
             "ledger": writer.id if keep else None,
         }, load.latencies
 
-    show("write", *with_client(metadata_uri(metadata), story, options), json_wanted)
+    show("write", *with_client(metadata_uri(metadata), work, options), json_wanted)
 
 
 @app.command()
@@ -156,7 +156,7 @@ def read(
     if rate is not None and not random_places:
         raise Usage("--rate is for reads from random places: add --random")
 
-    async def story(reactor: "ProcessReactor", client: "Client") -> tuple[dict[str, Any], Latencies]:
+    async def work(reactor: "ProcessReactor", client: "Client") -> tuple[dict[str, Any], Latencies]:
         target = ledger
         if target is None:
             writer = await new_writer(client, ensemble, write_quorum, ack_quorum, digest)
@@ -185,7 +185,7 @@ def read(
             "random": random_places,
         }, load.latencies
 
-    show("read", *with_client(metadata_uri(metadata), story, client_options(protocol)), json_wanted)
+    show("read", *with_client(metadata_uri(metadata), work, client_options(protocol)), json_wanted)
 
 
 async def new_writer(client: "Client", ensemble: int, write_quorum: int, ack_quorum: int, digest: str) -> "Writer":

@@ -23,7 +23,7 @@ from quire.protocol.errors import BookieHandleNotAvailable, error_of
 from quire.tools.commands.directories import add_to, report_of, report_text
 from quire.tools.daemons.bookie import is_bookie
 from quire.tools.terminal import output
-from quire.tools.terminal.bookie_http import said_by, service_of, told
+from quire.tools.terminal.bookie_http import answer_of, said_by, service_of
 from quire.tools.terminal.options import Conf, Json, Metadata, Usage, group, metadata_uri, options_of, refused
 from quire.tools.terminal.running import with_client, with_store
 
@@ -38,6 +38,11 @@ READONLY_PATH = "/api/v1/bookie/state/readonly"
 GC_PATH = "/api/v1/bookie/gc"
 STATE_PATH = "/api/v1/bookie/state"
 GC_LOOK_S = 0.05  # between two looks at whether a round has ended
+
+INFO_COLUMNS = {
+    "bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12,
+    "store": 8,
+}  # fmt: skip
 
 app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
 
@@ -144,7 +149,7 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
       quire bookie list --metadata zk://127.0.0.1:2181/ledgers
     """
 
-    async def story(store: MetadataStore) -> list[dict[str, Any]]:
+    async def work(store: MetadataStore) -> list[dict[str, Any]]:
         found = await store.bookies()
         known = await store.cookies()
         rows = []
@@ -154,7 +159,7 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
             rows.append({"bookie": bookie, "state": state, "address": address_of(info), "metrics": metrics_of(info)})
         return rows
 
-    rows = with_store(metadata_uri(metadata), story)
+    rows = with_store(metadata_uri(metadata), work)
     table = output.Table(json_wanted, {"bookie": 24, "state": 10, "address": 24, "metrics": 30})
     for row in rows:
         table.row(row)
@@ -173,7 +178,7 @@ def info(
     """
     Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the
     last garbage collection saw it; how many ledgers are in limbo, for they may lack entries there, which ledger
-    directories were given up, and whether the metadata store is behind what the bookie has seen of it (`quire metadata
+    directories failed, and whether the metadata store is behind what the bookie has seen of it (`quire metadata
     set-back`).
 
     \b
@@ -181,7 +186,7 @@ def info(
       quire bookie info 10.0.0.5:3181
     """
 
-    async def story(reactor: "ProcessReactor", client: "Client") -> list[dict[str, Any]]:
+    async def work(reactor: "ProcessReactor", client: "Client") -> list[dict[str, Any]]:
         found = await client.store.bookies()
         if bookie is not None and found.find(bookie) is None:
             raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
@@ -202,42 +207,37 @@ def info(
             rows.append(row)
         return rows
 
-    rows = with_client(metadata_uri(metadata), story)
-    columns = {
-        "bookie": 24,
-        "state": 10,
-        "free": 10,
-        "total": 10,
-        "used": 6,
-        "logs": 10,
-        "living": 10,
-        "limbo": 8,
-        "lost": 12,
-        "store": 8,
-    }
-    table = output.Table(json_wanted, columns)
+    rows = with_client(metadata_uri(metadata), work)
+    table = output.Table(json_wanted, INFO_COLUMNS)
     for row in rows:
-        address = row["gc"]
-        row["gc"] = said_by(row["bookie"], address, GC_PATH)
-        own = said_by(row["bookie"], address, STATE_PATH) or {}
-        row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
-        row["store"] = own.get("metadataStore")
-        if not json_wanted:
-            total, free = row["total_bytes"], row["free_bytes"]
-            known = total is not None and free is not None
-            row.update(
-                free=output.size_text(free) if known else "?",
-                total=output.size_text(total) if known else "?",
-                used=f"{1 - free / total:.0%}" if known and total else "?",
-                logs=output.size_text(sum(each["bytes"] for each in row["gc"]["directories"])) if row["gc"] else "?",
-                living=output.size_text(sum(each["living_bytes"] for each in row["gc"]["directories"]))
-                if row["gc"]
-                else "?",
-                limbo="?" if row["limbo"] is None else row["limbo"],
-                lost="?" if row["lost"] is None else ", ".join(row["lost"]) or "-",
-                store="?" if row["store"] is None else "behind" if row["store"]["behind"] else "-",
-            )
-        table.row(row)
+        ask_admin(row)
+        table.row(row if json_wanted else row | as_cells(row))
+
+
+def ask_admin(row: dict[str, Any]) -> None:
+    """Adds what the bookie's admin address says; `gc` is its registration before, the answer afterwards."""
+    address = row["gc"]
+    row["gc"] = said_by(row["bookie"], address, GC_PATH)
+    own = said_by(row["bookie"], address, STATE_PATH) or {}
+    row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
+    row["store"] = own.get("metadataStore")
+
+
+def as_cells(row: dict[str, Any]) -> dict[str, Any]:
+    """The same as text; `?` for what is unknown."""
+    total, free = row["total_bytes"], row["free_bytes"]
+    known = total is not None and free is not None
+    directories = row["gc"]["directories"] if row["gc"] else None
+    return {
+        "free": output.size_text(free) if known else "?",
+        "total": output.size_text(total) if known else "?",
+        "used": f"{1 - free / total:.0%}" if known and total else "?",
+        "logs": "?" if directories is None else output.size_text(sum(each["bytes"] for each in directories)),
+        "living": "?" if directories is None else output.size_text(sum(each["living_bytes"] for each in directories)),
+        "limbo": "?" if row["limbo"] is None else row["limbo"],
+        "lost": "?" if row["lost"] is None else ", ".join(row["lost"]) or "-",
+        "store": "?" if row["store"] is None else "behind" if row["store"]["behind"] else "-",
+    }
 
 
 @app.command()
@@ -248,7 +248,7 @@ def check(
     json_wanted: Json = False,
 ) -> None:
     """
-    Tells whether a bookie could start with this configuration, and verifies every file of it. Changes nothing.
+    Checks whether a bookie could start with this configuration, and verifies every file of it. Changes nothing.
 
     First its cookies, its ports, its disks, the metadata store. Then, if it does not run, its journals, ledger table,
     index, and each entry against its checksum. Exit status 1 if anything is wrong; each problem names file and offset.
@@ -276,7 +276,7 @@ def check(
         output.note(warning)
     files = Files()
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         bookie = ids.derive_id(options, ids.own_host(options), options.port)
         cluster = (await store.cluster()).instance_id
         new = await start_check.check(store, options, bookie, cluster, files, write=False)
@@ -290,7 +290,7 @@ def check(
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
     try:
-        state = with_store(options.metadata_uri, story, options.session_timeout_ms)
+        state = with_store(options.metadata_uri, work, options.session_timeout_ms)
     except (BookieFailed, ids.IdentityError) as failure:
         raise refused(str(failure)) from None
     seen = None if state["new"] else check_disks(files, options)  # a new one's directories need not exist yet
@@ -335,7 +335,7 @@ def format_bookie(
     files = Files()
     locks: list[int] = []
 
-    async def story(store: MetadataStore) -> bool:
+    async def work(store: MetadataStore) -> bool:
         if (await store.bookies()).find(bookie) is not None:
             raise StorageError(f"{bookie} is listed: it runs, here or elsewhere; stop it first")
         for path in paths:
@@ -354,7 +354,7 @@ def format_bookie(
         return True
 
     try:
-        had_cookie = with_store(options.metadata_uri, story, options.session_timeout_ms)
+        had_cookie = with_store(options.metadata_uri, work, options.session_timeout_ms)
     except StorageError as failure:
         raise refused(str(failure)) from None
     finally:
@@ -382,7 +382,7 @@ def readonly(
     if wanted not in ("on", "off"):
         raise Usage(f"{wanted!r} is neither on nor off")
 
-    state = json.loads(told(bookie, service_of(bookie, metadata), READONLY_PATH, {"readOnly": wanted == "on"}))
+    state = json.loads(answer_of(bookie, service_of(bookie, metadata), READONLY_PATH, {"readOnly": wanted == "on"}))
     output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
 
 
@@ -400,7 +400,8 @@ def gc(
     """
     Makes a running bookie collect its garbage now. To be run on the bookie's own machine.
 
-    Ledgers that are deleted go, and entry logs that nobody needs; entry logs that are mostly dead are compacted.
+    Ledgers that are deleted go, and entry logs that are not needed any more; entry logs that are mostly dead are
+    compacted.
 
     \b
     Example:
@@ -408,12 +409,12 @@ def gc(
     """
     found = service_of(bookie, metadata)
     both = minor == major
-    before = json.loads(told(bookie, found, GC_PATH))
-    told(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major})
-    state = json.loads(told(bookie, found, GC_PATH))
+    before = json.loads(answer_of(bookie, found, GC_PATH))
+    answer_of(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major})
+    state = json.loads(answer_of(bookie, found, GC_PATH))
     while wait and state["is_in_force_gc"] == "true":
         time.sleep(GC_LOOK_S)
-        state = json.loads(told(bookie, found, GC_PATH))
+        state = json.loads(answer_of(bookie, found, GC_PATH))
     row: dict[str, Any] = {"bookie": bookie, "done": state["is_in_force_gc"] == "false"}
     row.update(
         {

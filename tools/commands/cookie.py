@@ -33,13 +33,13 @@ def show(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = False)
     from quire.bookie.lifecycle.cookie import Cookie, summary
     from quire.bookie.lifecycle.ids import IdentityError
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         found = await store.read_cookie(bookie)
         cookie = Cookie.decode(found.value, f"the cookie of {bookie}")
         return {**summary(cookie), "version": found.version, "text": found.value.decode("utf-8", "replace")}
 
     try:
-        shown = with_store(metadata_uri(metadata), story)
+        shown = with_store(metadata_uri(metadata), work)
     except IdentityError as failure:
         raise refused(str(failure)) from None
     output.document(json_wanted, shown, shown["text"].rstrip("\n"))
@@ -73,13 +73,13 @@ def create(
     except IdentityError as failure:
         raise Usage(str(failure)) from None
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         cookie = Cookie.expected(options, bookie, (await store.cluster()).instance_id)
         await store.write_cookie(bookie, cookie.encode(), NEW)
         return dict(summary(cookie))
 
     uri = metadata if metadata is not None else options.metadata_uri
-    output.document(json_wanted, with_store(uri, story, options.session_timeout_ms))
+    output.document(json_wanted, with_store(uri, work, options.session_timeout_ms))
 
 
 @app.command()
@@ -94,12 +94,12 @@ def delete(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = Fals
       quire cookie delete 10.0.0.5:3181
     """
 
-    async def story(store: MetadataStore) -> bool:
+    async def work(store: MetadataStore) -> bool:
         if (await store.bookies()).find(bookie) is not None:
             return False
         await store.remove_cookie(bookie)
         return True
 
-    if not with_store(metadata_uri(metadata), story):
+    if not with_store(metadata_uri(metadata), work):
         raise refused(f"{bookie} is up; stop it first")
     output.document(json_wanted, {"bookie": bookie, "removed": True})

@@ -1,7 +1,7 @@
 """
 `quire demo`: the tour.  A real file goes into a ledger line by line while a bookie is killed, and comes back the same.
 
-Knows: the story it tells and when it may call itself a success: equal digests and at least one ensemble change.
+Knows: the steps of the tour and when it may call itself a success: equal digests and at least one ensemble change.
 Does not know: how a ledger survives; that is the client's.  Nothing here is simulated: four bookie processes, SIGKILL.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BOOKIES = 4  # three for the ensemble, one to step in
 BATCH_ENTRIES = 1000
 PARTS = 8  # even a small file goes in that many
-ENTRIES_MIN = 4  # the smallest story: two before the kill, two after it
+ENTRIES_MIN = 4  # the smallest work: two before the kill, two after it
 CHANGE_WAIT_S = 20.0  # how long a writer may take to notice a killed bookie
 
 app = single()
@@ -83,10 +83,10 @@ def demo(
         output.note(f"starting {BOOKIES} bookies and a metadata store ({kind or 'sqlite'}) in {place}")
         with LocalCluster(place, BOOKIES, kind) as cluster:
 
-            async def story(reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
-                return await Tour(reactor, client, cluster, files, entries, line_max).tell()
+            async def work(reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
+                return await Tour(reactor, client, cluster, files, entries, line_max).run()
 
-            done = with_client(cluster.uri, story, options)
+            done = with_client(cluster.uri, work, options)
     done["protocol"] = options.protocol
     done["input_bytes"] = size
     failure = verdict(done)
@@ -97,7 +97,7 @@ def demo(
 
 
 class Tour:
-    """One telling: append, kill, append, close, read, compare."""
+    """One tour: append, kill, append, close, read, compare."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Tour:
         self.line_max = line_max
         self.killed = ""
 
-    async def tell(self) -> dict[str, Any]:
+    async def run(self) -> dict[str, Any]:
         writer = await self.client.create_ledger(
             ensemble_size=3, write_quorum=3, ack_quorum=2, custom_metadata={"app": b"quire demo"}
         )

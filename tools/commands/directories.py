@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.tools.terminal import output
-from quire.tools.terminal.bookie_http import service_of, told
+from quire.tools.terminal.bookie_http import answer_of, service_of
 from quire.tools.terminal.options import Conf, Json, Metadata, Usage, options_of, refused
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def configured_storage(conf: Conf) -> str | None:
 
 def export_check(conf: Conf, json_wanted: Json = False) -> None:
     """
-    Tells whether an Apache bookie could take over a stopped bookie's directories as they are. Changes nothing.
+    Checks whether an Apache bookie could take over a stopped bookie's directories as they are. Changes nothing.
 
     Exit status 0: it could. 1: it could not, with the reasons; `quire bookie export` removes the usual one.
 
@@ -132,10 +132,10 @@ def rebuild_index(
     json_wanted: Json = False,
 ) -> None:
     """
-    Makes a bookie's index anew from its entry logs, when it was lost or damaged. Logs that Apache wrote are read too.
+    Rebuilds a bookie's index from its entry logs, when it was lost or damaged. Logs that Apache wrote are read too.
 
     With --online while it serves: the old index answers until the new one takes its place. Records that can't be read
-    any more stay known; ledgers of which the old index can't tell what it has are put in limbo and copied from other
+    any more stay known; ledgers of which the old index can't say what it has are put in limbo and copied from other
     bookies.
 
     With --conf of a stopped one, whose index need not be there. The ledger table is kept if it is there. What a damaged
@@ -156,9 +156,14 @@ def rebuild_index(
     if online is not None:
         rebuild_online(online, metadata, wait, json_wanted)
         return
+    assert conf is not None
+    rebuild_stopped(conf, ledgers, json_wanted)
+
+
+def rebuild_stopped(conf: Path, ledgers: bool, json_wanted: bool) -> None:
+    """Rebuilds the index of a stopped bookie in this process."""
     from quire.bookie.offline.rebuild import rebuild
 
-    assert conf is not None
     with stopped_bookie(conf) as stopped:
         found = rebuild(stopped, new_table=ledgers)
     problems = [problem for each in found for problem in each.problems]
@@ -166,7 +171,7 @@ def rebuild_index(
         f"{each.directory}: {each.entries} entries of {each.ledgers} ledgers from {each.logs} logs"
         + (f"; {each.passed_over} of deleted ledgers passed over" if each.passed_over else "")
         + (f"; {each.limbo} ledgers put in limbo" if each.limbo else "")
-        + ("; the ledger table was made anew" if each.new_table else "")
+        + ("; the ledger table was rebuilt" if each.new_table else "")
         for each in found
     ]
     output.document(json_wanted, {"directories": [asdict(each) for each in found]}, "\n".join([*lines, *problems]))
@@ -177,12 +182,12 @@ def rebuild_index(
 def rebuild_online(bookie: str, metadata: str | None, wait: bool, json_wanted: bool) -> None:
     """Asks a running bookie for it, and follows it until it is done."""
     service = service_of(bookie, metadata)
-    state = json.loads(told(bookie, service, REBUILD_PATH, {}))
+    state = json.loads(answer_of(bookie, service, REBUILD_PATH, {}))
     if wait:
         with output.Progress(f"rebuild the index of {bookie}", None) as progress:
             while state["running"]:
                 time.sleep(REBUILD_LOOK_S)
-                state = json.loads(told(bookie, service, REBUILD_PATH))
+                state = json.loads(answer_of(bookie, service, REBUILD_PATH))
                 progress.advance(sum(each["entries"] for each in state["directories"]) - progress.done)
     lines = [
         f"{each['path']}: {each['entries']} entries from {each['logs_read']} of {each['logs']} logs"
@@ -194,11 +199,9 @@ def rebuild_online(bookie: str, metadata: str | None, wait: bool, json_wanted: b
     problems = [problem for each in state["directories"] for problem in each["problems"]]
     output.document(json_wanted, {"bookie": bookie, **state}, "\n".join([*lines, *problems]))
     if state["problem"] is not None:
-        raise refused(f"the index of {bookie} could not be made anew, and is as it was: {state['problem']}")
+        raise refused(f"the index of {bookie} could not be rebuilt, and is as it was: {state['problem']}")
     if wait and not (lines and all(each["done"] for each in state["directories"])):
-        raise refused(
-            f"{bookie} was started again meanwhile, and knows of no index that is made anew: run the command again"
-        )
+        raise refused(f"{bookie} was started again meanwhile, and knows of no rebuild: run the command again")
     if problems:
         raise typer.Exit(1)
 

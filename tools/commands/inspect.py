@@ -1,5 +1,5 @@
 """
-`quire inspect`: prints what stands in one file of a bookie's, ours or Apache's.
+`quire inspect`: prints what is in one file of a bookie's, ours or Apache's.
 
 Knows: columns.  Does not know: formats; `bookie/offline/inspection.py` does.
 """

@@ -10,21 +10,19 @@ away from its writer, and says so.
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from twisted.internet.defer import CancelledError
 
-from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import MetadataStore
 from quire.protocol.errors import MetadataSerialization, NoSuchLedger
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import Appender
 from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines
+from quire.tools.terminal.ledger_text import Printer, as_document, check_lines, summary, value_text
 from quire.tools.terminal.options import (
     Json,
     Metadata,
@@ -39,8 +37,7 @@ from quire.tools.terminal.options import (
 from quire.tools.terminal.running import with_client, with_store
 
 if TYPE_CHECKING:
-    from quire.client.api import Client, Entry
-    from quire.client.handles.writer import Writer
+    from quire.client.api import Client, Writer
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -98,32 +95,14 @@ def write(
     descriptor = sys.stdin.fileno() if file is None or str(file) == "-" else os.open(file, os.O_RDONLY)
     cutter = Lines() if lines else Blocks(size or BLOCK_BYTES)
 
-    async def fill(reactor: "ProcessReactor", source: Input, writer: "Writer") -> tuple[int, float]:
-        """Number of entries, and seconds."""
-        appender = Appender(writer, None if source.size is not None else reactor)
-        entries = 0
-        with output.Progress(f"ledger {writer.id}", source.size, "bytes") as progress:
-            while chunk := await source.chunk():
-                payloads = cutter.feed(chunk)
-                entries += len(payloads)
-                if payloads:
-                    await appender.send(payloads)
-                progress.advance(len(chunk))
-            payloads = cutter.rest()
-            entries += len(payloads)
-            if payloads:
-                await appender.send(payloads)
-            await appender.flush()
-            return entries, progress.elapsed
-
-    async def story(reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
+    async def work(reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
         source = Input(reactor, descriptor)
         writer = await client.create_ledger(
             ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=password, digest=digest
         )
         output.note(f"writing ledger {writer.id}")
         try:
-            entries, seconds = await fill(reactor, source, writer)
+            entries, seconds = await append_all(reactor, source, cutter, writer)
         except CancelledError:
             output.note(
                 f"ledger {writer.id} stays open: `quire ledger recover {writer.id}` closes it behind what was "
@@ -131,7 +110,7 @@ def write(
             )
             raise
         if keep_open:
-            await writer.write_lac()  # or nobody but a recovery could read the last batch
+            await writer.write_lac()  # or only a recovery could read the last batch
         else:
             await writer.close()
         return {
@@ -143,8 +122,29 @@ def write(
             "closed": not keep_open,
         }
 
-    done = with_client(metadata_uri(metadata), story, client_options(protocol))
+    done = with_client(metadata_uri(metadata), work, client_options(protocol))
     output.document(json_wanted, done, str(done["ledger"]))
+
+
+async def append_all(
+    reactor: "ProcessReactor", source: Input, cutter: Lines | Blocks, writer: "Writer"
+) -> tuple[int, float]:
+    """Appends all that comes from `source`, in entries that `cutter` makes; returns their number and the seconds."""
+    appender = Appender(writer, None if source.size is not None else reactor)
+    entries = 0
+    with output.Progress(f"ledger {writer.id}", source.size, "bytes") as progress:
+        while chunk := await source.chunk():
+            payloads = cutter.feed(chunk)
+            entries += len(payloads)
+            if payloads:
+                await appender.send(payloads)
+            progress.advance(len(chunk))
+        payloads = cutter.rest()
+        entries += len(payloads)
+        if payloads:
+            await appender.send(payloads)
+        await appender.flush()
+        return entries, progress.elapsed
 
 
 @app.command()
@@ -176,7 +176,7 @@ def read(
     if last is not None and last < first:
         raise Usage(f"--to {last} is before --from {first}")
 
-    async def story(reactor: "ProcessReactor", client: "Client") -> None:
+    async def work(reactor: "ProcessReactor", client: "Client") -> None:
         reader = await client.open_ledger(ledger, password, recover=False)
         end = reader.last_entry_id
         if last is not None and last > end:
@@ -185,7 +185,7 @@ def read(
             show.entries(entries)
         await reader.close()
 
-    with_client(metadata_uri(metadata), story, client_options(protocol))
+    with_client(metadata_uri(metadata), work, client_options(protocol))
 
 
 @app.command()
@@ -217,14 +217,14 @@ def tail(
     show = Printer(raw, hexadecimal, json_wanted)
     password = password_of(password_file)
 
-    async def story(reactor: "ProcessReactor", client: "Client") -> None:
+    async def work(reactor: "ProcessReactor", client: "Client") -> None:
         reader = await client.open_ledger(ledger, password, recover=False)
         start = reader.last_entry_id + 1 if first is None else first
         async for entries in reader.tail(timeout or FOREVER_S, start):
             show.entries(entries)
         await reader.close()
 
-    with_client(metadata_uri(metadata), story, client_options(protocol))
+    with_client(metadata_uri(metadata), work, client_options(protocol))
 
 
 @app.command()
@@ -237,11 +237,10 @@ def show(ledger: LedgerId, metadata: Metadata = None, json_wanted: Json = False)
       quire ledger show 7
     """
 
-    async def story(store: MetadataStore) -> LedgerMetadata:
-        return (await store.read_ledger(ledger)).value
+    async def work(store: MetadataStore) -> dict[str, Any]:
+        return as_document(ledger, (await store.read_ledger(ledger)).value)
 
-    found = with_store(metadata_uri(metadata), story)
-    value = as_document(ledger, found)
+    value = with_store(metadata_uri(metadata), work)
     lines = [f"{key + ':':<15} {value_text(value[key])}" for key in value if key != "fragments"]
     lines += [
         "fragments:",
@@ -265,7 +264,7 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
     columns = {"ledger": 12, "state": 11, "entries": 12, "bytes": 15, "copies": 6, "fragments": 9, "created": 0}
     table = output.Table(json_wanted, columns)
 
-    async def story(store: MetadataStore) -> None:
+    async def work(store: MetadataStore) -> None:
         await store.cluster()
         after = -1
         while page := await store.ledger_ids(after):
@@ -281,7 +280,7 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
                     table.row(summary(ledger, found))
             after = page[-1]
 
-    with_store(metadata_uri(metadata), story)
+    with_store(metadata_uri(metadata), work)
 
 
 @app.command()
@@ -301,15 +300,15 @@ def delete(
     if not force and sys.stdin.isatty():
         typer.confirm(f"Delete {', '.join(map(str, ledgers))} for good?", abort=True, err=True)
 
-    async def story(store: MetadataStore) -> list[int]:
+    async def work(store: MetadataStore) -> list[int]:
         for ledger in ledgers:
             with suppress(MetadataSerialization):  # it is there
-                await store.read_ledger(ledger)  # a mistyped id is told before anything is deleted
+                await store.read_ledger(ledger)  # a mistyped id fails before anything is deleted
         for ledger in ledgers:
             await store.delete_ledger(ledger)
         return ledgers
 
-    gone = with_store(metadata_uri(metadata), story)
+    gone = with_store(metadata_uri(metadata), work)
     output.document(json_wanted, {"deleted": gone}, [f"deleted {ledger}" for ledger in gone])
 
 
@@ -323,14 +322,13 @@ def recover(ledger: LedgerId, protocol: Protocol = None, metadata: Metadata = No
       quire ledger recover 7
     """
 
-    async def story(_reactor: "ProcessReactor", client: "Client") -> LedgerMetadata:
-        return await client.recover_ledger(ledger)
+    async def work(_reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
+        found = await client.recover_ledger(ledger)
+        return {"ledger": ledger, "state": found.state.name, "last_entry": found.last_entry, "bytes": found.length}
 
-    found = with_client(metadata_uri(metadata), story, client_options(protocol))
-    value = {"ledger": ledger, "state": found.state.name, "last_entry": found.last_entry, "bytes": found.length}
-    output.document(
-        json_wanted, value, f"ledger {ledger} is closed at entry {found.last_entry}, {output.size_text(found.length)}"
-    )
+    value = with_client(metadata_uri(metadata), work, client_options(protocol))
+    text = f"ledger {ledger} is closed at entry {value['last_entry']}, {output.size_text(value['bytes'])}"
+    output.document(json_wanted, value, text)
 
 
 @app.command()
@@ -352,14 +350,14 @@ def check(
     """
     faulty: list[int] = []
 
-    async def story(_reactor: "ProcessReactor", client: "Client") -> None:
+    async def work(_reactor: "ProcessReactor", client: "Client") -> None:
         for ledger in ledgers:
             found = await checked(client, ledger)
             output.document(json_wanted, found, check_lines(found))
             if found["missing"]:
                 faulty.append(ledger)
 
-    with_client(metadata_uri(metadata), story, client_options(protocol))
+    with_client(metadata_uri(metadata), work, client_options(protocol))
     if faulty:
         output.note(
             f"quire: copies are missing in ledger {', '.join(map(str, faulty))}; `quire recover BOOKIE` makes good "
@@ -398,100 +396,3 @@ async def checked(client: "Client", ledger: int) -> dict[str, Any]:
             for part in parts
         ],
     }
-
-
-def check_lines(found: dict[str, Any]) -> list[str]:
-    lines = [
-        (
-            f"ledger {found['ledger']} ({found['state']}): {found['entries']:,} entries, {found['good']:,} of "
-            f"{found['copies']:,} copies are good"
-        )
-    ]
-    fragment = None
-    for part in found["missing"]:
-        if part["fragment"] != fragment:
-            fragment = part["fragment"]
-            lines.append(f"  fragment from entry {fragment}:")
-        lines.append(f"    {part['bookie']} misses {part['first']} to {part['last']}: {part['why']}")
-    return lines
-
-
-class Printer:
-    """Writes entries to standard output, a batch at a time."""
-
-    def __init__(self, raw: bool, hexadecimal: bool, json_wanted: bool) -> None:
-        if raw + hexadecimal + json_wanted > 1:
-            raise Usage("--raw, --hex and --json exclude each other")
-        self._raw, self._hex, self._json = raw, hexadecimal, json_wanted
-        self._out = sys.stdout.buffer
-
-    def entries(self, entries: "list[Entry]") -> None:
-        if self._raw:
-            text = b"".join([entry.data for entry in entries])
-        elif self._hex:
-            text = "".join([f"{entry.data.hex()}\n" for entry in entries]).encode()
-        elif self._json:
-            text = "".join([output.as_json(as_entry(entry)) + "\n" for entry in entries]).encode()
-        else:
-            text = b"".join([entry.data if entry.data.endswith(b"\n") else entry.data + b"\n" for entry in entries])
-        self._out.write(text)
-        self._out.flush()
-
-
-def as_entry(entry: "Entry") -> dict[str, Any]:
-    """An entry as JSON: its payload as text where it is UTF-8, else as hexadecimal digits."""
-    try:
-        return {"ledger": entry.ledger_id, "entry": entry.entry_id, "data": bytes(entry.data).decode()}
-    except UnicodeDecodeError:
-        return {"ledger": entry.ledger_id, "entry": entry.entry_id, "hex": entry.data.hex()}
-
-
-def as_document(ledger: int, metadata: LedgerMetadata) -> dict[str, Any]:
-    """A ledger's metadata without its password."""
-    return {
-        "ledger": ledger,
-        "state": metadata.state.name,
-        "last_entry": metadata.last_entry if metadata.is_closed else None,
-        "bytes": metadata.length if metadata.is_closed else None,
-        "ensemble_size": metadata.ensemble_size,
-        "write_quorum": metadata.write_quorum,
-        "ack_quorum": metadata.ack_quorum,
-        "digest": metadata.digest.name if metadata.digest is not None else None,
-        "password": "set" if metadata.password else "empty",
-        "created": created(metadata),
-        "format": metadata.format_version,
-        "custom": custom_text(metadata.custom),
-        "fragments": [
-            {"first": first, "last": last, "bookies": list(bookies)}
-            for first, last, bookies in metadata.fragment_ranges()
-        ],
-    }
-
-
-def summary(ledger: int, metadata: LedgerMetadata) -> dict[str, Any]:
-    """One line of the list."""
-    return {
-        "ledger": ledger,
-        "state": metadata.state.name,
-        "entries": metadata.last_entry + 1 if metadata.is_closed else None,
-        "bytes": metadata.length if metadata.is_closed else None,
-        "copies": metadata.write_quorum,
-        "fragments": len(metadata.fragments),
-        "created": created(metadata),
-    }
-
-
-def created(metadata: LedgerMetadata) -> str | None:
-    if metadata.ctime_ms is None:
-        return None
-    return datetime.fromtimestamp(metadata.ctime_ms / 1000, UTC).isoformat(timespec="milliseconds")
-
-
-def custom_text(custom: Mapping[str, bytes]) -> dict[str, str]:
-    return {key: value.decode(errors="backslashreplace") for key, value in sorted(custom.items())}
-
-
-def value_text(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={item}" for key, item in value.items()) or "-"
-    return "-" if value is None else str(value)

@@ -31,7 +31,7 @@ def local(
         int | None, typer.Option("--bookies", min=1, help="how many bookies; 4, or as many as DIR holds")
     ] = None,
     directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="where everything lies; without it a temporary place")
+        Path | None, typer.Option("--dir", metavar="DIR", help="where everything is kept; without it a temporary place")
     ] = None,
     metadata: Annotated[
         str | None,
@@ -78,15 +78,15 @@ def local(
 
 
 def watch(cluster: LocalCluster, stop: threading.Event) -> bool:
-    """Tells of bookies that end by themselves until `stop` is set (True), or until none is left (False)."""
-    told: set[str] = set()
+    """Notes bookies that end by themselves until `stop` is set (True), or until none is left (False)."""
+    noted: set[str] = set()
     while not stop.wait(WATCH_INTERVAL_S):
         for bookie in cluster.ended():
-            if bookie.id not in told and not stop.is_set():
-                told.add(bookie.id)
+            if bookie.id not in noted and not stop.is_set():
+                noted.add(bookie.id)
                 assert bookie.process is not None
                 output.note(f"bookie {bookie.id} ended with status {bookie.process.returncode}; see {bookie.log}")
-        if len(told) == len(cluster.bookies):
+        if len(noted) == len(cluster.bookies):
             output.note("no bookie is left")
             return False
     return True

@@ -39,7 +39,7 @@ def init(
     """
     uri = metadata_uri(metadata)
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         try:
             return {"metadata": store.uri, "cluster": await store.init_cluster(), "created": True}
         except ClusterExists as error:
@@ -50,7 +50,7 @@ def init(
                 ) from error
             return {"metadata": store.uri, "cluster": there, "created": False}
 
-    output.document(json_wanted, with_store(uri, story))
+    output.document(json_wanted, with_store(uri, work))
 
 
 @app.command()
@@ -63,7 +63,7 @@ def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
       quire metadata show --metadata sqlite:///var/lib/quire/metadata.db
     """
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         cluster = await store.cluster()
         bookies = await store.bookies()
         return {
@@ -76,7 +76,7 @@ def show(metadata: Metadata = None, json_wanted: Json = False) -> None:
             "ledgers": await count_ledgers(store),
         }
 
-    output.document(json_wanted, with_store(metadata_uri(metadata), story))
+    output.document(json_wanted, with_store(metadata_uri(metadata), work))
 
 
 @app.command()
@@ -105,7 +105,7 @@ def destroy(
         else typer.prompt(f"This removes every ledger of {uri}. The cluster's id", err=True)
     )
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: MetadataStore) -> dict[str, Any]:
         there = (await store.cluster()).instance_id
         if named.strip().lower() != there:
             raise WrongCluster(
@@ -116,7 +116,7 @@ def destroy(
         await store.destroy_cluster(there)
         return {"metadata": store.uri, "cluster": there, "ledgers": ledgers, "destroyed": True}
 
-    output.document(json_wanted, with_store(uri, story))
+    output.document(json_wanted, with_store(uri, work))
 
 
 @app.command("set-back")
@@ -151,76 +151,81 @@ def set_back(
       quire metadata set-back
       quire metadata set-back --accept --cluster 2c0c8f33-7f2b-4d8c-9d2e-5b6f0a1e7f10
     """
-    from quire.bookie.upkeep.store_notes import bytes_of, note_of
-
     uri = metadata_uri(metadata)
     named = cluster
     if accept and named is None:
         named = typer.prompt(
-            (
-                f"Bookies will delete the ledgers that {uri} does not know; without --accept they are counted. The "
-                "cluster's id"
-            ),
+            f"Bookies will delete the ledgers that {uri} does not know; without --accept they are counted. The "
+            "cluster's id",
             err=True,
         )
 
-    async def story(store: MetadataStore) -> dict[str, Any]:
-        there = (await store.cluster()).instance_id
-        old = await store.read_set_back()
-        note = note_of(old)
-        listed = await store.bookies()
-        bookies = note["bookies"]
-        missing = (
-            []
-            if note["accepted"]
-            else sorted({*await store.cookies(), *listed.writable, *listed.read_only} - set(bookies))
-        )
-        shown = {
-            "metadata": store.uri,
-            "cluster": there,
-            "set_back": not note["accepted"],
-            "next_ledger": (await store.progress()).next_ledger,
-            "ledgers_seen": note["ledgers"],
-            "bookies": {
-                bookie: {"ledgers_seen": seen["ledgers"], "unknown_ledgers": seen["unknown"]}
-                for bookie, seen in sorted(bookies.items())
-            },
-            "unheard": missing,
-            "accepted": False,
-        }
-        if not accept:
-            return shown
-        assert named is not None
-        if named.strip().lower() != there:
-            raise WrongCluster(
-                f"{store.uri} holds another cluster than {named.strip()!r}; nothing was accepted. `quire metadata "
-                "show` prints its id"
-            )
-        if note["accepted"]:
-            raise MetaStore(f"no bookie has found {store.uri} to be behind what it saw: there is nothing to accept")
-        if not unheard:
-            counting = sorted(bookie for bookie, seen in bookies.items() if seen["unknown"] is None)
-            if missing or counting:
-                raise MetaStore(
-                    f"{', '.join(missing + counting)} did not say yet what {store.uri} lacks; nothing was accepted. "
-                    "Start those that are down and try again "
-                    "in 10 s; with --unheard they are left out"
-                )
-        await store.raise_ledger_ids(note["ledgers"])
-        note["accepted"] = True
-        if not await store.swap_set_back(old, bytes_of(note)):
-            raise MetaStore(
-                f"a bookie told {store.uri} something new just now; nothing was accepted. See `quire metadata "
-                "set-back`, then try again"
-            )
-        return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}
+    async def work(store: MetadataStore) -> dict[str, Any]:
+        if named is None or not accept:
+            return (await look_back(store))[1]
+        return await accept_state(store, named.strip(), unheard)
 
-    found = with_store(uri, story)
+    found = with_store(uri, work)
     lines = {
         **found,
         "bookies": "; ".join(f"{bookie} has {of_bookie(seen)}" for bookie, seen in found["bookies"].items()) or "-",
     }
     output.document(json_wanted, found if json_wanted else {**lines, "unheard": ", ".join(found["unheard"]) or "-"})
+
+
+async def look_back(store: MetadataStore) -> tuple[bytes, dict[str, Any]]:
+    """The note of what bookies have seen of the store as it is kept there; and it as a document, beside what is now."""
+    from quire.bookie.upkeep.store_notes import note_of
+
+    cluster = (await store.cluster()).instance_id
+    noted = await store.read_set_back()
+    note = note_of(noted)
+    listed = await store.bookies()
+    bookies = note["bookies"]
+    heard_of = set() if note["accepted"] else {*await store.cookies(), *listed.writable, *listed.read_only}
+    return noted, {
+        "metadata": store.uri,
+        "cluster": cluster,
+        "set_back": not note["accepted"],
+        "next_ledger": (await store.progress()).next_ledger,
+        "ledgers_seen": note["ledgers"],
+        "bookies": {
+            bookie: {"ledgers_seen": seen["ledgers"], "unknown_ledgers": seen["unknown"]}
+            for bookie, seen in sorted(bookies.items())
+        },
+        "unheard": sorted(heard_of - set(bookies)),
+        "accepted": False,
+    }
+
+
+async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dict[str, Any]:
+    """
+    Takes the store's state for the truth, if it is that of `cluster` and, without `unheard`, every bookie said what it
+    lacks.
+    """
+    from quire.bookie.upkeep.store_notes import bytes_of, note_of
+
+    noted, shown = await look_back(store)
+    if cluster.lower() != shown["cluster"]:
+        raise WrongCluster(
+            f"{store.uri} holds another cluster than {cluster!r}; nothing was accepted. `quire metadata "
+            "show` prints its id"
+        )
+    if not shown["set_back"]:
+        raise MetaStore(f"no bookie has found {store.uri} to be behind what it saw: there is nothing to accept")
+    counting = [bookie for bookie, seen in shown["bookies"].items() if seen["unknown_ledgers"] is None]
+    if (shown["unheard"] or counting) and not unheard:
+        raise MetaStore(
+            f"{', '.join(shown['unheard'] + counting)} did not say yet what {store.uri} lacks; nothing was accepted. "
+            "Start those that are down and try again in 10 s; with --unheard they are left out"
+        )
+    await store.raise_ledger_ids(shown["ledgers_seen"])
+    if not await store.swap_set_back(noted, bytes_of({**note_of(noted), "accepted": True})):
+        raise MetaStore(
+            f"a bookie reported something new to {store.uri} just now; nothing was accepted. See `quire metadata "
+            "set-back`, then try again"
+        )
+    return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}
 
 
 def of_bookie(seen: dict[str, Any]) -> str:

@@ -59,14 +59,14 @@ def recover(
     for bookie in bookies:
         check_bookie_id(bookie)
 
-    async def story(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
+    async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
         from quire.replication.lost_bookies import recover_bookies
 
         await known(client, bookies)
         with output.Progress("recover", None) as progress:
             return await recover_bookies(client, bookies, ledger, dry_run, shower(progress))
 
-    tell(with_client(metadata_uri(metadata), story, client_options()), json_wanted)
+    show(with_client(metadata_uri(metadata), work, client_options()), json_wanted)
 
 
 @decommission_app.command()
@@ -89,18 +89,18 @@ def decommission(
     """
     check_bookie_id(bookie)
 
-    async def story(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
+    async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
         from quire.replication.lost_bookies import decommission as drain
 
         await known(client, [bookie])
         with output.Progress(f"decommission {bookie}", None) as progress:
             return await drain(client, bookie, shower(progress))
 
-    tell(with_client(metadata_uri(metadata), story, client_options()), json_wanted, "its cookie is removed")
+    show(with_client(metadata_uri(metadata), work, client_options()), json_wanted, "its cookie is removed")
 
 
 async def known(client: "Client", bookies: list[str]) -> None:
-    """A mistyped id is refused: nobody has ever heard of it."""
+    """A mistyped id is refused: there is no trace of it."""
     cookies = set(await client.store.cookies())
     listed = await client.store.bookies()
     for bookie in bookies:
@@ -108,8 +108,7 @@ async def known(client: "Client", bookies: list[str]) -> None:
             continue
         if not await named_by_a_ledger(client, bookie):
             raise BookieHandleNotAvailable(
-                f"nobody knows a bookie {bookie}: no cookie, no ledger names it; `quire bookie list` shows those "
-                "there are"
+                f"bookie {bookie} is unknown: no cookie, no ledger names it; `quire bookie list` shows those there are"
             )
 
 
@@ -118,7 +117,7 @@ async def named_by_a_ledger(client: "Client", bookie: str) -> bool:
     after = -1
     while page := await client.ledger_ids(after):
         for ledger in page:
-            with suppress(NoSuchLedger, MetadataSerialization):  # deleted since the page was read, or nobody can tell
+            with suppress(NoSuchLedger, MetadataSerialization):  # deleted since the page was read, or unreadable
                 if bookie in (await client.metadata(ledger)).bookies():
                     return True
         after = page[-1]
@@ -134,7 +133,7 @@ def shower(progress: output.Progress) -> "Any":
     return seen
 
 
-def tell(found: "Recovered", json_wanted: bool, closing: str = "") -> None:
+def show(found: "Recovered", json_wanted: bool, closing: str = "") -> None:
     """Prints what was done; exit status 1 when something was not."""
     done = found.progress
     value = {

@@ -1,5 +1,5 @@
 """
 Programs that run until they are stopped, and what runs inside them.
 
-In reading order: `bookie` (face), `descriptors`, `refill`, `surplus`.
+In reading order: `bookie` (face), `serving`, `descriptors`, `refill`, `surplus`.
 """

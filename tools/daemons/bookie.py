@@ -1,10 +1,10 @@
 """
 The process of one bookie: `python -m quire.tools.daemons.bookie --conf FILE`.
 
-Knows: configuration files, signals, the pid file, where logs go, how to detach, and that the exit status tells the
-truth: 0 after a stop that was asked for, 1 when the bookie could not serve or had to give up, 2 for a bad command line
-or configuration.
-Does not know: what a bookie does.
+Knows: configuration files, signals, the pid file, where logs go, how to detach, and the exit status: 0 after a stop
+that was asked for, 1 when the bookie could not serve or had to stop by itself, 2 for a bad command line or
+configuration.
+Does not know: what a bookie does; `serving` starts and stops it.
 
 It imports neither typer nor rich, so that the process stays small; `quire bookie start` replaces itself by this one.
 When the bookie serves, one line goes to standard output:
@@ -16,34 +16,31 @@ Safety: assertions are part of the design, so `python -O` is refused.
 
 import argparse
 import ctypes
-import gc
-import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 if TYPE_CHECKING:
+    from quire.conf.bookie import BookieOptions
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
 FAILED, WRONG_USAGE = 1, 2
-# who needs the interpreter waits so long for it: appends beside catch-up reads are slower with more, nothing is with
-# less
+# How long a thread waits for the interpreter: with more, appends beside catch-up reads become slower; with less,
+# nothing becomes faster.
 SWITCH_INTERVAL_S = 0.00001
-GC_THRESHOLDS = (200_000, 20, 50)  # batches make few cycles; the start's objects are frozen besides
 M_ARENA_MAX = -8  # of glibc's mallopt
 LOG_NAME = "bookie.log"
 LOG_BYTES_MAX, OLD_LOGS_MAX = 16 << 20, 4  # with --daemon: of one file, and how many full ones are kept as .1 to .4
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Runs a bookie until it is told to stop, and exits."""
+    """Runs a bookie until its stop is asked for, and exits."""
     sys.exit(status(argv))
 
 
@@ -58,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--log",
         metavar="F",
-        help=f"with --daemon, where the log goes; {LOG_NAME} in the first journal directory unless told",
+        help=f"with --daemon, where the log goes; {LOG_NAME} in the first journal directory if not given",
     )
     made.add_argument(
         "--restore",
@@ -193,153 +190,44 @@ def begin_logging(out: Any) -> None:
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=False)
 
 
-def run(options: Any, warnings: Sequence[str], arguments: argparse.Namespace) -> int:
+def run(options: "BookieOptions", warnings: Sequence[str], arguments: argparse.Namespace) -> int:
     """Serves until a signal, a fault, or the end of standard input."""
     # Twisted loads OpenSSL wherever it is installed; a bookie without TLS does not need those 12 MB.
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)
     from twisted.internet import reactor as global_reactor
-    from twisted.internet.defer import CancelledError, Deferred
-    from twisted.logger import Logger
-    from twisted.python.failure import Failure
 
-    from quire.bookie.files import StorageError
-    from quire.bookie.lifecycle.bookie import Bookie
-    from quire.bookie.lifecycle.contract import BookieFailed
-    from quire.bookie.lifecycle.ids import IdentityError
-    from quire.bookie.lifecycle.parts import open_storage
     from quire.metadata.clock import steady
-    from quire.metadata.uri import open_store
-    from quire.protocol.errors import LedgerError
-    from quire.tools.daemons.descriptors import divided, raised
-    from quire.tools.daemons.refill import Refill
-    from quire.tools.daemons.surplus import SurplusRuns
+    from quire.tools.daemons.serving import Serving
 
     reactor = cast("ProcessReactor", global_reactor)
     steady(reactor)
-    log = Logger(namespace="quire.bookie")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     share_memory()
     begin_logging(log_file(arguments.log) if arguments.daemon else sys.stderr)
     for warning in warnings:
-        log.warn("{warning}", warning=warning)
-    outcome: list[tuple[int, str | None]] = []
-    cleanup: list[Any] = []
-    started: list[Bookie] = []
-
-    def end(code: int, text: str | None = None) -> None:
-        if not outcome:
-            outcome.append((code, text))
-        if reactor.running:
-            reactor.callLater(0, lambda: reactor.running and reactor.stop())
-
-    async def serve() -> None:
-        try:
-            parts = divided(raised(), options)
-            log.info(
-                "{limit} files may be open: {store} in each index and table, {logs} entry logs in each ledger "
-                "directory, "
-                "{connections} connections (connectionsMax={wanted})",
-                wanted=options.connections_max,
-                **parts._asdict(),
-            )
-            served = options.model_copy(update={"connections_max": parts.connections})
-            store = await open_store(reactor, options.metadata_uri, session_timeout_ms=options.session_timeout_ms)
-            cleanup.append(store.close)
-            bookie = Bookie(
-                reactor,
-                served,
-                store,
-                storage=partial(open_storage, tables_open_max=parts.store, logs_open_max=parts.logs),
-                restore=arguments.restore,
-            )
-            await bookie.start()
-            cleanup.append(bookie.stop)
-            refill = Refill(reactor, bookie)
-            cleanup.append(refill.stop)
-            bookie.limbo.listen(refill)
-            refill.start()
-            if arguments.restore:
-                await refill.first_round()
-            surplus = SurplusRuns(reactor, bookie)
-            cleanup.append(surplus.stop)
-            surplus.start()
-            started.append(bookie)
-            settle_memory()
-            if not bookie.ended.called:
-                announce(bookie, arguments.json)
-            await bookie.ended
-        except (IdentityError, StorageError, BookieFailed, LedgerError, OSError) as failure:
-            end(FAILED, str(failure) or type(failure).__name__)
-        except ValueError as failure:  # a metadata URI that no driver serves
-            end(WRONG_USAGE, str(failure))
-        except CancelledError:
-            return
-
-    def unexpected(failure: Failure) -> None:
-        log.failure("the bookie failed", failure)
-        end(FAILED, "the bookie failed in a way that it should not; its log has the place")
-
-    serving: list[Deferred[None]] = []
-
-    def stopping() -> Deferred[None]:
-        """A signal came, or `end` was called: puts everything away, latest first."""
-
-        async def put_away() -> None:
-            if not started:
-                over: Deferred[None] = Deferred()
-                serving[0].addBoth(over.callback)
-                serving[0].cancel()  # a start that is under way puts away what it had opened
-                await over
-            while cleanup:
-                await cleanup.pop()()
-
-        return Deferred.fromCoroutine(put_away()).addErrback(lambda failure: log.failure("stopping", failure))
-
-    def begin() -> None:
-        serving.append(Deferred.fromCoroutine(serve()).addErrback(unexpected))
-        if arguments.stop_with_stdin:
-            reactor.addReader(StandardInput(reactor))
-
-    reactor.callWhenRunning(begin)
-    reactor.addSystemEventTrigger("before", "shutdown", stopping)
+        Serving.log.warn("{warning}", warning=warning)
+    serving = Serving(reactor, options, arguments.restore, arguments.json)
+    reactor.callWhenRunning(serving.begin)
+    if arguments.stop_with_stdin:
+        reactor.callWhenRunning(reactor.addReader, StandardInput(reactor))
+    reactor.addSystemEventTrigger("before", "shutdown", serving.stop)
     if arguments.daemon:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reactor.run()
-    code, text = outcome[0] if outcome else (0, None)
-    return complain(code, text) if text else code  # the last line that is written
+    ending = serving.ending
+    if ending is None:
+        return 0
+    return complain(WRONG_USAGE if ending.wrong_usage else FAILED, ending.reason)  # the last line that is written
 
 
 def share_memory() -> None:
     """
     Threads that start from now on allocate from one heap.  glibc would give each of them its own, where what the others
-    have freed lies idle: 20 MB under load.  They do not wait for each other longer than they do for the interpreter:
+    have freed is idle: 20 MB under load.  They do not wait for each other longer than they do for the interpreter:
     measured with 150,000 ledgers.
     """
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-
-
-def settle_memory() -> None:
-    """What the start made stays for ever: the collector need not look at it again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-
-
-def announce(bookie: Any, as_json: bool) -> None:
-    """The ready line."""
-    url = f"http://{bookie.options.metrics_host}:{bookie.http_port}/metrics"
-    if as_json:
-        ready = {
-            "ready": bookie.id,
-            "address": f"{bookie.host}:{bookie.port}",
-            "metrics": url,
-            "pid": os.getpid(),
-            "read_only": bookie.read_only,
-        }
-        print(json.dumps(ready), flush=True)
-    else:
-        print(f"ready {bookie.id} {bookie.host}:{bookie.port} {url}", flush=True)
 
 
 class StandardInput:
@@ -360,7 +248,7 @@ class StandardInput:
             self._stop()
 
     def connectionLost(self, reason: object) -> None:
-        """The other end hung up: with epoll that is how the end of a pipe is told."""
+        """The other end hung up: with epoll the end of a pipe is reported so."""
         self._stop()
 
     def _stop(self) -> None:

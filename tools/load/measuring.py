@@ -24,7 +24,7 @@ HISTOGRAM_WIDTH = 48
 
 
 class Latencies:
-    """Seconds from a batch's start to its end, with the number of entries that each stands for."""
+    """Seconds from a batch's start to its end, with the number of entries of each batch."""
 
     def __init__(self) -> None:
         self._seconds = array("d")
@@ -42,7 +42,7 @@ class Latencies:
 
     def percentiles(self, shares: Sequence[float]) -> list[float]:
         """
-        The latency, in seconds, below or at which each share (0 to 1, ascending) of the entries lies; 0 when there are
+        The latency, in seconds, below or at which each share (0 to 1, ascending) of the entries is; 0 when there are
         none.
         """
         ordered = self.sorted()
@@ -113,7 +113,7 @@ def look(urls: Sequence[str], pids: Sequence[int]) -> Counters:
 
 
 def scrape(url: str, fetch: Callable[[str], str] | None = None) -> dict[str, float]:
-    """The samples at a Prometheus text URL, labels summed up; {} when nobody answers."""
+    """The samples at a Prometheus text URL, labels summed up; {} when there is no answer."""
     try:
         text = (fetch or _get)(url)
     except OSError:

@@ -326,7 +326,7 @@ def quire(arguments: list[str], time_limit: float = READY_S) -> str:
 
 def free_ports(count: int) -> list[int]:
     """
-    Ports that nobody listens on, all different, below the range that outgoing connections take theirs from: a bookie
+    Ports that are free, all different, below the range that outgoing connections take theirs from: a bookie
     that was killed must find its port free when it comes back.
     """
     dice = random.SystemRandom()

@@ -36,7 +36,7 @@ STOP_S = 10.0
 POLL_S = 0.05
 HEAP = "-Xmx128m"
 
-# $@ is the server's command line.  Its output goes to the log (descriptor 2); descriptor 1 tells us its process id.
+# $@ is the server's command line.  Its output goes to the log (descriptor 2); descriptor 1 shows us its process id.
 SHELL = """
 exec 3<&0
 "$@" </dev/null >&2 3<&- &

@@ -1,6 +1,6 @@
 """
 What every command shares: options, input, output, the reactor of one command.
 
-In reading order: `options` (face), `output` (face), `input` (face), `appending` (face), `running` (face), `bookie_http`
-(face).
+In reading order: `options` (face), `output` (face), `ledger_text` (face), `input` (face), `appending` (face), `running`
+(face), `bookie_http` (face).
 """

@@ -31,8 +31,8 @@ class Appender:
 
     def __init__(self, writer: "Writer", clock: Clock | None = None) -> None:
         """
-        With a clock, the last add confirmed is told to the bookies after a pause, so that those who follow see the last
-        entry.
+        With a clock, the last add confirmed is sent to the bookies after a pause, so that readers that follow see the
+        last entry.
         """
         self._writer = writer
         self._clock = clock
@@ -79,12 +79,12 @@ class Appender:
         if not self._pending:
             self._wake()
             if self._clock is not None and self._pause is None:
-                self._pause = self._clock.callLater(PAUSE_S, self._tell)
+                self._pause = self._clock.callLater(PAUSE_S, self._send_lac)
 
-    def _tell(self) -> None:
+    def _send_lac(self) -> None:
         self._pause = None
         if not self._pending and not self._writer.closed:
-            # It is a courtesy: the next entry tells the same, and the close too.
+            # It is a courtesy: the next entry carries the same, and the close too.
             self._writer.write_lac().addErrback(lambda _failure: None)
 
     def _failed(self, failure: Failure) -> None:

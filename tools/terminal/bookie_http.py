@@ -23,15 +23,15 @@ HTTP_S = 5.0
 def service_of(bookie: str, metadata: str | None) -> ServiceInfo | None:
     """What a bookie announces in the metadata store (`metadata`: the option); None when it is not up."""
 
-    async def story(store: MetadataStore) -> ServiceInfo | None:
+    async def work(store: MetadataStore) -> ServiceInfo | None:
         return await store.service_info(bookie)
 
-    return with_store(metadata_uri(metadata), story)
+    return with_store(metadata_uri(metadata), work)
 
 
-def told(bookie: str, found: ServiceInfo | None, path: str, wish: dict[str, Any] | None = None) -> bytes:
+def answer_of(bookie: str, found: ServiceInfo | None, path: str, command: dict[str, Any] | None = None) -> bytes:
     """
-    What a bookie's admin address answers to a GET, or to a PUT of `wish`.  Raises `BookieHandleNotAvailable`,
+    What a bookie's admin address answers to a GET, or to a PUT of `command`.  Raises `BookieHandleNotAvailable`,
     `typer.Exit`.
     """
     if found is None:
@@ -41,9 +41,9 @@ def told(bookie: str, found: ServiceInfo | None, path: str, wish: dict[str, Any]
             f"{bookie} announced no HTTP address, so nothing can be asked of it from outside"
         )
     url = f"http://{found.http.host}:{found.http.port}{path}"
-    body = None if wish is None else json.dumps(wish).encode()
+    body = None if command is None else json.dumps(command).encode()
     request = urllib.request.Request(
-        url, body, {"Content-Type": "application/json", "Bookie": bookie}, method="GET" if wish is None else "PUT"
+        url, body, {"Content-Type": "application/json", "Bookie": bookie}, method="GET" if command is None else "PUT"
     )
     try:
         with urllib.request.urlopen(request, timeout=HTTP_S) as answer:

@@ -78,7 +78,7 @@ class Input:
 
     @property
     def size(self) -> int | None:
-        """How many bytes there are; None when nobody knows."""
+        """How many bytes there are; None when that is unknown."""
         return os.fstat(self._descriptor).st_size if self._regular else None
 
     async def chunk(self) -> bytes:

@@ -23,7 +23,7 @@ DRAW_INTERVAL_S = 0.1  # between two updates of a bar
 
 
 def note(text: str) -> None:
-    """A line for the person who watches: standard error."""
+    """A line for the user: standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -80,7 +80,7 @@ class Progress:
     """
     How far a long piece of work is: a bar with rate and time left on a terminal, else a line every five seconds.
 
-    `total` may be None when nobody knows.  `advance` is meant to be called per batch, not per entry.
+    `total` may be None: unknown.  `advance` is meant to be called per batch, not per entry.
     """
 
     def __init__(

@@ -33,12 +33,12 @@ CLEANUP_S = 10.0  # how long an interrupted command may take to put things away
 CONNECT_S = 20.0  # how long a metadata store may take to answer at all; its own session timeout is usually shorter
 
 
-def run(story: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
+def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     """
-    Runs `story(reactor)` to its end and returns its result or raises its error.  Once per process: a reactor does not
+    Runs `work(reactor)` to its end and returns its result or raises its error.  Once per process: a reactor does not
     start twice.
 
-    Ctrl-C and SIGTERM cancel the story, wait for its `finally` blocks (10 s at most) and raise KeyboardInterrupt.
+    Ctrl-C and SIGTERM cancel the work, wait for its `finally` blocks (10 s at most) and raise KeyboardInterrupt.
     """
     quiet_logs()
     # Twisted loads OpenSSL wherever it is installed; a command that speaks no TLS starts a tenth of a second sooner
@@ -54,7 +54,7 @@ def run(story: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     stopping: list[bool] = []
 
     async def whole() -> T:
-        return await story(reactor)
+        return await work(reactor)
 
     def end(result: T | Failure) -> None:
         outcome.append(result)
@@ -93,25 +93,25 @@ def run(story: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
 
 
 def with_client(
-    uri: str, story: "Callable[[ProcessReactor, Client], Awaitable[T]]", options: "ClientOptions | None" = None
+    uri: str, work: "Callable[[ProcessReactor, Client], Awaitable[T]]", options: "ClientOptions | None" = None
 ) -> T:
-    """Runs `story(reactor, client)` with a client of the cluster at `uri`, closed afterwards."""
+    """Runs `work(reactor, client)` with a client of the cluster at `uri`, closed afterwards."""
 
     async def whole(reactor: "ProcessReactor") -> T:
         from quire.client.api import connect
 
         client = await bounded(reactor, connect(reactor, uri, options), uri)
         try:
-            return await story(reactor, client)
+            return await work(reactor, client)
         finally:
             await client.close()
 
     return run(whole)
 
 
-def with_store(uri: str, story: "Callable[[MetadataStore], Awaitable[T]]", session_timeout_ms: int | None = None) -> T:
+def with_store(uri: str, work: "Callable[[MetadataStore], Awaitable[T]]", session_timeout_ms: int | None = None) -> T:
     """
-    Runs `story(store)` with the metadata store at `uri`, which may hold no cluster yet.  `session_timeout_ms`: that of
+    Runs `work(store)` with the metadata store at `uri`, which may hold no cluster yet.  `session_timeout_ms`: that of
     the configuration, where the command has one.
     """
 
@@ -122,7 +122,7 @@ def with_store(uri: str, story: "Callable[[MetadataStore], Awaitable[T]]", sessi
         timeout = SESSION_TIMEOUT_MS if session_timeout_ms is None else session_timeout_ms
         store = await bounded(reactor, open_store(reactor, uri, session_timeout_ms=timeout), uri)
         try:
-            return await story(store)
+            return await work(store)
         finally:
             await store.close()
 

@@ -10,9 +10,10 @@ is acknowledged, and never while an ensemble change is under way; so the first i
 overtaken.  Nothing is acknowledged outside OPEN, and no row leads back from CLOSING, CLOSED or DEAD.  Closing over
 IN_RECOVERY is not possible (D1): a writer that lost its ledger writes no metadata.
 
-Long: the table at the end names its steps, and a step that sends, acknowledges or fails a
-bookie reads and writes the same few fields, so a cut would add a call to each batch and leave the steps less easy to
-check.
+Long: the table at the end names its steps, and the steps call each other in a circle: a failed bookie leads to an
+ensemble change, that to sending again, that to a full backlog, that to a failed bookie.  A part of them would have to
+call back, so they are one object, in two files: the steps that send are in its base, `sending`.  What asks no step
+(the ensemble, the window, the time-out) is a part of its own.
 """
 
 from collections.abc import Callable
@@ -123,11 +124,8 @@ class AppendMachine(Sending):
         replicas, domains = self._replicas, self.domains
         head = self.head if domains else self.quorums.confirmed([replica.watermark for replica in replicas], self.head)
         if domains or any(replica.stragglers for replica in replicas):
-            while (
-                head < self._window.sent_last
-                and (not self.advanced or head + 1 in self._ids)
-                and self._at_quorum(head + 1)
-            ):
+            at_quorum, last = self._ensemble.at_quorum, self._window.sent_last
+            while head < last and (not self.advanced or head + 1 in self._ids) and at_quorum(head + 1):
                 head += 1
         head = min(head, self._window.sent_last)
         if head <= self.head:
@@ -145,13 +143,6 @@ class AppendMachine(Sending):
         if self._window.waiting:
             self._pump(effects)
 
-    def _at_quorum(self, entry: int) -> bool:
-        quorums, replicas = self.quorums, self._replicas
-        if self.domains is None:
-            return sum([replicas[index].holds(entry) for index in quorums.write_set(entry)]) >= quorums.ack
-        holders = [replicas[index].bookie for index in quorums.write_set(entry) if replicas[index].holds(entry)]
-        return len(holders) >= quorums.ack and self.domains.suffice(holders, quorums.write)
-
     def _unstall(self, effects: list[Effect]) -> None:
         """Goes on once every backlog is down to half its bound."""
         half = self.limits.replica_backlog_bytes_max // 2
@@ -168,18 +159,13 @@ class AppendMachine(Sending):
             return
         last = min(given.first + given.count - 1, replica.sent)
         first = max(given.first, self.head + 1)
-        open_entries = (
-            [entry for entry in self.quorums.entries_of(replica.index, first, last) if not self._at_quorum(entry)]
-            if first <= last
-            else []
-        )
+        entries = self.quorums.entries_of(replica.index, first, last) if first <= last else ()
+        open_entries = [entry for entry in entries if not self._ensemble.at_quorum(entry)]
         if open_entries and given.code in LEDGER_CODES:
             reason = {
-                LedgerFenced.code: "somebody else opened the ledger for recovery; open it to see where it ends",
+                LedgerFenced.code: "another client opened the ledger for recovery; open it to see where it ends",
                 UnauthorizedAccess.code: "it knows the ledger under another password, so another ledger had this id "
-                "before; "
-                "create "
-                "another one",
+                "before; create another one",
             }.get(given.code, "it does not serve adds of this kind (protocol or deferred sync)")
             self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}", effects)
             return
@@ -242,12 +228,8 @@ class AppendMachine(Sending):
         (protocol-rules.md 2.5, modes).
         """
         if self.limits.keep_ensemble:  # a recovery doesn't wait for those that it can't do without
-            return not self.deferred_sync and (not self.recovery or self._writable_without(self._without((replica,))))
-        return (
-            self.limits.delay_change
-            and code != WriteOnReadOnlyBookie.code
-            and self._writable_without(self._without((replica,)))
-        )
+            return not self.deferred_sync and (not self.recovery or self._ensemble.can_lose([replica]))
+        return self.limits.delay_change and code != WriteOnReadOnlyBookie.code and self._ensemble.can_lose([replica])
 
     def _set_aside(self, replica: Replica, effects: list[Effect]) -> None:
         replica.standing = Standing.OUT
@@ -262,30 +244,29 @@ class AppendMachine(Sending):
         if (
             self.limits.keep_ensemble and not self.recovery and not self.deferred_sync
         ):  # since a moment ago: they failed before that
-            for replica in self._replicas:
-                if replica.standing is Standing.FAILED:
-                    self._set_aside(replica, effects)
+            for replica in self._ensemble.standing(Standing.FAILED):
+                self._set_aside(replica, effects)
             return
         if 0 <= self.limits.changes_max <= self.changes and not self.recovery:
             reason = (
                 f"the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)"
             )
-            self._give_up(Write.code, f"{self._failures(Standing.FAILED)}, and {reason}", effects)
+            self._give_up(Write.code, f"{self._ensemble.failures(Standing.FAILED)}, and {reason}", effects)
             return
         if self.limits.keep_ensemble:
             reason = (
                 f"without them some entries miss the ack quorum of {self.quorums.ack}, and ensemble changes are "
                 "disabled (disableEnsembleChange)"
             )
-            self._give_up(NotEnoughBookies.code, f"{self._failures(Standing.FAILED, Standing.OUT)}; {reason}", effects)
+            self._give_up(
+                NotEnoughBookies.code, f"{self._ensemble.failures(Standing.FAILED, Standing.OUT)}; {reason}", effects
+            )
             return
         self.state = State.CHANGING
-        self._round = tuple(
-            replica for replica in self._replicas if replica.standing in (Standing.FAILED, Standing.OUT)
-        )
+        self._round = tuple(self._ensemble.standing(Standing.FAILED, Standing.OUT))
         indexes = {replica.index for replica in self._round}
         failed = tuple((replica.index, replica.bookie) for replica in self._round)
-        effects.append(StoreEnsemble(self.head + 1, failed, self.bookies, not self._writable_without(indexes)))
+        effects.append(StoreEnsemble(self.head + 1, failed, self.bookies, not self._ensemble.writable_without(indexes)))
 
     def _ensemble_changed(self, given: EnsembleChanged, effects: list[Effect]) -> None:
         assert len(given.bookies) == self.quorums.ensemble
@@ -300,32 +281,33 @@ class AppendMachine(Sending):
         self.changes += replaced
         self._seen = given.seen
         self._round = ()
-        if any(
-            replica.standing is Standing.FAILED for replica in self._replicas
-        ):  # failed meanwhile: the change goes on
+        if self._ensemble.standing(Standing.FAILED):  # failed meanwhile: the change goes on
             self._change(effects)
             if not self.limits.keep_ensemble or self.state is not State.CHANGING:
                 return
-        out = [replica for replica in self._replicas if replica.standing is Standing.OUT]
+        out = self._ensemble.standing(Standing.OUT)
         lost = {replica.index for replica in out}
-        if (out or self.domains is not None) and not self.limits.keep_ensemble and not self._writable_without(lost):
-            reasons = [self._failures(Standing.OUT)] if out else []
+        if (
+            (out or self.domains is not None)
+            and not self.limits.keep_ensemble
+            and not self._ensemble.writable_without(lost)
+        ):
+            reasons = [self._ensemble.failures(Standing.OUT)] if out else []
             if self.domains is not None and self.quorums.writable_without(lost):
                 reasons.append(self.domains.lack([replica.bookie for replica in self._replicas if replica not in out]))
             else:
                 reasons.append(
-                    f"nobody can replace them ({given.shortage}), and without them some entries miss the ack "
+                    f"no bookie can replace them ({given.shortage}), and without them some entries miss the ack "
                     f"quorum of {self.quorums.ack}"
                 )
             self._give_up(NotEnoughBookies.code, "; ".join(reasons), effects, "start bookies")
             return
         self.state = State.OPEN
         self._live = None
-        for replica in self._replicas:
-            if replica.standing is Standing.FRESH:
-                replica.standing = Standing.LIVE
-                self._open(replica, effects)
-                self._resend(replica, effects)
+        for replica in self._ensemble.standing(Standing.FRESH):
+            replica.standing = Standing.LIVE
+            self._open(replica, effects)
+            self._resend(replica, effects)
         self._follow_bookies(bool(out), effects)
         self._walk(effects)
         self._unstall(effects)
@@ -343,7 +325,7 @@ class AppendMachine(Sending):
         self._watching = on and not self.recovery
 
     def _change_refused(self, given: ChangeRefused, effects: list[Effect]) -> None:
-        reason = f"{self._failures(Standing.FAILED, Standing.OUT)}, and {given.reason}"
+        reason = f"{self._ensemble.failures(Standing.FAILED, Standing.OUT)}, and {given.reason}"
         if given.code in (LedgerClosed.code, LedgerFenced.code, NoSuchLedgerExistsOnMetadataServer.code):
             self._end(given.code, reason, effects, ours=False)
         else:
@@ -357,7 +339,7 @@ class AppendMachine(Sending):
 
     def _return(self, candidates: frozenset[str], effects: list[Effect]) -> None:
         """Takes back those that are out and among the candidates; if others are, changes the ensemble for the rest."""
-        out = [replica for replica in self._replicas if replica.standing is Standing.OUT]
+        out = self._ensemble.standing(Standing.OUT)
         if not out:
             return
         fixed = self.limits.delay_change or self.limits.keep_ensemble or 0 <= self.limits.changes_max <= self.changes
@@ -371,7 +353,7 @@ class AppendMachine(Sending):
                 back = self._install(replica.index, replica.bookie)
                 self._open(back, effects)
                 self._resend(back, effects)
-        self._follow_bookies(any(replica.standing is Standing.OUT for replica in self._replicas), effects)
+        self._follow_bookies(bool(self._ensemble.standing(Standing.OUT)), effects)
 
     def _keep_ensemble(self, given: KeepEnsemble, effects: list[Effect]) -> None:
         self.limits = replace(self.limits, keep_ensemble=given.on)
@@ -390,7 +372,7 @@ class AppendMachine(Sending):
             return
         full = self.limits.replica_backlog_bytes_max // 2
         laggards = [replica for replica in self._channels.values() if replica.backlog > full]
-        if laggards and self._writable_without(self._without(laggards)):
+        if laggards and self._ensemble.can_lose(laggards):
             for replica in laggards:
                 if replica.channel in self._channels:
                     self._fail(
@@ -413,7 +395,7 @@ class AppendMachine(Sending):
                 (
                     entry
                     for entry in overdue & self._ids
-                    if entry > self._window.sent_last or not self._at_quorum(entry)
+                    if entry > self._window.sent_last or not self._ensemble.at_quorum(entry)
                 ),
                 default=-1,
             )
@@ -432,10 +414,6 @@ class AppendMachine(Sending):
             self._quorum_timeout.waiting = False
         else:
             self._quorum_timeout.set_alarm(effects)
-
-    def _failures(self, *standings: Standing) -> str:
-        """The failures of the bookies with these standings."""
-        return "; ".join(replica.failure for replica in self._replicas if replica.standing in standings)
 
     # The end (protocol-rules.md 2.7, 2.8).
 
@@ -465,7 +443,7 @@ class AppendMachine(Sending):
         if self._quorum_timeout.waiting:
             effects.append(StopAlarm(Alarm.QUORUM))
             self._quorum_timeout.waiting = False
-        self._channels = {}
+        self._channels.clear()
         self._live = ()
         self._window.clear(lac, length)
         self._ids.clear()

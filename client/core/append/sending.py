@@ -1,7 +1,7 @@
 """
 The sending half of a writer: ids, batches, and which bookies get them.
 
-Knows: the replicas and their channels, the window and how far it lets appends through, what a replica that is new or
+Knows: the ensemble and its channels, the window and how far it lets appends through, what a replica that is new or
 back must be sent.
 Does not know: when an entry is acknowledged, what a failure leads to (`append`).
 
@@ -9,8 +9,9 @@ Safety: whatever is not acknowledged to the caller is kept, and goes whole to ev
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
+from quire.client.core.append.ensemble import Ensemble
 from quire.client.core.append.messages import (
     Alarm,
     Append,
@@ -54,7 +55,6 @@ class Sending(ABC):
         advanced: bool = False,
         domains: Domains | None = None,
     ) -> None:
-        assert len(bookies) == quorums.ensemble
         self.ledger = ledger
         self.quorums = quorums
         self.digest = digest
@@ -71,9 +71,8 @@ class Sending(ABC):
         self.carried = last  # the last add confirmed that the last batch carried to the bookies
         self._base = last
         self._lac_length = length  # deferred sync: payload bytes up to the LAC
-        self._next_channel = 0
-        self._replicas = [self._replica(index, bookie) for index, bookie in enumerate(bookies)]
-        self._channels = {replica.channel: replica for replica in self._replicas}
+        self._ensemble = Ensemble(quorums, domains, bookies, last)
+        self._replicas, self._channels = self._ensemble.replicas, self._ensemble.channels
         self._live: tuple[int, ...] | None = None  # channels of the live replicas, once opened
         self._window = Window(limits, last, length)
         self._ids: set[int] = set()  # advanced mode: ids above the head that were used
@@ -89,7 +88,7 @@ class Sending(ABC):
 
     @property
     def bookies(self) -> tuple[str, ...]:
-        return tuple(replica.bookie for replica in self._replicas)
+        return self._ensemble.bookies
 
     @property
     def carrying(self) -> tuple[bool, ...]:
@@ -99,7 +98,7 @@ class Sending(ABC):
     @property
     def out(self) -> tuple[str, ...]:
         """Bookies of the ensemble that the ledger goes on without."""
-        return tuple(replica.bookie for replica in self._replicas if replica.standing is Standing.OUT)
+        return tuple(replica.bookie for replica in self._ensemble.standing(Standing.OUT))
 
     @property
     def length(self) -> int:
@@ -229,14 +228,14 @@ class Sending(ABC):
     def _held_up(self, size: int, effects: list[Effect]) -> bool:
         """
         Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was
-        connected to is given up at once if the others suffice; for one that answers the writer waits a while.
+        connected to counts as failed at once if the others suffice; for one that answers the writer waits a while.
         """
         bound = self.limits.replica_backlog_bytes_max
         late = [replica for replica in self._channels.values() if replica.backlog and replica.backlog + size > bound]
         if not late:
             return False
         silent = [replica for replica in late if not replica.heard]
-        if len(silent) == len(late) and not self.deferred_sync and self._writable_without(self._without(silent)):
+        if len(silent) == len(late) and not self.deferred_sync and self._ensemble.can_lose(silent):
             for replica in silent:
                 if replica.channel in self._channels:
                     self._fail(
@@ -252,20 +251,9 @@ class Sending(ABC):
         effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
         return True
 
-    def _writable_without(self, lost: Container[int]) -> bool:
-        """Whether every entry can still be acknowledged when none of `lost` answers."""
-        quorums, domains = self.quorums, self.domains
-        return quorums.writable_without(lost) and (domains is None or domains.serve(quorums, self.bookies, lost))
-
-    def _without(self, replicas: Sequence[Replica]) -> set[int]:
-        """The indexes of these and of all that get nothing already."""
-        return {
-            replica.index for replica in self._replicas if replica in replicas or replica.channel not in self._channels
-        }
-
     def _channels_now(self, effects: list[Effect]) -> tuple[int, ...]:
         if self._live is None:
-            live = [replica for replica in self._replicas if replica.standing is Standing.LIVE]
+            live = self._ensemble.standing(Standing.LIVE)
             for replica in live:
                 self._open(replica, effects)
             self._live = tuple(replica.channel for replica in live)
@@ -292,19 +280,10 @@ class Sending(ABC):
         for batch in self._window.pending:
             self._send_share(batch, replica, max(batch.first, self.head + 1), effects)
 
-    def _replica(self, index: int, bookie: str) -> Replica:
-        self._next_channel += 1
-        return Replica(index, bookie, self._next_channel, self.head)
-
     def _install(self, index: int, bookie: str) -> Replica:
-        """A new replica at `index`; the one before it is forgotten, and so are its late answers."""
-        old = self._replicas[index]
-        self._channels.pop(old.channel, None)
-        replica = self._replica(index, bookie)
-        self._replicas[index] = replica
-        self._channels[replica.channel] = replica
+        """A new replica at `index`, in place of the one that is there."""
         self._live = None
-        return replica
+        return self._ensemble.install(index, bookie, self.head)
 
     def _unsettled(self) -> int | frozenset[int]:
         """What waits to be acknowledged now: everything up to an id, or ids where their order is the caller's."""

@@ -70,7 +70,7 @@ class Window:
     def _wait(self, waiting: Waiting) -> None:
         if not self.waiting or waiting.first > self.waiting[-1].first:
             self.waiting.append(waiting)
-        else:  # advanced mode: the lowest goes first, for what lies above a gap can't be settled
+        else:  # advanced mode: the lowest goes first, for what is above a gap can't be settled
             insort(self.waiting, waiting, key=lambda other: other.first)
 
     def fills_gap(self, head: int) -> bool:

@@ -54,7 +54,7 @@ def test_what_is_refused(data: bytes, status: int) -> None:
 
 
 def test_what_is_meant_for_another_bookie_is_refused() -> None:
-    """Its port may have been that one's; who names nobody is answered by whoever is there."""
+    """Its port may have been that one's; a request that names no bookie is answered by the one that is there."""
     for head, status in ((b"Bookie: bookie-1\r\n", 200), (b"bookie:bookie-2\r\n", 421), (b"", 200)):
         exchange = Exchange(HttpServer(Clock(), echo, "bookie-1")).send(b"PUT /x HTTP/1.1\r\n" + head + b"\r\n")
         assert exchange.status == status

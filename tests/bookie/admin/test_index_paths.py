@@ -1,4 +1,4 @@
-"""The path of an index that is made anew: who may begin, when it is refused."""
+"""The path of an index rebuild: who may begin one, when it is refused."""
 
 import json
 

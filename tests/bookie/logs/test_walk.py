@@ -31,7 +31,7 @@ def test_a_scan_gives_the_good_prefix() -> None:
 
 
 def test_a_scan_goes_over_zeros_by_page_and_can_be_ended() -> None:
-    """However many they are, the record behind them is found; whoever is to stop hears of it within a page."""
+    """However many they are, the record behind them is found; a stop is noticed within a page."""
     pauses: list[None] = []
     for zeros in (*range(1, 40), 4092, 4093, 4094, 4095, 4096, 4097, 1 << 20):
         data = bytes(1024) + records(1, 0, 1) + bytes(zeros) + records(1, 1, 1)

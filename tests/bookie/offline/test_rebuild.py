@@ -1,5 +1,5 @@
 """
-The index made anew from entry logs: ours and Apache's, with and without a ledger table, and when a log is damaged.
+The index rebuilt from entry logs: ours and Apache's, with and without a ledger table, and when a log is damaged.
 """
 
 import pathlib
@@ -239,7 +239,7 @@ def test_a_rebuilt_index_has_its_numbers(tmp_path: pathlib.Path) -> None:
 
 def test_a_table_that_lost_rows_is_not_believed(tmp_path: pathlib.Path) -> None:
     """
-    Entries of the ledgers that it forgot would pass for deleted; made anew it knows every ledger of the logs and of the
+    Entries of the ledgers that it forgot would pass for deleted; rebuilt it knows every ledger of the logs and of the
     journal, fenced.
     """
     root = killed(tmp_path)

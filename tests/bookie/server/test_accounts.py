@@ -1,5 +1,5 @@
 """
-What peers make a bookie hold: four accounts, each with a bound, whoever they are and whatever they send; nothing of
+What peers make a bookie hold: four accounts, each with a bound, for all peers and all that they send; nothing of
 them is left when they are gone.
 """
 
@@ -470,7 +470,7 @@ def test_fences_of_all_connections_stop_who_sends_them() -> None:
 
 
 def test_what_the_storage_refuses_is_not_in_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong key, a ledger on a directory that was given up, an error of the storage: each is answered at once."""
+    """A wrong key, a ledger on a directory that has failed, an error of the storage: each is answered at once."""
     scene = Scene(at_once=False)
     client = scene.connect()
     client.send(adds3(1, b"a"))

@@ -16,9 +16,9 @@ def test_a_line_a_minute_for_each_host_and_kind() -> None:
     complaints = Complaints(clock, Logger())
     with log_lines() as lines:
         for port in range(100):
-            complaints.tell(f"192.0.2.1:{port}", "nonsense", "empty")
-            complaints.tell(f"2001:db8::1:{port}", "nonsense", "empty")
-        complaints.tell("192.0.2.1:5", "silence", "old")
+            complaints.report(f"192.0.2.1:{port}", "nonsense", "empty")
+            complaints.report(f"2001:db8::1:{port}", "nonsense", "empty")
+        complaints.report("192.0.2.1:5", "silence", "old")
         clock.advance(QUIET_S - 1)
         complaints.sweep()
     assert lines == [
@@ -34,17 +34,17 @@ def test_a_line_a_minute_for_each_host_and_kind() -> None:
         f"99 more connections from {host} were closed for nonsense" for host in ("192.0.2.1", "2001:db8::1")
     ]
     with log_lines() as lines:
-        complaints.tell("192.0.2.1:7", "nonsense", "again")
+        complaints.report("192.0.2.1:7", "nonsense", "again")
     assert len(lines) == 1
 
 
-def test_hosts_without_number_are_told_together() -> None:
+def test_hosts_without_number_are_reported_together() -> None:
     """What is remembered has a bound, and so has the log."""
     clock = Clock()
     complaints = Complaints(clock, Logger())
     with log_lines() as lines:
         for host in range(3 * HOSTS_MAX):
-            complaints.tell(f"host{host}:1", "nonsense", "empty")
+            complaints.report(f"host{host}:1", "nonsense", "empty")
     assert len(lines) == HOSTS_MAX + 1
     with log_lines() as lines:
         clock.advance(QUIET_S)

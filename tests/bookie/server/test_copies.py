@@ -104,7 +104,7 @@ def test_a_ledger_that_is_gone_is_dropped() -> None:
 
 def test_what_was_held_before_a_doubt_is_no_reason_to_end_limbo() -> None:
     """
-    An index that is made anew doubts a ledger while its copies are compared: it has to be looked at again, once it is
+    An index rebuild doubts a ledger while its copies are compared: it has to be looked at again, once it is
     known which index tells.
     """
     scene = Scene()

@@ -194,7 +194,7 @@ def test_beyond_the_bound_reading_stops_until_half_of_it_is_gone() -> None:
 
 def test_all_connections_together_park_so_much_and_no_more() -> None:
     """
-    Beyond the common bound whoever has parked something is not read from; the others are, and nobody is stuck in the
+    Beyond the common bound a peer that has parked something is not read from; the others are, and none is stuck in the
     end.
     """
     scene = Scene(pending_bytes_max=1 << 20)

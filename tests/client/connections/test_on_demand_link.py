@@ -91,7 +91,7 @@ def answer_all(host: Host, data: bytes, bookie: str | None = None) -> None:
 
 
 def silent(host: Host, data: bytes = b"") -> None:
-    """Hears and says nothing, save that it is there."""
+    """Hears and says nothing, except that it is there."""
     heard(host, data)
 
 

@@ -77,7 +77,7 @@ class Net(MemoryReactorClock):
 
     @property
     def asked(self) -> int:
-        """Connection attempts that the test has not accepted or refused, and that were not given up."""
+        """Connection attempts that the test has not accepted or refused, and that were not abandoned."""
         self._attempts = [attempt for attempt in self._attempts if not attempt.given_up]
         return len(self._attempts)
 

@@ -42,7 +42,7 @@ def test_ranges_that_make_no_sense():
         assert isinstance(cluster.fails(reader.read(first, last)), ValueError)
     error = cluster.fails(reader.read(0, 50))
     assert isinstance(error, Read)
-    assert "entry 50 lies past 49" in str(error)
+    assert "entry 50 is past 49" in str(error)
     assert isinstance(cluster.fails(collect(reader.stream(0, 50))), Read)
 
 

@@ -71,7 +71,7 @@ def test_many_errors_in_an_interval_are_quarantine_for_a_while():
         of.answered("a", ERROR)
     clock.advance(1.5)
     of.answered("a", ERROR)
-    assert of.quarantined() == [], "the count began anew"
+    assert of.quarantined() == [], "the count began again"
     for _ in range(2):
         of.answered("a", ERROR)
     assert of.quarantined() == ["a"]

@@ -88,14 +88,14 @@ def of_the_ledger(bk: Client) -> None:
             writer.append_at(7, b"x")
         with (
             bk.open_ledger(writer.id, b"right", recover=False) as reader,
-            told(Read, "entry 5 lies past", "read_last_confirmed()"),
+            told(Read, "entry 5 is past", "read_last_confirmed()"),
         ):
             reader.read(0, 5)
     with told(LedgerClosed, "the ledger is closed; create another to go on"):
         writer.append(b"b")
     with told(LedgerClosed, "the ledger is closed; create another to go on"):
         writer.force()
-    with told(Read, "entry 3 lies past 0, the last entry of this closed ledger"):
+    with told(Read, "entry 3 is past 0, the last entry of this closed ledger"):
         bk.open_ledger(writer.id, b"right").read(0, 3)
     with bk.create_ledger(advanced=True) as writer:
         writer.append_at(0, b"a")
@@ -112,7 +112,7 @@ def of_lost_writers(bk: Client, other: Client) -> None:
     fenced = (
         "127.0.0.1:",
         "refused entry 1",
-        "somebody else opened the ledger for recovery; open it to see where it ends",
+        "another client opened the ledger for recovery; open it to see where it ends",
     )
     with told(LedgerFenced, "append up to entry 1 (acknowledged: 0)", *fenced):
         writer.append(b"b")
@@ -243,7 +243,7 @@ def gone(cluster: LocalCluster, bk: Client) -> None:
         one,
         two,
         "BookieHandleNotAvailable, code -8",
-        "nobody can replace them",
+        "no bookie can replace them",
         "the ack quorum of 2",
         "start bookies",
     ):

@@ -353,7 +353,9 @@ def test_a_ledger_made_after_the_exchange_has_one_end(exchange):
 
 
 def test_a_bookie_at_an_address_that_is_not_its_own_yet_is_not_taken_for_the_one_before(tmp_path):
-    """The store still lists who was there; whoever asks for that one is told no, and the ledger goes on without it."""
+    """
+    The store still lists who was there; a client that asks for that one gets a no, and the ledger goes on without it.
+    """
 
     async def story(cluster, stage, gone):
         client = await stage.client()

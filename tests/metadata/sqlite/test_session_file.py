@@ -41,7 +41,7 @@ def test_names_are_never_used_twice_at_a_time(directory):
 
 
 def test_looking_does_not_hurt(directory):
-    """Whoever looks at a dead session's file lets go of it again, so that the next who looks finds it dead too."""
+    """A look at a dead session's file lets go of it again, so that the next look finds it dead too."""
     session = SessionFile(directory, lambda: 0.0)
     copy = session.path + "-dead"
     with open(copy, "wb") as dead:

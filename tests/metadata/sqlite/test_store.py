@@ -30,7 +30,7 @@ def path_of(place) -> Path:
 
 
 def test_every_commit_is_synced(sqlite_place):
-    """WAL and synchronous=FULL on each connection, whoever opens it: with less, a power loss can undo a close."""
+    """WAL and synchronous=FULL on each connection: with less, a power loss can undo a close."""
 
     async def story():
         for store in (await sqlite_place.ready(), await sqlite_place.open()):
@@ -41,7 +41,7 @@ def test_every_commit_is_synced(sqlite_place):
 
 
 def test_opening_makes_no_file(sqlite_place):
-    """Only init makes the file, and the directories above it; whoever had it open before sees the cluster."""
+    """Only init makes the file, and the directories above it; a store that had it open before sees the cluster."""
     sqlite_place.uri = sqlite_place.uri.replace("metadata.db", "deep/er/my metadata.db")
 
     async def story():
@@ -321,7 +321,7 @@ def test_a_watcher_that_looks_changes_nothing(sqlite_place):
 
 
 async def statements_of(store, story) -> list[str]:
-    """What the store's connection does, save the looks of the clock."""
+    """What the store's connection does, except the looks of the clock."""
     statements = []
     await store.run(lambda connection: connection.set_trace_callback(statements.append))
     await story()
@@ -442,7 +442,7 @@ def test_a_copied_file_has_its_log_again(sqlite_place, copy):
 
 
 def test_a_file_that_can_have_no_log_is_refused(sqlite_place):
-    """Whoever holds it is named as what to look for; once it is free the store works."""
+    """Its holder is named as what to look for; once it is free the store works."""
     path = path_of(sqlite_place)
 
     async def story():

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from quire.metadata.store import NoCluster
 from quire.metadata.zk.ids import USED_UP_AT_ONCE, USED_UP_MAX, LedgerIds
 from quire.metadata.zk.layout import Layout
-from quire.metadata.zk.session import NodeExists, NoNode
+from quire.metadata.zk.node_errors import NodeExists, NoNode
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -146,7 +146,7 @@ def test_a_full_directory_is_followed_by_the_next():
 
 def test_a_directory_that_vanishes_is_never_made_again():
     """
-    An Apache client drops old directories; making one anew would repeat its ids, so the list is read again instead.
+    An Apache client drops old directories; making one again would repeat its ids, so the list is read again instead.
     """
     session = Pretended("/r/idgen-long", "/r/idgen-long/HOB-0000000001")
     ids = LedgerIds(session, "/r", Layout.LONG)

@@ -6,8 +6,8 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.zk.layout import Layout, LedgerPaths
+from quire.metadata.zk.node_errors import NoNode
 from quire.metadata.zk.scan import LedgerScan
-from quire.metadata.zk.session import NoNode
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -20,8 +20,8 @@ def failed(deferred):
 
 def test_an_operation_that_is_cancelled_says_so_and_one_whose_time_is_over_names_the_server():
     """
-    Whoever gives up is not told of a server's fault, and nothing goes on for it: no timer, and nobody who waits for the
-    connection.
+    A cancelled call does not fail with a server's fault, and nothing goes on for it: no timer, and no caller that waits
+    for the connection.
     """
     reactor = Reactor()
     session = ZooKeeperSession(reactor, ["127.0.0.1:1"], "zk://nowhere", 5.0)

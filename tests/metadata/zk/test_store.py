@@ -23,7 +23,7 @@ from quire.metadata.formats import ledger_codec, service_info
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster
 from quire.metadata.uri import open_store
-from quire.metadata.zk.session import SessionOver
+from quire.metadata.zk.node_errors import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import BOOKIES, ledger
@@ -212,7 +212,7 @@ def test_layouts(zookeeper_place, raw, scheme, path):
 
 def test_the_first_opener_decides_the_layout(zookeeper_place, raw):
     """
-    A root without LAYOUT (as `metaformat` leaves it) gets one from whoever opens it first; one without INSTANCEID is
+    A root without LAYOUT (as `metaformat` leaves it) gets one from the first open; one without INSTANCEID is
     read too.
     """
     root = root_of(zookeeper_place.uri)

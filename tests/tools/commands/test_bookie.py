@@ -149,8 +149,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_more_connections_than_descriptors(cluster: Cluster) -> None:
     """
-    Idle ones go, checkpoints and new segments go on, nothing is given up, and it stays writable; the log says how the
-    limit is divided.
+    Idle ones go, checkpoints and new segments go on, no directory counts as failed, and it stays writable; the log says
+    how the limit is divided.
     """
     cluster.write_conf("flushInterval=20\n")
     bookie = cluster.start_with_files(200)
@@ -404,7 +404,7 @@ def test_its_process_has_a_clock_that_is_never_set_and_one_heap(shared: Cluster)
 def test_configurations_that_are_refused(shared: Cluster) -> None:
     """Status 2, and the line says where and what."""
     for more, said in (
-        ("bookiePrt=1\n", "nobody knows the key 'bookiePrt'; the nearest one is bookiePort"),
+        ("bookiePrt=1\n", "unknown key 'bookiePrt'; the nearest one is bookiePort"),
         ("flushInterval=0\n", "flushInterval=0 is not allowed: at least 10 ms"),
     ):
         shared.write_conf(more)

@@ -26,7 +26,7 @@ from tests.tools.conftest import SMALL
 
 LEDGERS = 400
 ENTRIES = 20
-BESIDE = 40  # batches that are written while the index is made anew
+BESIDE = 40  # batches that are written while the index is rebuilt
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_bookie_that_was_started_again_has_not_done_it(
         {"running": False, "problem": None, "directories": []},
     ]
     monkeypatch.setattr(directories, "service_of", lambda bookie, metadata: None)
-    monkeypatch.setattr(directories, "told", lambda *asked: json.dumps(answers.pop(0)).encode())
+    monkeypatch.setattr(directories, "answer_of", lambda *asked: json.dumps(answers.pop(0)).encode())
     monkeypatch.setattr(directories, "REBUILD_LOOK_S", 0.0)
     with pytest.raises(typer.Exit) as ended:
         directories.rebuild_online("one", None, wait=True, json_wanted=True)

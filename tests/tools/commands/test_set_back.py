@@ -2,8 +2,8 @@
 An old backup of the metadata store put back under bookies with newer ledgers, as processes: a SQLite file and
 ZooKeeper's data directory.
 
-Two rounds of garbage collection cost nothing, whoever is asked names the store and the command; ids are not given
-twice; and the command lets go.
+Two rounds of garbage collection cost nothing, each command that is asked names the store and the next command; ids are
+not given twice; and the command lets go.
 """
 
 import shutil

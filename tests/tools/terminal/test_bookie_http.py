@@ -12,7 +12,7 @@ import typer
 
 from quire.metadata.store import Endpoint, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable
-from quire.tools.terminal.bookie_http import said_by, told
+from quire.tools.terminal.bookie_http import answer_of, said_by
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -60,8 +60,8 @@ def refusing() -> Iterator[ServiceInfo]:
 def test_a_get_or_a_put_returns_the_answer() -> None:
     """With a document it is a PUT of that document as JSON."""
     with serving(200, b'{"running": true}') as (found, asked):
-        assert told("b:1", found, "/api/v1/bookie/gc") == b'{"running": true}'
-        assert told("b:1", found, "/api/v1/bookie/gc", {"forceMajor": True}) == b'{"running": true}'
+        assert answer_of("b:1", found, "/api/v1/bookie/gc") == b'{"running": true}'
+        assert answer_of("b:1", found, "/api/v1/bookie/gc", {"forceMajor": True}) == b'{"running": true}'
         assert said_by("b:1", found, "/api/v1/bookie/gc") == {"running": True}
     assert [method for method, _path, _body in asked] == ["GET", "PUT", "GET"]
     assert {path for _method, path, _body in asked} == {"/api/v1/bookie/gc"}
@@ -71,15 +71,15 @@ def test_a_get_or_a_put_returns_the_answer() -> None:
 def test_a_bookie_that_is_down_or_has_no_address_is_named() -> None:
     """The error names the command that lists bookies, or says why nothing can be asked."""
     with pytest.raises(BookieHandleNotAvailable, match=r"b:1 is not up; `quire bookie list`"):
-        told("b:1", None, "/x")
+        answer_of("b:1", None, "/x")
     with pytest.raises(BookieHandleNotAvailable, match="b:1 announced no HTTP address"):
-        told("b:1", ServiceInfo.of("127.0.0.1", 3181), "/x")
+        answer_of("b:1", ServiceInfo.of("127.0.0.1", 3181), "/x")
 
 
 def test_a_refusal_is_printed_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     """The command ends with status 1 and the text of the bookie."""
     with serving(403, b"only from this machine\n") as (found, _asked), pytest.raises(typer.Exit) as ended:
-        told("b:1", found, "/x", {})
+        answer_of("b:1", found, "/x", {})
     assert ended.value.exit_code == 1
     assert "b:1 refused: only from this machine" in capsys.readouterr().err
 
@@ -87,7 +87,7 @@ def test_a_refusal_is_printed_with_its_reason(capsys: pytest.CaptureFixture[str]
 def test_an_address_that_does_not_answer_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """The command ends with the address and the next step."""
     with refusing() as found, pytest.raises(typer.Exit):
-        told("b:1", found, "/x")
+        answer_of("b:1", found, "/x")
     assert "run this on its own machine" in capsys.readouterr().err
 
 

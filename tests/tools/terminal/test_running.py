@@ -50,7 +50,7 @@ def test_a_command_measures_by_a_clock_that_is_never_set() -> None:
 
 
 def test_what_is_put_away_at_a_signal_is_put_away_also_when_another_comes() -> None:
-    """Whoever presses Ctrl-C twice gets no other end, and no traceback."""
+    """Ctrl-C pressed twice gives no other end, and no traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         with started(PATIENT) as process:
             assert process.stdout is not None

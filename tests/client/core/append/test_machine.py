@@ -619,7 +619,7 @@ def test_a_fatal_answer_before_the_quorum_ends_the_handle(code):
     story.refuse(1, 0, code)
     assert story.failed == [code]
     assert story.open == {}
-    # A fenced ledger is somebody else's: nothing is written (D1).
+    # A fenced ledger is another client's: nothing is written (D1).
     assert story.closes == ([] if code == FENCED else [(-1, 0)])
     story.append(1)
     assert story.refused == [CLOSED]
@@ -820,7 +820,9 @@ def test_a_replica_that_holds_up_the_writer_too_long_is_replaced():
 
 
 def test_a_replica_that_never_answered_does_not_stop_the_writer():
-    """One that can't be reached but does not refuse either: it is given up when its backlog is full, without a wait."""
+    """
+    One that can't be reached but does not refuse either: it counts as failed when its backlog is full, without a wait.
+    """
     story = Story(limits=Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
     for entry in range(11):
         story.append(1, size=10)
@@ -1010,7 +1012,7 @@ class RandomHistory:
             self.give(self.story.give(AlarmFired(alarm)))
 
     def settle(self):
-        """No more failures; whoever is out stays out."""
+        """No more failures; a bookie that is out stays out."""
         if self.advanced:
             while self.free and self.free[0] < self.story.machine.pushed:
                 self.give(self.story.append(1, first=self.free.pop(0)))
@@ -1084,7 +1086,7 @@ def test_the_last_bookie_of_a_rack_is_not_gone_on_without():
         if ends:
             (failure,) = [effect for effect in effects if isinstance(effect, FailPending)]
             assert failure.code == NOT_ENOUGH
-            assert "of b0, b1, b4 some write set lies in fewer than 2 racks" in failure.reason
+            assert "of b0, b1, b4 some write set is in fewer than 2 racks" in failure.reason
     story = Story(domains=APART)
     story.append(1)
     story.ack(0, 0)

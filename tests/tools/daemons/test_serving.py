@@ -1,0 +1,48 @@
+"""Why a bookie's process ends, without a process; `test_bookie` of the commands has whole ones."""
+
+from typing import Any, cast
+
+from twisted.internet.task import Clock
+
+from quire.conf.bookie import BookieOptions
+from quire.tools.daemons.serving import Serving
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Turns(Clock):
+    """A reactor whose turns a test makes."""
+
+    running = True
+
+    def stop(self) -> None:
+        self.running = False
+
+
+def begun(uri: str) -> tuple[Turns, Serving]:
+    reactor = Turns()
+    options = BookieOptions(metadata_uri=uri, journal_directories=("/nowhere",), ledger_directories=("/nowhere",))
+    serving = Serving(cast(Any, reactor), options, restore=False, as_json=False)
+    serving.begin()
+    return reactor, serving
+
+
+def test_a_metadata_uri_that_no_driver_serves_is_wrong_usage() -> None:
+    """The reason names the URI, and the reactor stops in a turn of its own."""
+    reactor, serving = begun("what://ever")
+    assert serving.ending is not None
+    assert serving.ending.wrong_usage
+    assert "what://ever" in serving.ending.reason
+    assert reactor.running
+    reactor.advance(0)
+    assert not reactor.running
+
+
+def test_a_stop_after_a_failed_start_has_nothing_to_do() -> None:
+    """It succeeds at once, and the reason stays."""
+    _reactor, serving = begun("what://ever")
+    reason = serving.ending
+    stopped: list[None] = []
+    serving.stop().addCallback(stopped.append)
+    assert stopped == [None]
+    assert serving.ending is reason
