@@ -66,14 +66,6 @@ COVERED = {
     "bookie/storage/writes.py": ("tests/bookie/storage/test_storage.py", "through the storage that takes them"),
     "bookie/upkeep/upkeep.py": ("tests/bookie/upkeep/test_space.py", "through the passes and rebuilds that it builds"),
     "client/connections/answers.py": ("tests/client/connections/test_pool.py", "values only: the pool returns them"),
-    "client/connections/link_v2.py": (
-        "tests/client/connections/test_pool.py",
-        "through the pool that chooses the protocol",
-    ),
-    "client/connections/link_v3.py": (
-        "tests/client/connections/test_link.py",
-        "links of both protocols run the same tests",
-    ),
     "client/connections/network.py": (
         "tests/client/connections/test_pool.py",
         "types only: reactors of tests satisfy them",

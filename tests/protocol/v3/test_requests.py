@@ -17,6 +17,7 @@ from quire.protocol.messages import (
     ListEntries,
     Read,
     ReadLac,
+    Request,
     StartTls,
     Unserved,
     WriteLac,
@@ -168,3 +169,13 @@ def test_requests_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) 
     """Random streams of requests are read like by a naive reader."""
     data = b"".join(map(framed, payloads))
     assert fed(Requests, pieces(data, cuts)) == ([naive.v3_request(payload) for payload in payloads], "")
+
+
+def test_reading_stops_at_a_frame_that_is_not_v3() -> None:
+    """It is told where, with what came before it; a frame that is not whole is no such frame."""
+    ours, other = samples.v3("READ"), samples.v2("READ")
+    assert v3.decode_request(other[4:]) is None
+    out: list[Request] = []
+    assert v3.decode_requests(ours + other + ours, 1 << 20, out) == (len(ours), True)
+    assert out == [one_request(ours)]
+    assert v3.decode_requests(ours + other[:-1], 1 << 20, out) == (len(ours), False)
