@@ -86,12 +86,6 @@ COVERED = {
     "client/handles/add_driver.py": ("tests/client/handles/test_writer.py", "through the writer that drives with it"),
     "client/handles/range_reader.py": ("tests/client/handles/test_reader.py", "through the reader that has one"),
     "client/handles/recovery.py": ("tests/client/core/test_recovery.py", "through histories of recovery"),
-    "client/placement/from_options.py": (
-        "tests/client/placement/test_rack.py",
-        "options make the policies that are tested",
-    ),
-    "client/placement/region.py": ("tests/client/placement/test_rack.py", "regions beside racks: one set of tables"),
-    "client/placement/weights.py": ("tests/client/placement/test_rack.py", "weights beside the policies that use them"),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/commands/cookie.py": ("tests/tools/commands/test_bookie.py", "needs a bookie that has a cookie"),
     "tools/commands/inspect.py": ("tests/tools/commands/test_directories.py", "needs directories of a stopped bookie"),
