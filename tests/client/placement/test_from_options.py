@@ -92,21 +92,23 @@ def test_a_policy_may_come_by_entry_point(monkeypatch):
 def test_a_policy_has_what_the_options_say():
     """Our own place comes first; the least number of racks or regions, and which regions, are the options'."""
     places = {"a:1": "/eu/r1", "b:1": "/us/r1", "c:1": "/us/r2", "d:1": "/ap/r1"}
+    two_racks = {"a:1": "/eu/r1", "b:1": "/us/r1", "c:1": "/us/r1"}
 
-    def chosen(name, count, **options):
+    def chosen(name, count, places=places, **options):
         made = from_options.policy(
             Random(3), ClientOptions(placement=name, **options), places.__getitem__, lambda _bookies: None
         )
-        return made.new_ensemble(sorted(places), count, wish=Wish(2, 2))
+        return made.new_ensemble(sorted(places), count, wish=Wish(min(count, 3), 2))
 
     for ours, bookie in (("/us/r2", "c:1"), ("/ap/r1", "d:1")):
         assert chosen("rack-aware", 2, local_place=ours)[0] == bookie
-    assert {*chosen("region-aware", 2, regions="eu;ap", local_place="/ap/r1")} == {"a:1", "d:1"}
+    for ours, order in (("/ap/r1", ["d:1", "a:1"]), ("/eu/r1", ["a:1", "d:1"])):
+        assert chosen("region-aware", 2, regions="eu;ap", local_place=ours) == order
     with pytest.raises(NotEnoughBookies, match="fewer than 3 regions"):
         chosen("region-aware", 2, regions_min=3)
     assert len(chosen("region-aware", 2, regions_min=3, enforce_regions=False)) == 2
     with pytest.raises(NotEnoughBookies, match="3 racks in each write set"):
-        chosen("rack-aware", 2, racks_min=3, enforce_racks=True)
+        chosen("rack-aware", 3, two_racks, racks_min=3, enforce_racks=True)
     assert isinstance(named("zone-aware"), ZoneAware)
 
 
@@ -120,7 +122,7 @@ def test_weights_reach_every_policy(name):
 
     made = from_options.policy(
         Random(1),
-        ClientOptions(placement=name, enforce_regions=False),
+        ClientOptions(placement=name, enforce_regions=False, enforce_zones=False),
         {"a:1": "/x/1", "b:1": "/y/1"}.__getitem__,
         weigh,
     )
