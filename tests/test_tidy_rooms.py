@@ -74,11 +74,6 @@ COVERED = {
         "tests/client/core/append/test_machine.py",
         "values only: inputs and effects of the machine",
     ),
-    "client/core/append/quorum_timeout.py": (
-        "tests/client/whole/test_modes.py",
-        "beside the other ways to treat a slow bookie",
-    ),
-    "client/core/append/sending.py": ("tests/client/core/append/test_machine.py", "through the machine that sends"),
     "client/core/recovery_messages.py": (
         "tests/client/core/test_recovery.py",
         "values only: the machine takes and returns them",
