@@ -44,10 +44,6 @@ COVERED = {
     "metadata/sqlite/session.py": ("tests/metadata/sqlite/test_store.py", "through the store that has a session"),
     "metadata/sqlite/tables.py": ("tests/metadata/sqlite/test_store.py", "through the store that has the tables"),
     "metadata/sqlite/watches.py": ("tests/metadata/test_store.py", "every store passes the tests of the contract"),
-    "metadata/zk/cluster.py": ("tests/metadata/zk/test_store.py", "through the store that makes and destroys clusters"),
-    "metadata/zk/cookies.py": ("tests/metadata/zk/test_store.py", "through the store that keeps cookies"),
-    "metadata/zk/registry.py": ("tests/metadata/zk/test_store.py", "through the store that registers bookies"),
-    "metadata/zk/watches.py": ("tests/metadata/test_store.py", "every store passes the tests of the contract"),
     "bookie/directory/ledger_directory.py": (
         "tests/bookie/storage/test_storage.py",
         "through the storage that reads and flushes it",
