@@ -40,10 +40,6 @@ COVERED = {
         "through the codec that packs with it",
     ),
     "metadata/memory/cluster.py": ("tests/metadata/memory/test_store.py", "through the store that is one client of it"),
-    "metadata/sqlite/file.py": ("tests/metadata/sqlite/test_store.py", "through the store that opens the file"),
-    "metadata/sqlite/session.py": ("tests/metadata/sqlite/test_store.py", "through the store that has a session"),
-    "metadata/sqlite/tables.py": ("tests/metadata/sqlite/test_store.py", "through the store that has the tables"),
-    "metadata/sqlite/watches.py": ("tests/metadata/test_store.py", "every store passes the tests of the contract"),
     "bookie/directory/ledger_directory.py": (
         "tests/bookie/storage/test_storage.py",
         "through the storage that reads and flushes it",
