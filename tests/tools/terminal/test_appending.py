@@ -84,6 +84,7 @@ def test_the_first_failure_is_the_one_that_is_told(writer: Window) -> None:
     ending = outcome(appender.drain())
     writer.answers[0].errback(LedgerFenced("first"))
     assert [str(error) for error in ending] == ["first"]
+    assert str(outcome(appender.drain())[0]) == "first", "what still waits is not waited for"
     writer.answers[1].errback(Write("second"))
     assert str(outcome(appender.send([b"c"]))[0]) == "first"
     assert str(outcome(appender.flush())[0]) == "first"
