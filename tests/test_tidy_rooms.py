@@ -23,35 +23,11 @@ FAN_OUT_P90 = 11  # today; lower it with each step down to tidy_rooms.FAN_OUT_P9
 # Modules without the test file of their path: the test that covers each, and why it is there.
 COVERED = {
     "protocol/messages.py": ("tests/protocol/test_wire.py", "values only: both protocols carry them"),
-    "protocol/v3/replies.py": ("tests/protocol/v3/test_v3.py", "through the face of the room"),
-    "protocol/v3/requests.py": ("tests/protocol/v3/test_v3.py", "through the face of the room"),
-    "metadata/formats/schema.py": (
-        "tests/metadata/formats/test_ledger_codec.py",
-        "through the codec that packs with it",
-    ),
-    "metadata/memory/cluster.py": ("tests/metadata/memory/test_store.py", "through the store that is one client of it"),
-    "metadata/sqlite/file.py": ("tests/metadata/sqlite/test_store.py", "through the store that opens the file"),
-    "metadata/sqlite/session.py": ("tests/metadata/sqlite/test_store.py", "through the store that has a session"),
-    "metadata/sqlite/tables.py": ("tests/metadata/sqlite/test_store.py", "through the store that has the tables"),
-    "metadata/sqlite/watches.py": ("tests/metadata/test_store.py", "every store passes the tests of the contract"),
-    "metadata/zk/cluster.py": ("tests/metadata/zk/test_store.py", "through the store that makes and destroys clusters"),
-    "metadata/zk/cookies.py": ("tests/metadata/zk/test_store.py", "through the store that keeps cookies"),
-    "metadata/zk/registry.py": ("tests/metadata/zk/test_store.py", "through the store that registers bookies"),
-    "metadata/zk/watches.py": ("tests/metadata/test_store.py", "every store passes the tests of the contract"),
     "bookie/server/contract.py": (
         "tests/bookie/server/test_service.py",
         "types only: the service and its fakes satisfy them",
     ),
-    "bookie/server/counters.py": ("tests/bookie/admin/test_metrics.py", "counts as the metrics show them"),
     "client/connections/answers.py": ("tests/client/connections/test_pool.py", "values only: the pool returns them"),
-    "client/connections/link_v2.py": (
-        "tests/client/connections/test_pool.py",
-        "through the pool that chooses the protocol",
-    ),
-    "client/connections/link_v3.py": (
-        "tests/client/connections/test_link.py",
-        "links of both protocols run the same tests",
-    ),
     "client/connections/network.py": (
         "tests/client/connections/test_pool.py",
         "types only: reactors of tests satisfy them",
@@ -60,31 +36,12 @@ COVERED = {
         "tests/client/core/append/test_machine.py",
         "values only: inputs and effects of the machine",
     ),
-    "client/core/append/quorum_timeout.py": (
-        "tests/client/whole/test_modes.py",
-        "beside the other ways to treat a slow bookie",
-    ),
-    "client/core/append/sending.py": ("tests/client/core/append/test_machine.py", "through the machine that sends"),
     "client/core/recovery_messages.py": (
         "tests/client/core/test_recovery.py",
         "values only: the machine takes and returns them",
     ),
-    "client/handles/add_driver.py": ("tests/client/handles/test_writer.py", "through the writer that drives with it"),
-    "client/handles/range_reader.py": ("tests/client/handles/test_reader.py", "through the reader that has one"),
-    "client/handles/recovery.py": ("tests/client/core/test_recovery.py", "through histories of recovery"),
-    "client/placement/from_options.py": (
-        "tests/client/placement/test_rack.py",
-        "options make the policies that are tested",
-    ),
-    "client/placement/region.py": ("tests/client/placement/test_rack.py", "regions beside racks: one set of tables"),
-    "client/placement/weights.py": ("tests/client/placement/test_rack.py", "weights beside the policies that use them"),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
-    "tools/commands/cookie.py": ("tests/tools/commands/test_bookie.py", "needs a bookie that has a cookie"),
-    "tools/commands/inspect.py": ("tests/tools/commands/test_directories.py", "needs directories of a stopped bookie"),
-    "tools/daemons/bookie.py": ("tests/tools/commands/test_bookie.py", "through the command that runs it"),
-    "tools/local_cluster/cluster.py": ("tests/tools/commands/test_local.py", "through the command that runs it"),
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),
-    "tools/terminal/appending.py": ("tests/tools/commands/test_ledger.py", "through the command that appends"),
 }
 
 SOURCES = tidy.sources()

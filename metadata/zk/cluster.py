@@ -20,6 +20,8 @@ from quire.metadata.zk.session import ZooKeeperSession
 
 # SPDX-License-Identifier: Apache-2.0
 
+LAST = ("LAYOUT", "INSTANCEID", "available")  # to go when a cluster is destroyed; a handle makes LAYOUT again
+
 
 class ZooKeeperCluster:
     """The cluster below `root`.  `wanted` is the layout that the URI names, if it names one."""
@@ -136,8 +138,8 @@ class ZooKeeperCluster:
         ]
         if foreign:
             raise WrongCluster(f"{self._uri} has children that are no ledgers: {', '.join(sorted(foreign))}")
-        # What makes it a cluster goes last, so that a destruction that was cut short can be begun again.
-        for name in sorted(names, key=lambda name: (name in {"INSTANCEID", "LAYOUT"}, name)):
+        # Its id and what every handle looks for go last, so that a destruction that was cut short can be begun again.
+        for name in sorted(names, key=lambda name: (LAST.index(name) if name in LAST else -1, name)):
             await remove_tree(self._session, f"{self._root}/{name}")
         await remove_tree(self._session, self._root)
         self._known = None

@@ -3,10 +3,12 @@
 from hypothesis import strategies as st
 
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
+from quire.metadata.store import ServiceInfo
 from quire.protocol.digest import DigestType
 
 # SPDX-License-Identifier: Apache-2.0
 
+HERE = ServiceInfo.of("127.0.0.1", 3181)
 BOOKIES = ("bk1:3181", "bk2:3181", "bk3:3181")
 INT64 = st.integers(0, (1 << 63) - 2)
 

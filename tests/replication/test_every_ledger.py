@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail
 
 from quire.bookie.files import Files
-from quire.bookie.lifecycle.restoring import Lost, suspects
+from quire.bookie.lifecycle.suspects import Lost, suspects
 from quire.bookie.server.copies import Copies
 from quire.bookie.server.service import Service
 from quire.bookie.upkeep.store_guard import StoreGuard

@@ -8,10 +8,8 @@ from random import Random
 import pytest
 
 from quire.client.connections.link import ANSWER_BYTES_MORE
-from quire.client.connections.link_v3 import RUN_ENTRIES_MAX
 from quire.metadata.store import ServiceInfo
-from quire.protocol import availability, v3, wire
-from quire.protocol.batch import AddBatch
+from quire.protocol import v3, wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
     BOOKIE_ID,
@@ -23,24 +21,24 @@ from quire.protocol.messages import (
     BookieInfo,
     InfoReply,
     LacReply,
-    ListReply,
     Read,
     ReadReply,
-    StatusReply,
-    WriteLac,
 )
-from tests.client.fakes.scripted import DIGEST, Addresses, Listener, Net, batch, body, make_pool, part, pending, result
-
-BOOKIE = "127.0.0.1:3181"
-BOTH = pytest.mark.parametrize("protocol", ["v2", "v3"])
-
-
-def channel_of(net, protocol, ledger=1, **options):
-    """A channel, its sink, and the bookie's end."""
-    pool = make_pool(net, protocol=protocol, **options)
-    sink = Listener()
-    channel = pool.add_channel(BOOKIE, ledger, sink)
-    return pool, channel, sink, net.accept()
+from tests.client.fakes.scripted import (
+    BOOKIE,
+    BOTH,
+    DIGEST,
+    Addresses,
+    Listener,
+    Net,
+    batch,
+    body,
+    channel_of,
+    make_pool,
+    part,
+    pending,
+    result,
+)
 
 
 @BOTH
@@ -76,29 +74,6 @@ def test_several_bookies_get_the_same_object(protocol):
         channel.send(adds)
     assert len({id(peer.transport.writes[0]) for peer in peers}) == 1
     assert protocol == "v3" or peers[0].transport.writes[0] is adds.frames()
-
-
-def test_shared_transactions_never_repeat_on_a_connection():
-    """A batch that is sent twice, and one packed before a connection's last request, get transactions of their own."""
-    net = Net()
-    pool = make_pool(net, protocol="v3")
-    sinks = [Listener(), Listener()]
-    one, two = (pool.add_channel(f"10.0.0.{i}:1", 1, sink) for i, sink in enumerate(sinks))
-    peers = [net.accept(), net.accept()]
-    adds = batch(1, 0, 3)
-    one.send(adds)
-    pool.read("10.0.0.1:1", 9, 9)
-    two.send(adds)
-    one.send(batch(1, 3, 3))
-    one.send(adds)
-    for peer in peers:
-        requests = peer.requests()
-        txns = [txn for request in requests for txn in (getattr(request, "txns", None) or [request.txn])]
-        assert txns == sorted(set(txns))
-        for request in reversed(requests):
-            peer.ack(request) if isinstance(request, AddRun) else peer.refuse(request, Status.ENOENTRY)
-    assert sorted(sinks[0].ids()) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
-    assert sinks[1].ids() == [0, 1, 2]
 
 
 @BOTH
@@ -183,21 +158,6 @@ def test_answers_to_nothing_are_ignored(protocol):
     assert not peer.transport.aborted
 
 
-def test_an_answer_of_another_operation_is_dropped():
-    """V3's key is (transaction, operation)."""
-    net = Net()
-    pool = make_pool(net, protocol="v3")
-    answer = pool.read_lac(BOOKIE, 1)
-    peer = net.accept()
-    request = peer.only()
-    peer.answer(Read(1, 0, txn=request.txn, version=3), ReadReply(Status.EOK, 1, 0, body(1, 0), txn=request.txn))
-    forced = WriteLac(1, 0, b"", b"", txn=request.txn)
-    peer.answer(forced, StatusReply(6, Status.EOK, request.txn, 1))
-    assert pending(answer)
-    peer.answer(request, LacReply(Status.EOK, 1, request.txn, b"lac", None))
-    assert result(answer).lac_body == b"lac"
-
-
 @BOTH
 def test_an_answer_that_does_not_decode_ends_the_connection(protocol):
     """Everything outstanding fails with -8; what was whole before the junk still counts."""
@@ -255,99 +215,6 @@ def test_an_entry_that_fills_an_add_by_v2_can_be_read(protocol):
                 case _:
                     peer.answer(request, LacReply(Status.EOK, 1, request.txn, b"x" * 36, full))
     assert result(plain).body == result(fenced).body == result(batched).bodies[0] == result(lac).last_body == full
-
-
-def recovered(*payload_bytes):
-    """A batch of recovery adds, of these sizes."""
-    return AddBatch(DIGEST, 1, 0, -1, 0, [bytes(size) for size in payload_bytes], recovery=True, priority=100)
-
-
-def test_recovery_adds_that_fit_no_v3_frame_go_over_v2():
-    """
-    They came by V2, whose frames hold more of an entry; what is acknowledged on either connection counts, and no other
-    way is taken without need.
-    """
-    net = Net()
-    pool = make_pool(net, frame_bytes_max=8192)
-    sink = Listener()
-    channel = pool.add_channel(BOOKIE, 1, sink, secure=True)
-    v3 = net.accept()
-    most = 8192 - 28 - 36
-    channel.send(recovered(most, 10, most, 20))
-    v2 = net.accept()
-    small, large = v3.requests(), v2.requests()
-    assert [(run.first, run.recovery, run.txns is None) for run in small] == [(1, True, False), (3, True, False)]
-    assert [(run.first, run.recovery, run.priority > 0, len(run.frames)) for run in large] == [
-        (0, True, True, 8192),
-        (2, True, True, 8192),
-    ]
-    for peer, runs in ((v2, large), (v3, small)):
-        for run in runs:
-            peer.ack(run)
-    assert sorted(sink.ids()) == [0, 1, 2, 3]
-    assert channel.outstanding_bytes == 0
-    channel.close()
-    again = Listener()
-    pool.add_channel(BOOKIE, 1, again, secure=True).send(recovered(most))
-    v2.lose()
-    assert [code for code, _ in again.failures] == [-8]
-
-
-def test_a_part_of_a_batch_of_recovery_adds_may_hold_a_large_one():
-    """
-    What a replica of a striped ledger gets of a batch, or what is sent again: the entries' own sizes count, not their
-    share of the batch's.
-    """
-    net = Net()
-    pool = make_pool(net, frame_bytes_max=8192)
-    sink = Listener()
-    channel = pool.add_channel(BOOKIE, 1, sink, secure=True)
-    v3 = net.accept()
-    channel.send(recovered(8192 - 28 - 36, 10, 20, 30), [0, 2])
-    v2 = net.accept()
-    for peer, ids in ((v2, [0]), (v3, [2])):
-        run = peer.only()
-        assert [run.first + i for i in range(len(run.bodies))] == ids
-        peer.ack(run)
-    assert sorted(sink.ids()) == [0, 2]
-    assert channel.outstanding_bytes == 0
-
-
-def test_a_recovery_that_was_given_up_does_not_stand_in_the_way_of_the_next():
-    """The V2 connection waits for late answers to what was sent there, and to nothing else."""
-    net = Net()
-    pool = make_pool(net, frame_bytes_max=8192)
-    most = 8192 - 28 - 36
-    channel = pool.add_channel(BOOKIE, 1, Listener(), secure=True)
-    net.accept()
-    channel.send(recovered(most, 10))
-    v2 = net.accept()
-    channel.close()
-    early = Listener()
-    pool.add_channel(BOOKIE, 1, early, secure=True).send(recovered(most))
-    net.turn()
-    assert [code for code, _ in early.failures] == [-8]
-    v2.ack(v2.only())
-    sink = Listener()
-    pool.add_channel(BOOKIE, 1, sink, secure=True).send(recovered(most))
-    v2.ack(v2.only())
-    assert sink.ids() == [0]
-
-
-def test_a_large_recovery_add_does_not_go_where_plain_adds_of_its_ledger_are_under_way():
-    """A V2 answer says (ledger, entry) and no more: it could be taken for that to a plain add."""
-    net = Net()
-    pool = make_pool(net, frame_bytes_max=8192)
-    pool.add_channel(BOOKIE, 1, Listener()).send(batch(1, 0, 1))
-    v2 = net.accept()
-    v2.requests()
-    sink = Listener()
-    channel = pool.add_channel(BOOKIE, 1, sink, secure=True)
-    net.accept()
-    channel.send(recovered(8192 - 28 - 36))
-    net.turn()
-    assert [code for code, _ in sink.failures] == [-8]
-    assert v2.requests() == []
 
 
 @BOTH
@@ -552,232 +419,6 @@ def test_one_unanswered_request_after_a_long_silence_does_not_end_the_connection
     answered = peer.requests()[-1]
     peer.refuse(answered, Status.ENOENTRY)
     assert result(waiting).code == -13
-
-
-def test_two_handles_never_share_a_key_on_v2():
-    """The second read of one entry goes over V3, where it has a number; so does the second channel of one ledger."""
-    net = Net()
-    pool, channel, _sink, peer = channel_of(net, "v2")
-    reads = [pool.read(BOOKIE, 1, 3), pool.read(BOOKIE, 1, 3)]
-    control = net.accept()
-    other = Listener()
-    second = pool.add_channel(BOOKIE, 1, other)
-    channel.send(batch(1, 0, 1))
-    second.send(batch(1, 0, 1))
-    plain, add = peer.requests()
-    secure_read, secure_add = control.requests()
-    assert secure_read.txn is not None
-    assert secure_add.txns is not None
-    peer.refuse(plain, Status.ENOENTRY)
-    assert result(reads[0]).code == -13
-    assert pending(reads[1])
-    control.answer(secure_read, ReadReply(Status.EOK, 1, 3, body(1, 3), 8, txn=secure_read.txn))
-    assert result(reads[1]) == (0, body(1, 3), 8, 3)
-    peer.ack(add)
-    assert not other.acks
-    control.ack(secure_add)
-    assert other.acks == [(0, 1, 0)]
-
-
-def test_a_channel_that_left_keeps_its_ledger_taken_until_it_is_answered():
-    """Late acknowledgements of a closed channel are never counted for the next one."""
-    net = Net()
-    pool, channel, sink, peer = channel_of(net, "v2")
-    channel.send(batch(1, 0, 2))
-    run = peer.only()
-    channel.close()
-    next_sink = Listener()
-    following = pool.add_channel(BOOKIE, 1, next_sink)
-    control = net.accept()
-    following.send(batch(1, 0, 2))
-    peer.ack(run)
-    assert not sink.acks
-    assert not next_sink.acks
-    control.ack(control.only())
-    assert next_sink.acks == [(0, 2, 0)]
-    third = Listener()
-    pool.add_channel(BOOKIE, 1, third).send(batch(1, 2, 1))
-    peer.ack(peer.only())
-    assert third.acks == [(2, 1, 0)]
-
-
-def test_a_sink_may_close_its_channel_while_it_is_told():
-    """Nothing more is said, though more answers were in the same bytes."""
-    net = Net()
-    _pool, channel, sink, peer = channel_of(net, "v3")
-    channel.send(batch(1, 0, 4))
-    sink.on_ack = channel.close
-    run = peer.only()
-    peer.ack(part(run, 0))
-    peer.ack(part(run, 1, 3))
-    assert sink.acks == [(0, 1, 0)]
-
-
-def test_batch_reads_are_matched_by_their_number():
-    """Two of the same entries may be under way, answered in any order."""
-    net = Net()
-    pool = make_pool(net)
-    reads = [pool.batch_read(BOOKIE, 1, 0, 10, 1000), pool.batch_read(BOOKIE, 1, 0, 2, 1000)]
-    peer = net.accept()
-    first, second = peer.requests()
-    assert isinstance(first, BatchRead)
-    peer.answer(second, BatchReply(Status.EOK, 1, 0, second.request_id, [body(1, 0)]))
-    peer.answer(first, BatchReply(Status.EOK, 1, 0, first.request_id, [body(1, 0), body(1, 1)]))
-    assert [len(result(read).bodies) for read in reads] == [2, 1]
-
-
-def test_an_empty_batch_answer_is_an_error():
-    """EOK promises at least one entry; a reader must not wait for it for ever."""
-    net = Net()
-    read = make_pool(net).batch_read(BOOKIE, 1, 0, 10, 1000)
-    peer = net.accept()
-    request = peer.only()
-    peer.answer(request, BatchReply(Status.EOK, 1, 0, request.request_id, []))
-    assert result(read) == (-1, [])
-
-
-def test_a_batch_read_over_v3_is_pipelined_and_cut_at_the_first_gap():
-    """One write of single reads; the answer is what a batch read's would be."""
-    net = Net()
-    pool = make_pool(net, protocol="v3")
-    read = pool.batch_read(BOOKIE, 1, 10, 6, 1 << 20)
-    peer = net.accept()
-    requests = peer.requests()
-    assert [request.entry for request in requests] == list(range(10, 16))
-    assert len(peer.transport.writes) == 1
-    for request in reversed(requests):
-        if request.entry == 14:
-            peer.refuse(request, Status.ENOENTRY)
-        else:
-            peer.answer(request, ReadReply(Status.EOK, 1, request.entry, body(1, request.entry), txn=request.txn))
-            peer.answer(request, ReadReply(Status.EOK, 1, request.entry, b"again" * 9, txn=request.txn))
-    assert result(read).bodies == [body(1, entry) for entry in range(10, 14)]
-
-
-def test_a_batch_read_over_v3_whose_first_entry_fails_is_that_error():
-    """Entries after a failed first one are not returned."""
-    net = Net()
-    pool = make_pool(net, protocol="v3")
-    read = pool.batch_read(BOOKIE, 1, 0, 2, 1 << 20)
-    peer = net.accept()
-    first, second = peer.requests()
-    peer.answer(second, ReadReply(Status.EOK, 1, 1, body(1, 1), txn=second.txn))
-    peer.refuse(first, Status.ENOLEDGER)
-    assert result(read) == (-7, [])
-
-
-def test_a_batch_read_over_v3_learns_how_large_entries_are():
-    """It asks for about as many as fit; at least one comes even when it is too large."""
-    net = Net()
-    pool = make_pool(net, protocol="v3")
-    large = body(1, 0, b"x" * 100_000)
-    one = pool.batch_read(BOOKIE, 1, 0, 3, 10)
-    peer = net.accept()
-    (request,) = peer.requests()
-    peer.answer(request, ReadReply(Status.EOK, 1, 0, large, txn=request.txn))
-    assert result(one).bodies == [large]
-    for _ in range(20):
-        again = pool.batch_read(BOOKIE, 1, 0, 1, 10)
-        request = peer.only()
-        peer.answer(request, ReadReply(Status.EOK, 1, 0, large, txn=request.txn))
-        result(again)
-    many = pool.batch_read(BOOKIE, 1, 0, 0, 500_000)
-    requests = peer.requests()
-    assert 4 <= len(requests) <= 7
-    for request in requests:
-        peer.answer(request, ReadReply(Status.EOK, 1, request.entry, large, txn=request.txn))
-    assert len(result(many).bodies) == 4
-    assert RUN_ENTRIES_MAX <= 1000
-
-
-def test_bare_refusals_reach_their_requests():
-    """EUA before authentication carries no ids; the request's own table knows them (wire.md 10.2)."""
-    net = Net()
-    pool, channel, sink, peer = channel_of(net, "v3")
-    channel.send(batch(1, 0, 1))
-    read = pool.read(BOOKIE, 1, 0)
-    add, request = peer.requests()
-    peer.say(v3.bare(add, Status.EUA))
-    peer.say(v3.bare(request, Status.EUA))
-    assert sink.ids(-102) == [0]
-    assert result(read).code == -102
-
-
-@pytest.mark.parametrize(
-    ("status", "reading", "writing"),
-    [
-        (Status.EIO, -1, -12),
-        (Status.EBADREQ, -1, -12),
-        (Status.EUNKNOWNLEDGERSTATE, -108, -108),
-        (Status.ETOOMANYREQUESTS, -105, -105),
-        (Status.EREADONLY, -104, -104),
-        (Status.EBADVERSION, -16, -16),
-    ],
-)
-def test_codes_depend_on_the_operation(status, reading, writing):
-    """wire.md 4.1, over V3 where every status travels."""
-    net = Net()
-    pool, channel, sink, peer = channel_of(net, "v3")
-    channel.send(batch(1, 0, 1))
-    read, info, lac, force = (
-        pool.read(BOOKIE, 1, 0),
-        pool.info(BOOKIE),
-        pool.write_lac(BOOKIE, 1, b"k" * 20, b"b" * 20, 0),
-        pool.force(BOOKIE, 1),
-    )
-    for request in peer.requests():
-        peer.refuse(request, status)
-    assert sink.ids(writing) == [0]
-    assert (result(read).code, result(info).code, result(lac), result(force)) == (reading, reading, writing, writing)
-
-
-def test_the_rest_of_the_operations():
-    """LAC, list, info, force, poll: each with what it carries."""
-    net = Net()
-    pool = make_pool(net)
-    lac, listed, info = pool.read_lac(BOOKIE, 1), pool.list_entries(BOOKIE, 1), pool.info(BOOKIE)
-    forced, written, poll = (
-        pool.force(BOOKIE, 1),
-        pool.write_lac(BOOKIE, 1, b"k" * 20, b"b" * 20, 4),
-        pool.long_poll(BOOKIE, 1, 6, 700),
-    )
-    peer = net.accept()
-    a, b, c, d, e, f = peer.requests()
-    peer.answer(a, LacReply(Status.EOK, 1, a.txn, b"lac", body(1, 9)))
-    peer.answer(b, ListReply(Status.EOK, 1, b.txn, availability.encode([(0, 3), (5, 1)])))
-    peer.answer(c, InfoReply(Status.EOK, c.txn, 1000, 500))
-    peer.refuse(d, Status.EOK)
-    peer.refuse(e, Status.EOK)
-    assert (f.previous_lac, f.timeout_ms, f.piggyback, f.entry) == (6, 700, True, -1)
-    peer.answer(f, ReadReply(Status.EOK, 1, 7, body(1, 7), 9, txn=f.txn))
-    assert result(lac) == (0, b"lac", body(1, 9))
-    assert result(listed) == (0, [(0, 3), (5, 1)])
-    assert result(info) == (0, 1000, 500)
-    assert (result(forced), result(written)) == (0, 0)
-    assert result(poll) == (0, body(1, 7), 9, 7)
-
-
-def test_a_poll_that_expired_at_the_bookie_is_no_error():
-    """EOK, entry -1 and no body; only maxLAC counts.  Its time-out is the poll's own time on top of a read's."""
-    net = Net()
-    pool = make_pool(net, read_timeout_ms=1000, long_poll_ms=900)
-    poll = pool.long_poll(BOOKIE, 1, 6, 900)
-    peer = net.accept()
-    request = peer.only()
-    net.pump([0.125] * 14)
-    assert pending(poll)
-    peer.answer(request, ReadReply(Status.EOK, 1, -1, None, 6, txn=request.txn))
-    assert result(poll) == (0, None, 6, -1)
-
-
-def test_an_unreadable_list_is_an_error_of_that_bookie():
-    """A malformed list of entries gives a code instead of an exception."""
-    net = Net()
-    listed = make_pool(net).list_entries(BOOKIE, 1)
-    peer = net.accept()
-    request = peer.only()
-    peer.answer(request, ListReply(Status.EOK, 1, request.txn, b"short"))
-    assert result(listed) == (-1, [])
 
 
 @BOTH

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionLost, ConnectionRefusedError, UserError
 from twisted.internet.testing import MemoryReactorClock, StringTransport
@@ -24,6 +25,8 @@ from quire.protocol.errors import Status
 from quire.protocol.messages import BOOKIE_ID, AddAcks, AddRun, BookieInfo, InfoReply, Reply, Request
 
 DIGEST = Digest(DigestType.CRC32C, b"secret")
+BOOKIE = "127.0.0.1:3181"
+BOTH = pytest.mark.parametrize("protocol", ["v2", "v3"])  # links of both generations run the same test
 
 
 class TcpTransport(StringTransport):
@@ -213,6 +216,21 @@ def make_pool(net: Net, addresses: Addresses | None = None, **options: Any) -> B
     return BookiePool(net, addresses or Addresses(), ClientOptions(**options))  # type: ignore[arg-type]
 
 
+def channel_of(
+    net: Net, protocol: str, ledger: int = 1, **options: Any
+) -> tuple[BookiePool, AddChannel, Listener, Peer]:
+    """A pool with one channel, its sink, and the bookie's end."""
+    pool = make_pool(net, protocol=protocol, **options)
+    sink = Listener()
+    channel = pool.add_channel(BOOKIE, ledger, sink)
+    return pool, channel, sink, net.accept()
+
+
+def recovered(*payload_bytes: int) -> AddBatch:
+    """A batch of recovery adds, of these sizes."""
+    return AddBatch(DIGEST, 1, 0, -1, 0, [bytes(size) for size in payload_bytes], recovery=True, priority=100)
+
+
 def result(deferred: Deferred[Any]) -> Any:
     """What it fired with; fails the test if it has not."""
     found: list[Any] = []
@@ -226,6 +244,8 @@ def pending(deferred: Deferred[Any]) -> bool:
 
 
 __all__ = [
+    "BOOKIE",
+    "BOTH",
     "DIGEST",
     "AddAcks",
     "Addresses",
@@ -234,8 +254,10 @@ __all__ = [
     "Peer",
     "batch",
     "body",
+    "channel_of",
     "make_pool",
     "part",
     "pending",
+    "recovered",
     "result",
 ]

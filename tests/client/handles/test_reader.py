@@ -2,9 +2,6 @@
 
 import pytest
 
-from quire.client.core.read import (
-    RangeRead,
-)
 from quire.metadata.memory.store import Fault
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
@@ -13,10 +10,11 @@ from quire.protocol.errors import (
     MetaStore,
     NoSuchEntry,
     Read,
-    UnexpectedCondition,
 )
-from tests.client.fakes.cluster import NO_ENTRY, FakeCluster, Outcome
+from tests.client.fakes.cluster import NO_ENTRY, FakeCluster
 from tests.client.fakes.ledgers import collect, payloads, written
+
+# SPDX-License-Identifier: Apache-2.0
 
 DIGEST = Digest(DigestType.CRC32C, b"")
 
@@ -76,18 +74,6 @@ def test_dead_bookies_are_read_around(shape):
         cluster.kill(name)
         assert len(cluster.succeed(reader.read(0, 49))) == 50
         cluster.restart(name)
-
-
-def test_a_damaged_copy_is_replaced_by_a_good_one():
-    """Each bookie has some damaged entries, each entry a good copy somewhere."""
-    cluster = FakeCluster()
-    client, writer = written(cluster)
-    for number, bookie in enumerate(cluster.bookies.values()):
-        entries = bookie.ledgers[writer.id].entries
-        for entry in range(number, 50, 5):
-            entries[entry] = entries[entry][:-1] + b"?"
-    reader = cluster.succeed(client.open_ledger(writer.id))
-    assert payloads(cluster.succeed(reader.read(0, 49))) == [b"%d" % entry for entry in range(50)]
 
 
 def test_an_entry_damaged_everywhere_fails_the_read():
@@ -155,34 +141,6 @@ def test_an_entry_that_is_nowhere_fails_also_when_the_store_can_not_be_asked():
     assert isinstance(cluster.fails(reader.read(0, 49)), NoSuchEntry)
 
 
-def test_a_silent_bookie_costs_the_speculative_wait_and_no_more():
-    """After `speculative_read_ms` another bookie is asked and the read completes."""
-    cluster = FakeCluster()
-    client, writer = written(cluster, speculative_read_ms=500)
-    reader = cluster.succeed(client.open_ledger(writer.id))
-    first = cluster.metadata(writer.id).last_fragment.bookies[writer.id % 3]
-    cluster.judge = lambda request: "drop" if request.bookie == first else "pass"
-    reading = cluster.outcome(reader.read(0, 49))
-    cluster.spin(0.6)
-    assert reading.code == 0
-
-
-def test_a_hanging_bookie_costs_one_wait_in_a_whole_stream():
-    """It is asked last from then on, in later ranges too."""
-    for shape in ((3, 3, 2), (4, 2, 2)):
-        cluster = FakeCluster(4)
-        client, writer = written(cluster, 400, shape=shape, speculative_read_ms=500, read_ahead_entries_max=10)
-        reader = cluster.succeed(client.open_ledger(writer.id))
-        hanging = cluster.metadata(writer.id).last_fragment.bookies[writer.id % 3]
-        cluster.judge = lambda request, hanging=hanging: "drop" if request.bookie == hanging else "pass"
-        reading = cluster.outcome(reader.read(0, 399))
-        cluster.spin(1.2)
-        assert reading.code == 0, shape
-        reading = cluster.outcome(reader.read(0, 399))
-        cluster.spin(0.4)
-        assert reading.code == 0, shape
-
-
 def test_a_reader_that_is_closed_fails_what_is_under_way():
     """Reads in progress and later ones raise `ClientClosed`."""
     cluster = FakeCluster()
@@ -194,33 +152,6 @@ def test_a_reader_that_is_closed_fails_what_is_under_way():
     assert isinstance(reading.error, ClientClosed)
     assert isinstance(cluster.fails(reader.read(0, 1)), ClientClosed)
     assert isinstance(cluster.fails(collect(reader.stream())), ClientClosed)
-
-
-def test_a_bug_in_the_machine_fails_the_read_and_nothing_else(monkeypatch):
-    """The read raises `UnexpectedCondition`, and the next read of the reader succeeds."""
-    cluster = FakeCluster()
-    client, writer = written(cluster)
-    reader = cluster.succeed(client.open_ledger(writer.id))
-    reading: Outcome = cluster.outcome(reader.read(0, 49))
-    with monkeypatch.context() as broken:
-        broken.setattr(RangeRead, "handle", lambda _self, _given: 1 // 0)
-        cluster.spin(1)
-    assert isinstance(reading.error, UnexpectedCondition)
-    assert len(cluster.succeed(reader.read(0, 49))) == 50
-
-
-def test_a_crowded_bookie_is_asked_after_the_others():
-    """Bookies with fewer reads in flight come first, in steps of `crowded_reads`."""
-    cluster = FakeCluster()
-    _writing, writer = written(cluster, 5)
-    client = cluster.client(crowded_reads=8)
-    reader = cluster.succeed(client.open_ledger(writer.id))
-    client.pool.crowd = {"b0": 9, "b1": 17, "b2": 3}
-    assert len(cluster.succeed(reader.read(0, 4))) == 5
-    assert [request.bookie for request in client.pool.asked if request.op in ("read", "batch")] == ["b2"]
-    client.pool.crowd = {"b0": 9, "b1": 17, "b2": 30}
-    cluster.succeed(reader.read(1, 1))
-    assert [request.bookie for request in client.pool.asked if request.op in ("read", "batch")][1:] == ["b0"]
 
 
 def test_ids_that_no_frame_holds_are_refused_at_once():

@@ -11,8 +11,10 @@ from quire.client.core.append.messages import Alarm, AlarmFired, BookiesSeen, Ke
 from quire.client.placement.zone import ZoneAware
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerRecovery, NotEnoughBookies
-from tests.client.core.append.test_machine import Story
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
+from tests.client.fakes.story import Story
+
+# SPDX-License-Identifier: Apache-2.0
 
 QUORUM_TIMEOUT, WRITE, UNREACHABLE = -21, -12, -8
 
@@ -25,80 +27,6 @@ def created(cluster, shape=(3, 3, 2), flags=(), **options):
 
 
 # Quorum time-out.
-
-
-def patient(ms=1000, **options):
-    return Story(limits=Limits(quorum_ms_max=ms), **options)
-
-
-def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
-    """The ledger is closed behind what is confirmed, after two alarms of half the time."""
-    story = patient()
-    story.append(2)
-    story.ack(0, 0, 1)
-    assert story.alarms[Alarm.QUORUM] == 500, "two looks in one time-out"
-    story.give(AlarmFired(Alarm.QUORUM))
-    assert not story.failed
-    story.give(AlarmFired(Alarm.QUORUM))
-    assert story.failed == [QUORUM_TIMEOUT]
-    assert story.closes == [(-1, 0)]
-    assert Alarm.QUORUM not in story.alarms
-
-
-def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_are_silent():
-    """The reason has the error of one bookie and "no answer" for the other."""
-    story = Story(limits=Limits(quorum_ms_max=1000, delay_change=True))
-    story.append(1)
-    story.ack(0, 0)
-    story.lose(1)
-    for _ in range(2):
-        story.give(AlarmFired(Alarm.QUORUM))
-    _code, reason = story.machine.ended_by
-    assert "(addEntryQuorumTimeoutSec): lost (BookieHandleNotAvailable, code -8); no answer from b2;" in reason
-
-
-def test_the_time_out_counts_from_each_entry_s_own_append():
-    """An entry that was appended later is not failed by the alarm of an earlier one."""
-    story = patient()
-    story.append(1)
-    story.give(AlarmFired(Alarm.QUORUM))
-    story.append(1)
-    story.ack(0, 0, 1)
-    story.ack(1, 0)
-    story.give(AlarmFired(Alarm.QUORUM))
-    story.give(AlarmFired(Alarm.QUORUM))
-    assert not story.failed, "the first is acknowledged, the second is young"
-    story.give(AlarmFired(Alarm.QUORUM))
-    assert story.failed == [QUORUM_TIMEOUT]
-    assert story.closes == [(0, 10)]
-
-
-def test_the_alarm_stops_when_nothing_waits_and_begins_anew():
-    """It is set again by the next append."""
-    story = patient()
-    story.append(1)
-    story.ack(0, 0)
-    story.ack(1, 0)
-    story.alarms.clear()
-    story.give(AlarmFired(Alarm.QUORUM))
-    assert story.alarms == {}
-    story.append(1)
-    assert story.alarms == {Alarm.QUORUM: 500}
-
-
-def test_an_advanced_entry_behind_a_gap_has_its_quorum():
-    """It waits for its caller, who has not given the lower id yet; that is nobody's failure."""
-    story = patient(advanced=True)
-    story.append(1, first=1)
-    story.ack(0, 1)
-    story.ack(1, 1)
-    for _ in range(5):
-        story.give(AlarmFired(Alarm.QUORUM))
-    assert not story.failed
-    story.append(1, first=0)
-    for _ in range(3):
-        story.give(AlarmFired(Alarm.QUORUM))
-    assert story.failed == [QUORUM_TIMEOUT]
 
 
 def test_the_error_names_entry_and_bookies_and_the_ledger_is_closed():

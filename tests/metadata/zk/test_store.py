@@ -9,65 +9,31 @@ from inspect import iscoroutine
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
-from twisted.internet.defer import Deferred, DeferredList, gatherResults, succeed
+from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.threads import deferToThread
 
 from quire.client.api import Client
 from quire.client.core.append.messages import StoreEnsemble
 from quire.conf.client import ClientOptions
-from quire.metadata.clock import pause
-from quire.metadata.formats import ledger_codec, service_info
+from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerState
-from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo, WrongCluster
+from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo
 from quire.metadata.uri import open_store
 from quire.metadata.zk.node_errors import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
-from tests.metadata.made import BOOKIES, ledger
-from tests.metadata.proxy import Proxy
+from tests.metadata.made import HERE, ledger
 from tests.metadata.sleeper import Sleeper
 from tests.metadata.stories import Heard, failing
+from tests.metadata.zk.znodes import root_of, tree
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
 VECTORS = Path(__file__).parents[2] / "vectors"
-HERE = ServiceInfo.of("127.0.0.1", 3181)
 OTHERS = ("bk1:3181", "bk4:3181", "bk3:3181")
-
-
-@pytest.fixture
-def raw(zookeeper):
-    """A plain client, to see and to make znodes behind the store's back."""
-    client = KazooClient(zookeeper.address)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
-
-
-def tree(client, path) -> dict:
-    """path -> (data, is ephemeral, version, ACL) of everything at and below a znode."""
-    data, stat = client.get(path)
-    acls, _ = client.get_acls(path)
-    found = {
-        path: (
-            data,
-            stat.ephemeralOwner != 0,
-            stat.version,
-            [f"{acl.id.scheme}:{acl.id.id}:{acl.perms}" for acl in acls],
-        )
-    }
-    for name in client.get_children(path):
-        found |= tree(client, f"{path}/{name}")
-    return found
-
-
-def root_of(uri) -> str:
-    return "/" + uri.partition("://")[2].partition("/")[2]
 
 
 # -- the reference's bytes -----------------------------------------------------------------------------------------
@@ -152,22 +118,6 @@ def test_what_the_reference_wrote_is_read(zookeeper_place, raw):
     run(story)
 
 
-def test_old_bookies_announce_nothing(zookeeper_place, raw):
-    """Empty registration data gives the address in the id; junk is listed, but has no address."""
-
-    async def story():
-        store = await zookeeper_place.ready()
-        root = root_of(zookeeper_place.uri)
-        await deferToThread(raw.create, f"{root}/available/10.0.0.1:3181", b"", ephemeral=True)
-        await deferToThread(raw.create, f"{root}/available/broken:1", b"\xff\xff", ephemeral=True)
-        listed = await store.bookies()
-        assert listed.writable["10.0.0.1:3181"].bookie_address() == ("10.0.0.1", 3181)
-        assert listed.writable["broken:1"] == service_info.UNKNOWN
-        assert listed.read_only == {}
-
-    run(story)
-
-
 # -- layouts -------------------------------------------------------------------------------------------------------
 
 
@@ -210,43 +160,6 @@ def test_layouts(zookeeper_place, raw, scheme, path):
     run(story)
 
 
-def test_the_first_opener_decides_the_layout(zookeeper_place, raw):
-    """
-    A root without LAYOUT (as `metaformat` leaves it) gets one from the first open; one without INSTANCEID is
-    read too.
-    """
-    root = root_of(zookeeper_place.uri)
-
-    async def story():
-        await deferToThread(raw.ensure_path, f"{root}/available")
-        store = await zookeeper_place.open()
-        found = await store.cluster()
-        assert found.instance_id == ""
-        assert (
-            (await deferToThread(raw.get, f"{root}/LAYOUT"))[0]
-            == found.layout.encode()
-            == b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
-        )
-        assert await deferToThread(raw.exists, f"{root}/available/readonly")
-
-    run(story)
-
-
-def test_an_unknown_layout_is_refused(zookeeper_place, raw):
-    """Ledgers of a layout that we don't know are neither read nor written."""
-    root = root_of(zookeeper_place.uri)
-
-    async def story():
-        await deferToThread(
-            raw.create, f"{root}/LAYOUT", b"2\norg.apache.bookkeeper.meta.MSLedgerManagerFactory:1", makepath=True
-        )
-        store = await zookeeper_place.open()
-        for operation in (store.cluster(), store.create_ledger(1, ledger()), store.ledger_ids(), store.new_ledger_id()):
-            assert "MSLedgerManagerFactory" in str(await failing(operation, MetaStore))
-
-    run(story)
-
-
 def test_delete_prunes_only_what_is_empty(zookeeper_place, raw):
     """The directories above a deleted ledger go when they are empty, and stay when they hold others."""
     root = root_of(zookeeper_place.uri)
@@ -279,47 +192,7 @@ def test_a_misplaced_ledger_fails_the_listing(zookeeper_place, raw):
     run(story)
 
 
-def test_destroy_leaves_foreign_nodes_alone(zookeeper_place, raw):
-    """A child of the root that is no part of a cluster refuses the destruction; everything else goes, root included."""
-    root = root_of(zookeeper_place.uri)
-
-    async def story():
-        store = await zookeeper_place.ready()
-        instance = (await store.cluster()).instance_id
-        for each in (1, 20_000, 2**33):
-            await store.create_ledger(each, ledger())
-        await store.new_ledger_id()
-        await deferToThread(raw.create, f"{root}/underreplication/ledgers", b"", makepath=True)
-        await deferToThread(raw.create, f"{root}/disableHealthCheck", b"")
-        await deferToThread(raw.create, f"{root}/mine", b"")
-        assert "mine" in str(await failing(store.destroy_cluster(instance), WrongCluster))
-        assert await store.ledger_ids() == [1, 20_000, 2**33]
-        await deferToThread(raw.delete, f"{root}/mine")
-        await store.destroy_cluster(instance)
-        assert await deferToThread(raw.exists, root) is None
-
-    run(story)
-
-
 # -- lost answers --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def lossy(zookeeper, zookeeper_place):
-    """(proxy, an open handle that goes through it); the plain place stays beside it."""
-    proxy = Proxy(reactor, zookeeper.port)
-    direct = zookeeper_place.uri
-
-    async def start():
-        await proxy.start()
-        zookeeper_place.uri = direct.replace(zookeeper.address, f"127.0.0.1:{proxy.port}")
-        store = await zookeeper_place.open()
-        zookeeper_place.uri = direct
-        return store
-
-    yield proxy, run(start)
-    run(zookeeper_place.close)
-    run(proxy.stop)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
@@ -391,53 +264,6 @@ def test_a_lost_answer_never_hides_a_real_conflict(lossy, zookeeper_place):
     run(story)
 
 
-def test_watches_survive_lost_connections(lossy, zookeeper_place):
-    """
-    kazoo forgets its watches with the connection; what changed meanwhile is told after the return, and later changes
-    too.
-    """
-    proxy, store = lossy
-
-    async def story():
-        other = await zookeeper_place.ready()
-        made = await other.create_ledger(1, ledger())
-        ledgers, bookies, lost = Heard(), Heard(), Heard()
-        store.on_session_lost(lost)
-        store.watch_ledger(1, ledgers)
-        store.watch_bookies(bookies)
-        await ledgers.until(lambda seen: seen == made)
-        await bookies.until(lambda seen: seen == BookieList({}, {}))
-        for round_ in range(1, 4):
-            proxy.refusing = True
-            proxy.drop()
-            made = await other.write_ledger(1, made.value.with_ensemble(round_, BOOKIES), made.version)
-            await other.register_bookie(f"a:{round_}", HERE)
-            proxy.refusing = False
-            await ledgers.until(lambda seen, made=made: seen == made)
-            await bookies.until(lambda seen, round_=round_: len(seen.writable) == round_)
-        await other.delete_ledger(1)
-        await ledgers.until(lambda seen: seen is None)
-        await other.unregister_bookie("a:1")
-        await bookies.until(lambda seen: len(seen.writable) == 2)
-        assert lost.all == []
-
-    run(story)
-
-
-def test_a_registration_survives_a_lost_connection(lossy, zookeeper_place):
-    """A connection that comes back within the session timeout loses nothing."""
-    proxy, store = lossy
-
-    async def story():
-        other = await zookeeper_place.ready()
-        await store.register_bookie("a:1", HERE)
-        proxy.drop()
-        await store.register_bookie("a:1", HERE, read_only=True)
-        assert await other.bookies() == BookieList({}, {"a:1": HERE})
-
-    run(story)
-
-
 # -- sessions ------------------------------------------------------------------------------------------------------
 
 
@@ -488,104 +314,6 @@ def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, told):
         assert happened == (["lost"] if told == "nothing" else ["lost", "goes on"])
         assert (await other.bookies()).writable["a:1"].bookie_address()[1] == 3182
         assert await store.lock_repair(7) is None
-
-    run(story)
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, number):
-    """
-    The answer of a leave is lost and the session with it; another process has the id and the lock when it is tried
-    again.
-    """
-    proxy, store = lossy
-
-    async def story():
-        other = await zookeeper_place.ready()
-        await store.register_bookie("a:1", HERE)
-        release = await store.lock_repair(7)
-        client_id = store.session.client_id
-        proxy.lose_answer(number)
-        leaving, released = store.unregister_bookie("a:1"), release()
-        while not proxy.lost:
-            await pause(reactor, 0.01)
-        proxy.refusing = True
-        proxy.drop()
-        ending = KazooClient(zookeeper_place.uri.split("/")[2], client_id=client_id)
-        await deferToThread(ending.start)
-        await deferToThread(ending.stop)
-        await deferToThread(ending.close)
-        await other.register_bookie("a:1", HERE)
-        assert await other.lock_repair(7) is not None
-        proxy.refusing = False
-        outcome = (await DeferredList([leaving, released], consumeErrors=True))[0]
-        assert outcome[0] or outcome[1].check(NotRegistered)
-        assert list((await other.bookies()).writable) == ["a:1"]
-        assert await store.lock_repair(7) is None
-
-    run(story)
-
-
-def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tmp_path):
-    """
-    A timeout below two ticks is two ticks to the server, which counts them by the tick: a bookie that was killed is
-    back at the first try.
-    """
-
-    async def story():
-        server = await deferToThread(ZooKeeper, tmp_path, tick_ms=1000)
-        proxy = Proxy(reactor, server.port)
-        await proxy.start()
-        try:
-            killed = await open_store(
-                reactor, server.uri.replace(server.address, f"127.0.0.1:{proxy.port}"), session_timeout_ms=1000
-            )
-            again = await open_store(reactor, server.uri, session_timeout_ms=1000)
-            await again.init_cluster()
-            await killed.register_bookie("a:1", HERE)
-            proxy.refusing = True
-            proxy.drop()
-            await again.register_bookie("a:1", HERE)
-            assert again.session.granted_s == 2.0
-            await again.close()
-            await killed.close()
-        finally:
-            await proxy.stop()
-            await deferToThread(server.stop)
-
-    run(story)
-
-
-def test_all_who_choose_bookies_hear_in_time_that_the_store_is_away(lossy, zookeeper_place):
-    """
-    They share one reading, and its failure, instead of waiting for one after the other; the store is back for all of
-    them too.
-    """
-    proxy, _ = lossy
-    direct = zookeeper_place.uri
-
-    async def story():
-        other = await zookeeper_place.ready()
-        zookeeper_place.uri = f"zk://127.0.0.1:{proxy.port}/{direct.split('/', 3)[3]}"
-        store = await zookeeper_place.open(session_timeout_ms=1000)
-        await other.register_bookie("a:1", HERE)
-        assert list((await store.known_bookies()).writable) == ["a:1"]
-        proxy.refusing = True
-        proxy.drop()
-
-        async def asked(times):
-            outcomes = await DeferredList([store.known_bookies() for _ in range(times)], consumeErrors=True)
-            assert all(success or value.check(MetaStore) for success, value in outcomes)
-            return {success for success, _ in outcomes}
-
-        while True in await asked(1):  # as long as the loss is not heard of
-            await pause(reactor, 0.01)
-        began = reactor.seconds()
-        assert await asked(20) == {False}
-        assert reactor.seconds() - began < 15, "all wait at once: one after the other it would be 20 s"
-        proxy.refusing = False
-        while False in await asked(20):
-            await pause(reactor, 0.01)
 
     run(story)
 
@@ -776,24 +504,6 @@ def test_threads_end_with_the_store(zookeeper_place):
         assert set(threading.enumerate()) > before
         await store.close()
         assert {thread for thread in set(threading.enumerate()) - before if thread.is_alive()} == set()
-
-    run(story)
-
-
-def test_a_cluster_that_is_destroyed_under_a_handle(zookeeper_place):
-    """A handle that knew the cluster says that there is none, instead of making stray znodes."""
-
-    async def story():
-        store, other = await zookeeper_place.ready(), await zookeeper_place.open()
-        await other.create_ledger(1, ledger())
-        await store.destroy_cluster((await store.cluster()).instance_id)
-        for operation in (
-            other.create_ledger(2, ledger()),
-            other.new_ledger_id(),
-            other.ledger_ids(),
-            other.register_bookie("a:1", HERE),
-        ):
-            await failing(operation, NoCluster)
 
     run(story)
 

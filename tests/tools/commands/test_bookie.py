@@ -6,7 +6,6 @@ commands beside it.
 import json
 import os
 import re
-import selectors
 import signal
 import socket
 import subprocess
@@ -20,116 +19,12 @@ from pathlib import Path
 import pytest
 
 from tests.bookie.fakes.wires import KEY, adds, read
-from tests.tools.command import environment, warm
+from tests.tools.bookie_process import WAIT_S, Cluster
+from tests.tools.command import environment
 
 # SPDX-License-Identifier: Apache-2.0
 
-WAIT_S = 60
 RESIDENT_MAX = 80e6
-
-
-class Cluster:
-    """A directory with a SQLite store and the configuration of one bookie; every process started here is ended here."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.uri = f"sqlite://{path}/metadata.db"
-        self.conf = path / "bookie.conf"
-        self.started: list[subprocess.Popen[bytes]] = []
-        self.write_conf()
-        self.quire("metadata", "init", "--metadata", self.uri)
-
-    def write_conf(self, more: str = "") -> None:
-        self.conf.write_text(
-            f"metadataServiceUri={self.uri}\nbookiePort=0\nbookieId=one\nadvertisedAddress=127.0.0.1\n"
-            "listeningInterface=127.0.0.1\n"
-            f"journalDirectories={self.path}/journal\nledgerDirectories={self.path}/ledgers\njournalSegmentSizeMB=1\n"
-            "dbStorage_writeCacheMaxSizeMb=4\n"
-            f"diskUsageThreshold=0.999\ndiskUsageWarnThreshold=0.999\n{more}"
-        )
-
-    def quire(self, *arguments: str, status: int = 0, **environment: str) -> str:
-        """Runs a command to its end; standard output, or standard error when it is to fail."""
-        done = warm().run(list(arguments), b"", {**os.environ, "QUIRE_METADATA": self.uri, **environment})
-        assert done.code == status, (arguments, done)
-        return done.err if status else done.out
-
-    def start(
-        self, *more: str, module: tuple[str, ...] = ("quire.tools", "bookie", "start"), **environment: str
-    ) -> "Process":
-        command = [sys.executable, "-m", *module, "--conf", str(self.conf), *more]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
-        )
-        self.started.append(process)
-        return Process(process)
-
-    def start_with_files(self, limit: int) -> "Process":
-        """One that may have so many files open; its limit is lower still before it raises it."""
-        program = f"""
-            import resource, runpy, sys
-            resource.setrlimit(resource.RLIMIT_NOFILE, (40, {limit}))
-            sys.argv = ["bookie", "--conf", {str(self.conf)!r}]
-            runpy.run_module("quire.tools.daemons.bookie", run_name="__main__")
-        """
-        command = [sys.executable, "-c", textwrap.dedent(program)]
-        self.started.append(
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        )
-        return Process(self.started[-1])
-
-    def end(self) -> None:
-        for process in self.started:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe is not None:
-                    pipe.close()
-
-
-class Process:
-    """A bookie's process and what it said."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        self.pid = process.pid
-
-    def ready(self) -> re.Match[str]:
-        """Its ready line: id, host, port and metrics' URL."""
-        assert self.process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            assert selector.select(WAIT_S), "no ready line"
-        line = self.process.stdout.readline().decode()
-        found = re.fullmatch(r"ready (\S+) (\S+):(\d+) (http://\S+/metrics)\n", line)
-        assert found, (line, self.failed() if not line else "")
-        self.port = int(found[3])
-        self.metrics = found[4]
-        return found
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Sends a signal; (exit status, what it had logged)."""
-        self.process.send_signal(number)
-        return self.ended()
-
-    def ended(self) -> tuple[int, str]:
-        _, log = self.process.communicate(timeout=WAIT_S)
-        return self.process.returncode, log.decode()
-
-    def failed(self) -> str:
-        """Its log when it ends by itself."""
-        return self.ended()[1]
-
-    def ask(self, *frames: bytes) -> list[bytes]:
-        """Sends V2 frames over a new connection; one answer for each."""
-        with socket.create_connection(("127.0.0.1", self.port), WAIT_S) as peer, peer.makefile("rb") as stream:
-            peer.sendall(b"".join(frames))
-            return [stream.read(int.from_bytes(stream.read(4), "big")) for _ in frames]
 
 
 @pytest.fixture(scope="module")
@@ -145,56 +40,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path)
     yield made
     made.end()
-
-
-def test_more_connections_than_descriptors(cluster: Cluster) -> None:
-    """
-    Idle ones go, checkpoints and new segments go on, no directory counts as failed, and it stays writable; the log says
-    how the limit is divided.
-    """
-    cluster.write_conf("flushInterval=20\n")
-    bookie = cluster.start_with_files(200)
-    bookie.ready()
-
-    def checkpoints() -> int:
-        with urllib.request.urlopen(bookie.metrics, timeout=WAIT_S) as answer:
-            found = re.search(rb"quire_checkpoints_total (\d+)", answer.read())
-        assert found
-        return int(found[1])
-
-    idle: list[socket.socket] = []
-    try:
-        for entry in range(5):
-            idle += [socket.create_connection(("127.0.0.1", bookie.port), WAIT_S) for _ in range(60)]
-            before = checkpoints()  # the add's own may be over at its answer, and then none follows
-            (ok,) = bookie.ask(adds(bytes(500_000), first=entry))
-            assert ok[4:8] == bytes(4)
-            while checkpoints() == before:
-                bookie.ask(read(entry))
-        with urllib.request.urlopen(
-            bookie.metrics.replace("/metrics", "/api/v1/bookie/state/readonly"), timeout=WAIT_S
-        ) as answer:
-            assert json.loads(answer.read()) == {"readOnly": False, "reasons": []}
-    finally:
-        for each in idle:
-            each.close()
-    status, log = bookie.end()
-    assert status == 0, log
-    assert (
-        "200 files may be open: 20 in each index and table, 8 entry logs in each ledger directory, 48 connections"
-        in log
-    )
-    assert "connectionsMax" in log
-    assert not list(cluster.path.rglob("quire.lost"))
-
-
-def test_too_few_descriptors(cluster: Cluster) -> None:
-    """The start says how many a bookie needs, and where that is set."""
-    bookie = cluster.start_with_files(120)
-    assert re.search(
-        r"may have 120 files open, and a bookie with these directories needs \d+.* LimitNOFILE=", bookie.failed()
-    )
-    assert bookie.process.returncode == 1
 
 
 def test_the_life_of_a_bookie(cluster: Cluster) -> None:
@@ -277,38 +122,6 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
     )
 
 
-def test_its_log_is_put_aside_when_it_is_full(tmp_path: Path) -> None:
-    """Old files are few; what the interpreter itself writes goes to the new one.  A device is written to as it is."""
-    program = """
-        import os, sys
-        from twisted.logger import Logger
-        from quire.tools.daemons import bookie as bookie_daemon
-        path = sys.argv[1]
-        bookie_daemon.begin_logging(bookie_daemon.log_file(path, 1000, 2))
-        log = Logger(namespace="test")
-        for number in range(100):
-            log.info("line {number} of some words", number=number)
-        os.write(2, b"by hand\\n")
-        log.info("the last one")
-        print(bookie_daemon.log_file("/dev/null") is sys.stderr)
-        """
-    log = tmp_path / "bookie.log"
-    log.write_text("from before\n")
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), str(log)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bookie.log", "bookie.log.1", "bookie.log.2"]
-    assert all(path.stat().st_size < 1100 for path in tmp_path.iterdir())
-    assert log.read_text().splitlines()[-2] == "by hand"
-    assert log.read_text().endswith("the last one\n")
-    assert "line 98 of" in log.read_text() + (tmp_path / "bookie.log.1").read_text()
-
-
 def test_cookies_and_format(cluster: Cluster) -> None:
     """The cookie is shown, lost, made again; format makes the bookie a new one."""
     assert json.loads(cluster.quire("bookie", "check", "--conf", str(cluster.conf), "--json"))["new"] is True
@@ -376,112 +189,6 @@ def test_commands_with_a_configuration_have_its_session_timeout(shared: Cluster)
             check=False,
         )
         assert done.stdout.splitlines()[:1] == ["session timeout 7000"], done.stderr
-
-
-def test_its_process_has_a_clock_that_is_never_set_and_one_heap(shared: Cluster) -> None:
-    """Both before anything waits and any thread runs."""
-    program = """
-        import sys
-        from quire.metadata import clock
-        from quire.tools.daemons import bookie as bookie_daemon
-        clock.steady = lambda reactor: print("steady", reactor.running)
-        bookie_daemon.share_memory = lambda: print("one heap")
-        bookie_daemon.main(sys.argv[1:])
-        """
-    command = [
-        sys.executable,
-        "-c",
-        textwrap.dedent(program),
-        "--conf",
-        str(shared.conf),
-        "--metadata",
-        f"sqlite://{shared.path}/other.db",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert (done.returncode, done.stdout) == (1, "steady False\none heap\n")
-
-
-def test_configurations_that_are_refused(shared: Cluster) -> None:
-    """Status 2, and the line says where and what."""
-    for more, said in (
-        ("bookiePrt=1\n", "unknown key 'bookiePrt'; the nearest one is bookiePort"),
-        ("flushInterval=0\n", "flushInterval=0 is not allowed: at least 10 ms"),
-    ):
-        shared.write_conf(more)
-        bookie = shared.start(module=("quire.tools.daemons.bookie",))
-        status, log = bookie.ended()
-        assert (status, said in log) == (2, True), log
-    shared.write_conf()
-    status, log = shared.start("--metadata", "what://ever", module=("quire.tools.daemons.bookie",)).ended()
-    assert (status, "metadata URI 'what://ever'" in log) == (2, True), log
-
-
-def test_starts_that_fail_say_why(shared: Cluster) -> None:
-    """Status 1, and the reason is the last line: no cluster there; a port that is taken."""
-    status, log = shared.start(
-        "--metadata", f"sqlite://{shared.path}/other.db", module=("quire.tools.daemons.bookie",)
-    ).ended()
-    assert (status, "quire metadata init" in log.strip().splitlines()[-1]) == (1, True), log
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        shared.conf.write_text(shared.conf.read_text().replace("bookiePort=0\n", ""))
-        status, log = shared.start(module=("quire.tools.daemons.bookie",), BK_bookiePort=port).ended()
-        shared.write_conf()
-        assert (status, "Address already in use" in log.strip().splitlines()[-1]) == (1, True), log
-
-
-def test_python_without_assertions_is_refused(shared: Cluster) -> None:
-    """A bookie under `python -O` ends with status 2 and the reason."""
-    done = subprocess.run(
-        [sys.executable, "-O", "-m", "quire.tools.daemons.bookie", "--conf", str(shared.conf)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "python -O" in done.stderr
-
-
-def test_the_daemon_carries_no_command_line_library() -> None:
-    """typer and rich cost memory for the life of the process."""
-    modules = (
-        "quire.tools.daemons.bookie, quire.bookie.lifecycle.bookie, quire.bookie.storage.storage, quire.metadata.uri"
-    )
-    program = (
-        f"import sys, {modules}; print([name for name in ('typer', 'rich', 'prometheus_client', 'kazoo') if "
-        "name in sys.modules])"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S
-        ).stdout
-        == "[]\n"
-    )
-
-
-def test_threads_share_one_heap(tmp_path: Path) -> None:
-    """In glibc's own words; threads with heaps of their own would keep what others could use."""
-    program = """if True:
-        import ctypes, sys, threading
-        from quire.tools.daemons.bookie import share_memory
-
-        share_memory()
-        together = threading.Barrier(5)
-        fill = lambda: (together.wait(), [bytes(10_000) for _ in range(100)], together.wait())
-        threads = [threading.Thread(target=fill) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        c = ctypes.CDLL(None)
-        c.fopen.restype = ctypes.c_void_p
-        file = ctypes.c_void_p(c.fopen(sys.argv[1].encode(), b"w"))
-        c.malloc_info(0, file)
-        c.fclose(file)
-    """
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "heaps")], check=True, timeout=WAIT_S)
-    assert (tmp_path / "heaps").read_text().count("<heap nr=") == 1
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

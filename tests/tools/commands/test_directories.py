@@ -4,27 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
-
-from tests.bookie.fakes.apache_files import Here, unpack
-from tests.tools.command import ok, quire, refused
-
-
-@pytest.fixture
-def conf(tmp_path: Path) -> Path:
-    """The configuration of a bookie that Apache left killed and that quire took over and stopped."""
-    root = unpack("rocksdb_bookie0_killed", tmp_path)
-    Here(root).close()
-    path = tmp_path / "bookie.conf"
-    keys = {
-        "metadataServiceUri": f"sqlite://{tmp_path}/metadata.db",
-        "journalDirectories": root / "journal",
-        "ledgerDirectories": root / "ledgers",
-        "indexDirectories": root / "index",
-        "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
-    }
-    path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
-    return path
+from tests.tools.command import ok, quire
 
 
 def test_export_and_its_check(conf: Path) -> None:
@@ -46,12 +26,3 @@ def test_check_and_rebuild(conf: Path) -> None:
     assert (lost.code, "rebuild-index" in lost.out) == (1, True)
     assert "1370 entries of 6 ledgers from 2 logs" in ok("bookie", "rebuild-index", "--conf", conf).out
     assert "problems: 0" in ok("bookie", "check", "--conf", conf, "--offline").out
-
-
-def test_inspect(conf: Path) -> None:
-    """Columns, or JSON lines; one ledger; exit status 1 for another kind of file."""
-    log = conf.parent / "ledgers/current/1.log"
-    found = [json.loads(line) for line in ok("inspect", "entrylog", log, "--json").out.splitlines()]
-    assert [row["entry"] for row in found if row["kind"] == "entry"] == list(range(234))
-    assert len(ok("inspect", "index", conf.parent / "index/current/locations", "--ledger", 4).out.splitlines()) == 201
-    assert "no journal file" in refused(1, "inspect", "journal", log)

@@ -9,13 +9,12 @@ from typing import get_args
 
 import pytest
 
-from quire.client.core.append.machine import ILLEGAL, TRANSITIONS, AppendMachine, IllegalInput
+from quire.client.core.append.machine import ILLEGAL, TRANSITIONS, IllegalInput
 from quire.client.core.append.messages import (
     Acked,
     AddRefused,
     Alarm,
     AlarmFired,
-    Append,
     BookiesSeen,
     ChangeRefused,
     ChannelLost,
@@ -23,7 +22,6 @@ from quire.client.core.append.messages import (
     CloseChannel,
     CloseRefused,
     CloseStored,
-    EnsembleChanged,
     FailPending,
     Fatal,
     Forced,
@@ -32,131 +30,21 @@ from quire.client.core.append.messages import (
     Shutdown,
     State,
 )
-from quire.client.core.quorum import Domains, Quorums
-from quire.protocol.digest import Digest, DigestType
-
-S = State
-DIGEST = Digest(DigestType.CRC32C, b"")
-FENCED, UNAUTHORIZED, READ_ONLY, LOST, TIMED_OUT, CLOSED, NOT_ENOUGH, CLIENT_CLOSED = (
-    -101,
-    -102,
-    -104,
-    -8,
-    -23,
-    -11,
-    -6,
-    -19,
+from quire.client.core.quorum import Domains
+from tests.client.fakes.story import (
+    CLIENT_CLOSED,
+    CLOSED,
+    FENCED,
+    LOST,
+    NOT_ENOUGH,
+    READ_ONLY,
+    UNAUTHORIZED,
+    Story,
 )
 
+# SPDX-License-Identifier: Apache-2.0
 
-class Story:
-    """A machine and what it asked for: channels, sends, metadata writes."""
-
-    def __init__(self, shape=(3, 3, 2), bookies=None, limits=None, **options):
-        self.q = Quorums(*shape)
-        bookies = bookies or [f"b{index}" for index in range(shape[0])]
-        self.machine = AppendMachine(7, self.q, DIGEST, bookies, limits or Limits(), **options)
-        self.open = {}  # channel -> (index, bookie)
-        self.opened = []  # every (channel, index, bookie) ever
-        self.sent = {}  # channel -> ids in the order sent
-        self.released = self.machine.head
-        self.failed = []
-        self.refused = []
-        self.stores = []
-        self.changing = False
-        self.watching = False
-        self.alarms = {}
-        self.closes = []
-        self.ended = None
-        self.batches = []
-
-    def give(self, given):
-        effects = self.machine.handle(given)
-        for effect in effects:
-            getattr(self, "on_" + type(effect).__name__)(effect)
-        return effects
-
-    def on_OpenChannel(self, effect):
-        assert effect.channel not in self.sent, "a channel number is used once"
-        assert self.machine.bookies[effect.index] == effect.bookie
-        self.open[effect.channel] = (effect.index, effect.bookie)
-        self.opened.append((effect.channel, effect.index, effect.bookie))
-        self.sent[effect.channel] = []
-
-    def on_CloseChannel(self, effect):
-        del self.open[effect.channel]
-
-    def on_SendAdds(self, effect):
-        ids = list(range(effect.batch.first, effect.batch.last + 1)) if effect.entries is None else list(effect.entries)
-        assert ids == sorted(set(ids))
-        assert ids
-        self.batches.append(effect.batch)
-        for channel in effect.channels:
-            index, _bookie = self.open[channel]
-            assert all(self.q.has(entry, index) for entry in ids)
-            assert not set(ids) & set(self.sent[channel]), "an id goes out once per channel"
-            self.sent[channel] += ids
-
-    def on_ReleaseAcks(self, effect):
-        assert not self.changing, "no acknowledgement while an ensemble change is under way"
-        assert effect.last > self.released, "the LAC only rises"
-        self.released = effect.last
-
-    def on_FailPending(self, effect):
-        self.failed.append(effect.code)
-
-    def on_Refuse(self, effect):
-        self.refused.append(effect.code)
-
-    def on_StoreEnsemble(self, effect):
-        assert not self.changing, "one change at a time"
-        assert effect.first == self.machine.head + 1
-        self.changing = True
-        self.stores.append(effect)
-
-    def on_StoreClose(self, effect):
-        assert self.failed, "pending adds fail before the closing write"
-        self.closes.append((effect.last, effect.length))
-
-    def on_WatchBookies(self, effect):
-        assert self.watching != effect.on
-        self.watching = effect.on
-
-    def on_SetAlarm(self, effect):
-        self.alarms[effect.alarm] = effect.wait_ms
-
-    def on_StopAlarm(self, effect):
-        self.alarms.pop(effect.alarm, None)
-
-    def on_Ended(self, effect):
-        assert self.ended is None
-        self.ended = effect.code
-
-    # shorthands
-
-    def append(self, count, size=10, first=None):
-        return self.give(Append([bytes(size)] * count, first, token="t"))
-
-    def channel(self, index):
-        return next(channel for channel, (at, _bookie) in self.open.items() if at == index)
-
-    def ack(self, index, first, last=None):
-        return self.give(Acked(self.channel(index), first, (first if last is None else last) - first + 1))
-
-    def lose(self, index, code=LOST):
-        channel = self.channel(index)
-        return self.give(ChannelLost(channel, code, "lost"))
-
-    def refuse(self, index, entry, code):
-        return self.give(AddRefused(self.channel(index), entry, 1, code))
-
-    def changed(self, shortage="", seen=(), **replaced):
-        """The change under way ends: `i0="b7"` puts b7 at index 0."""
-        bookies = list(self.machine.bookies)
-        for index, bookie in replaced.items():
-            bookies[int(index[1:])] = bookie
-        self.changing = False
-        return self.give(EnsembleChanged(tuple(bookies), shortage, frozenset(seen)))
+S = State
 
 
 # The table.
@@ -244,60 +132,6 @@ def test_an_answer_for_what_was_never_sent_is_nothing():
     story.append(5)
     story.ack(1, 0, 100)
     assert story.released == 0
-
-
-def test_lac_and_length_travel_in_the_batches():
-    """LAC is the one of the moment of sending, length counts payload bytes before the batch."""
-    story = Story()
-    story.append(2, size=10)
-    story.ack(0, 0, 1)
-    story.ack(1, 0, 1)
-    story.append(1, size=5)
-    first, second = story.batches
-    assert (first.lac, first.length, first.recovery, first.priority) == (-1, 0, False, 0)
-    assert (second.lac, second.length) == (1, 20)
-    assert story.machine.length == 25
-
-
-def test_a_long_append_is_cut():
-    """An append is divided at the entries and bytes of a batch, and each batch has the length before it."""
-    story = Story(limits=Limits(batch_entries_max=4, batch_bytes_max=100))
-    story.append(9, size=10)
-    assert [batch.count for batch in story.batches] == [4, 4, 1]
-    story.append(3, size=60)
-    assert [batch.count for batch in story.batches[3:]] == [1, 1, 1]
-    assert [batch.length for batch in story.batches] == [0, 40, 80, 90, 150, 210]
-
-
-def test_the_window_holds_back_what_exceeds_it():
-    """Entries above the window are sent when earlier ones are acknowledged."""
-    story = Story(limits=Limits(window_entries_max=10, batch_entries_max=5))
-    story.append(15)
-    assert sum(batch.count for batch in story.batches) == 10
-    assert story.machine.window_full
-    story.ack(0, 0, 4)
-    story.ack(1, 0, 4)
-    assert sum(batch.count for batch in story.batches) == 15
-    assert not story.machine.window_full
-
-
-def test_a_batch_larger_than_the_window_goes_alone():
-    """It is sent when nothing else is in flight, and the next one waits."""
-    story = Story(limits=Limits(window_bytes_max=100, batch_bytes_max=1000))
-    story.append(1, size=500)
-    assert len(story.batches) == 1
-    story.append(1, size=10)
-    assert len(story.batches) == 1
-
-
-def test_more_than_a_window_may_not_wait():
-    """An append is refused while a full window waits already, and takes no entry ids."""
-    story = Story(limits=Limits(window_bytes_max=100))
-    story.append(1, size=90)
-    story.append(1, size=200)
-    story.append(1, size=1)
-    assert story.refused == [-105]
-    assert story.machine.pushed == 1
 
 
 # Ensemble changes.
@@ -558,46 +392,6 @@ def test_no_replacement_and_no_quorum_closes_at_the_lac():
     assert story.refused == [CLOSED]
 
 
-def test_an_idle_writer_does_not_replace_a_bookie_that_went_away():
-    """A connection that was lost owing nothing is made again by the next append; what it acknowledged counts."""
-    story = Story()
-    story.append(1)
-    for index in range(3):
-        story.ack(index, 0)
-    story.lose(0)
-    assert story.stores == []
-    story.append(1)
-    assert story.stores == []
-    assert story.open[story.channel(0)] == (0, "b0")
-    assert story.sent[story.channel(0)] == [1]
-    story.ack(0, 1)
-    story.ack(1, 1)
-    assert story.released == 1
-
-
-def test_a_bookie_that_owes_settled_entries_is_replaced_at_the_next_append():
-    """protocol-rules.md 2.5: a failure noticed after the quorum is handled by the next append."""
-    story = Story()
-    story.append(1)
-    story.ack(0, 0)
-    story.ack(1, 0)
-    story.lose(2)
-    assert story.stores == []
-    story.append(1)
-    assert [(store.first, store.failed) for store in story.stores] == [(1, ((2, "b2"),))]
-
-
-def test_a_lapsed_bookie_misses_nothing_of_what_waited_for_the_window():
-    """It acknowledged all it got, went away, and the window opens without an append: it is connected again for that."""
-    story = Story(limits=Limits(window_entries_max=2, batch_entries_max=2))
-    story.append(4)
-    story.ack(0, 0, 1)
-    story.lose(0)
-    story.ack(1, 0, 1)
-    assert story.released == 1
-    assert story.sent[story.channel(0)] == [2, 3]
-
-
 def test_a_refused_add_replaces_the_bookie():
     """A read-only bookie is replaced and gets no more entries."""
     story = Story()
@@ -733,116 +527,6 @@ def test_advanced_ids_wait_for_the_gap():
     story.ack(0, 1)
     story.ack(2, 1)
     assert story.released == 2
-
-
-def test_advanced_ids_are_used_once():
-    """D11: an id at or below the head, or under way."""
-    story = Story(advanced=True)
-    story.append(1, first=0)
-    story.append(1, first=0)
-    story.ack(0, 0)
-    story.ack(1, 0)
-    story.append(1, first=0)
-    assert story.refused == [-22, -22]
-
-
-def test_s31_deferred_sync_with_own_ids_compares_with_the_head():
-    """An id that was released already is refused as duplicate, although it is not confirmed yet."""
-    story = Story(advanced=True, deferred_sync=True)
-    for entry in range(11):
-        story.append(1, first=entry)
-    for entry in range(11):
-        story.ack(0, entry)
-        story.ack(1, entry)
-    assert (story.released, story.machine.lac) == (10, -1)
-    story.append(1, first=3)
-    assert story.refused == [-22]
-
-
-def test_own_ids_need_an_advanced_writer_and_the_other_way_round():
-    """An append with an id, or without one, is refused by the other kind of writer."""
-    story = Story()
-    story.append(1, first=5)
-    assert story.refused == [-100]
-    story = Story(advanced=True)
-    story.append(1)
-    assert story.refused == [-100]
-
-
-def test_advanced_change_sends_gaps_and_all_again():
-    """The replacement gets all pending entries in the order of their ids."""
-    story = Story(advanced=True)
-    story.append(1, first=3)
-    story.append(1, first=1)
-    story.lose(0)
-    story.changed(i0="b3")
-    assert story.sent[story.channel(0)] == [1, 3]
-
-
-# A lagging replica.
-
-
-def test_a_lagging_replica_stops_the_writer_only_at_its_bound():
-    """Sending pauses when one replica's backlog is full, with an alarm, and goes on when it answers."""
-    story = Story(limits=Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
-    for entry in range(11):
-        story.append(1, size=10)
-        story.ack(0, entry)
-        story.ack(1, entry)
-        if entry == 0:
-            story.ack(2, 0)
-    assert story.released == 10
-    story.append(1, size=10)
-    assert story.machine.pushed == 11
-    assert len(story.batches) == 11, "the twelfth waits"
-    assert story.alarms[Alarm.STALL] == 5_000
-    story.ack(2, 1, 6)
-    assert len(story.batches) == 12
-    assert Alarm.STALL not in story.alarms
-
-
-def test_a_replica_that_holds_up_the_writer_too_long_is_replaced():
-    """When the alarm rings it is replaced; entries with a quorum are not sent again."""
-    story = Story(limits=Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
-    for entry in range(11):
-        story.append(1, size=10)
-        story.ack(0, entry)
-        story.ack(1, entry)
-        if entry == 0:
-            story.ack(2, 0)
-    story.append(1, size=10)
-    story.ack(2, 1)
-    story.give(AlarmFired(Alarm.STALL))
-    assert [store.failed for store in story.stores] == [((2, "b2"),)]
-    story.changed(i2="b3")
-    assert story.sent[story.channel(2)] == [11]
-    assert Alarm.STALL not in story.alarms
-
-
-def test_a_replica_that_never_answered_does_not_stop_the_writer():
-    """
-    One that can't be reached but does not refuse either: it counts as failed when its backlog is full, without a wait.
-    """
-    story = Story(limits=Limits(replica_backlog_bytes_max=100, batch_entries_max=1))
-    for entry in range(11):
-        story.append(1, size=10)
-        story.ack(0, entry)
-        story.ack(1, entry)
-    assert [store.failed for store in story.stores] == [((2, "b2"),)]
-    assert len(story.batches) == 11
-    story.changed(seen=("b0", "b1", "b2"))
-    assert story.released == 10
-    assert story.machine.out == ("b2",)
-
-
-def test_settled_entries_are_not_kept_for_a_lagging_replica():
-    """Memory is bounded by the channel's backlog, not by what the machine keeps."""
-    story = Story()
-    for entry in range(50):
-        story.append(1)
-        story.ack(0, entry)
-        story.ack(1, entry)
-    assert story.machine.idle
 
 
 # Random histories.

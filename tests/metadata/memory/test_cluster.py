@@ -1,0 +1,150 @@
+"""A cluster in memory: what each operation changes at once, which errors it raises, and who is told."""
+
+import pytest
+
+from quire.metadata.memory.cluster import MemoryCluster, Registration
+from quire.metadata.store import (
+    ANY,
+    LEDGER_ID_MAX,
+    NEW,
+    BookieList,
+    ClusterExists,
+    CookieChanged,
+    CookieExists,
+    CookieNotFound,
+    NoCluster,
+    WrongCluster,
+)
+from quire.protocol.errors import (
+    IncorrectParameter,
+    LedgerExist,
+    LedgerIdOverflow,
+    MetadataVersion,
+    NoSuchLedgerExistsOnMetadataServer,
+)
+from tests.metadata.made import HERE, ledger
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    made = MemoryCluster("c")
+    made.init()
+    return made
+
+
+def test_a_cluster_is_made_once_and_destroyed_by_its_id(cluster: MemoryCluster) -> None:
+    """Without bookies; ledgers, cookies and notes go with it, and no id of a ledger is given again."""
+    instance = cluster.describe().instance_id
+    with pytest.raises(ClusterExists, match=instance):
+        cluster.init()
+    assert cluster.new_ledger_id() == 0
+    cluster.create_ledger(0, ledger())
+    cluster.write_cookie("a:1", b"x", NEW)
+    cluster.swap_set_back(b"", b"note")
+    cluster.writable["a:1"] = Registration(1, HERE)
+    with pytest.raises(WrongCluster, match=f"{instance}, not other"):
+        cluster.destroy("other")
+    with pytest.raises(WrongCluster, match="a:1"):
+        cluster.destroy(instance)
+    cluster.end_session(1)
+    cluster.destroy(instance)
+    for step in (cluster.describe, cluster.new_ledger_id, cluster.progress, cluster.cookies):
+        with pytest.raises(NoCluster):
+            step()
+    assert cluster.init() != instance
+    assert (cluster.ledger_ids(-1, 9), cluster.cookies(), cluster.set_back) == ([], [], b"")
+    assert cluster.new_ledger_id() == 1
+
+
+def test_ids_pass_over_ledgers_that_are_there(cluster: MemoryCluster) -> None:
+    """What was raised is not lowered, and after the highest there is none."""
+    for each in (0, 2):
+        cluster.create_ledger(each, ledger())
+    assert [cluster.new_ledger_id() for _ in range(2)] == [1, 3]
+    cluster.raise_ledger_ids(100)
+    cluster.raise_ledger_ids(50)
+    assert cluster.new_ledger_id() == 100
+    cluster.raise_ledger_ids(LEDGER_ID_MAX)
+    assert cluster.new_ledger_id() == LEDGER_ID_MAX
+    with pytest.raises(LedgerIdOverflow):
+        cluster.new_ledger_id()
+
+
+def test_a_ledger_changes_with_its_version_only(cluster: MemoryCluster) -> None:
+    """It begins at 0 with a token; a write of another version changes nothing."""
+    made = cluster.create_ledger(7, ledger())
+    assert (made.version, made.value.ctoken > 0) == (0, True)
+    with pytest.raises(LedgerExist):
+        cluster.create_ledger(7, ledger())
+    written = cluster.write_ledger(7, made.value.recovering(), 0)
+    with pytest.raises(MetadataVersion, match="at version 1, not 0"):
+        cluster.write_ledger(7, made.value, 0)
+    with pytest.raises(IncorrectParameter):
+        cluster.write_ledger(7, made.value, -1)
+    assert cluster.read_ledger(7) == written == (made.value.recovering(), 1)
+    with pytest.raises(NoSuchLedgerExistsOnMetadataServer):
+        cluster.write_ledger(8, made.value, 0)
+
+
+def test_only_a_ledger_that_is_there_is_deleted_and_counted(cluster: MemoryCluster) -> None:
+    """Pages ascend from behind the id that is given."""
+    for each in (9, 1, 5):
+        cluster.create_ledger(each, ledger())
+    assert cluster.ledger_ids(-1, 2) == [1, 5]
+    assert cluster.ledger_ids(5, 2) == [9]
+    changes = cluster.changes
+    for each in (5, 5, 6):
+        cluster.delete_ledger(each)
+    assert (cluster.deletions, cluster.changes) == (1, changes + 1)
+    with pytest.raises(NoSuchLedgerExistsOnMetadataServer):
+        cluster.read_ledger(5)
+
+
+def test_the_end_of_a_session_takes_what_is_its_own(cluster: MemoryCluster) -> None:
+    """Registrations on both lists and locks; others' stay, and whoever listens is told once."""
+    told: list[int] = []
+    cluster.listeners.append(lambda: told.append(cluster.changes))
+    cluster.lists(False).update({"a:1": Registration(1, HERE), "b:1": Registration(2, HERE)})
+    cluster.lists(True).update({"c:1": Registration(1, HERE), "d:1": Registration(2, HERE)})
+    cluster.repairs = {7: 1, 8: 2}
+    cluster.end_session(1)
+    assert cluster.bookie_list() == BookieList({"b:1": HERE}, {"d:1": HERE})
+    assert cluster.repairs == {8: 2}
+    assert told == [cluster.changes]
+
+
+def test_a_cookie_changes_with_its_version_or_with_any(cluster: MemoryCluster) -> None:
+    """It is made once; each error leaves it as it was."""
+    assert cluster.write_cookie("a:1", b"one", NEW) == 0
+    with pytest.raises(CookieExists):
+        cluster.write_cookie("a:1", b"other", NEW)
+    assert cluster.write_cookie("a:1", b"two", 0) == 1
+    for step in (lambda: cluster.write_cookie("a:1", b"three", 0), lambda: cluster.remove_cookie("a:1", 0)):
+        with pytest.raises(CookieChanged, match="at version 1, not 0"):
+            step()
+    assert cluster.write_cookie("a:1", b"three", ANY) == 2
+    cluster.write_cookie("Z:1", b"", NEW)
+    assert cluster.cookies() == ["Z:1", "a:1"]
+    cluster.remove_cookie("a:1", 2)
+    with pytest.raises(CookieNotFound):
+        cluster.read_cookie("a:1")
+
+
+def test_a_note_is_replaced_when_it_is_the_one_that_was_read(cluster: MemoryCluster) -> None:
+    """A swap that comes too late changes nothing."""
+    assert cluster.swap_set_back(b"", b"one")
+    assert not cluster.swap_set_back(b"", b"other")
+    assert cluster.set_back == b"one"
+
+
+def test_names_and_seeds_decide_ids_and_tokens() -> None:
+    """Clusters of one name and seed are alike, others are not."""
+
+    def first(name: str, seed: int) -> tuple[str, int]:
+        made = MemoryCluster(name, seed)
+        return made.init(), made.create_ledger(0, ledger()).value.ctoken
+
+    assert first("c", 1) == first("c", 1)
+    assert len({first("c", 1), first("c", 2), first("d", 1)}) == 3

@@ -1,0 +1,198 @@
+"""Watches of ledgers in ZooKeeper: alone on a session that a test plays, and over connections that are lost."""
+
+from types import SimpleNamespace
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from quire.metadata.formats import ledger_codec
+from quire.metadata.store import BookieList
+from quire.metadata.zk.session import NoNode
+from quire.metadata.zk.watches import RETRY_S, LedgerWatches
+from quire.protocol.errors import MetaStore
+from tests.metadata.made import BOOKIES, HERE, ledger
+from tests.metadata.stories import Heard
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_watches_survive_lost_connections(lossy, zookeeper_place):
+    """
+    kazoo forgets its watches with the connection; what changed meanwhile is told after the return, and later changes
+    too.
+    """
+    proxy, store = lossy
+
+    async def story():
+        other = await zookeeper_place.ready()
+        made = await other.create_ledger(1, ledger())
+        ledgers, bookies, lost = Heard(), Heard(), Heard()
+        store.on_session_lost(lost)
+        store.watch_ledger(1, ledgers)
+        store.watch_bookies(bookies)
+        await ledgers.until(lambda seen: seen == made)
+        await bookies.until(lambda seen: seen == BookieList({}, {}))
+        for round_ in range(1, 4):
+            proxy.refusing = True
+            proxy.drop()
+            made = await other.write_ledger(1, made.value.with_ensemble(round_, BOOKIES), made.version)
+            await other.register_bookie(f"a:{round_}", HERE)
+            proxy.refusing = False
+            await ledgers.until(lambda seen, made=made: seen == made)
+            await bookies.until(lambda seen, round_=round_: len(seen.writable) == round_)
+        await other.delete_ledger(1)
+        await ledgers.until(lambda seen: seen is None)
+        await other.unregister_bookie("a:1")
+        await bookies.until(lambda seen: len(seen.writable) == 2)
+        assert lost.all == []
+
+    run(story)
+
+
+class Session:
+    """A session whose answers a test gives: `asked` is what is being read, with the watcher and who waits."""
+
+    uri = "zk://played"
+
+    def __init__(self):
+        self.asked = []
+        self.reads = 0
+
+    def get(self, path, watch):
+        self.reads += 1
+        self.asked.append((path, watch, Deferred()))
+        return self.asked[-1][2]
+
+    def answer(self, metadata=None, version=0, zxid=1, data=None):
+        _path, watch, deferred = self.asked.pop(0)
+        stat = SimpleNamespace(version=version, mzxid=zxid)
+        deferred.callback((ledger_codec.encode(metadata) if data is None else data, stat))
+        return watch
+
+    def fail(self, error):
+        self.asked.pop(0)[2].errback(error)
+
+
+class Scene:
+    def __init__(self):
+        self.clock = Clock()
+        self.session = Session()
+        self.watches = LedgerWatches(self.clock, self.session, self.path_of)
+
+    async def path_of(self, number):
+        return f"/L{number}"
+
+    def add(self, number=1):
+        heard = []
+        return heard, self.watches.add(number, heard.append)
+
+
+def test_a_ledger_is_read_once_however_many_follow_it():
+    """Each change is one reading, which all are told of; who comes later is told what is there then, and he alone."""
+    scene = Scene()
+    one, two = scene.add()[0], scene.add()[0]
+    assert [path for path, _watch, _waiting in scene.session.asked] == ["/L1"]
+    opened = ledger()
+    scene.session.answer(opened)
+    watch = scene.session.answer(opened)
+    assert scene.session.asked == []
+    assert one == two == [(opened, 0)]
+    three = scene.add()[0]
+    scene.session.answer(opened)
+    assert (len(one), three) == (1, [(opened, 0)])
+    before = scene.session.reads
+    watch()
+    changed = opened.recovering()
+    scene.session.answer(changed, 1, 2)
+    assert scene.session.reads == before + 1
+    assert one == two == three == [(opened, 0), (changed, 1)]
+
+
+def test_an_event_that_overtakes_its_answer_is_read_again():
+    """What was read then may be older than the event; the newest is told, and an older one never after it."""
+    scene = Scene()
+    heard, _watch = scene.add()
+    opened = ledger()
+    scene.session.asked[0][1]()
+    scene.session.answer(opened, 0, 5)
+    assert len(scene.session.asked) == 1
+    scene.session.answer(opened.recovering(), 1, 6)
+    assert [version for _value, version in heard] == [0, 1]
+    again, _watch = scene.add()
+    scene.session.answer(opened, 0, 5)
+    assert [version for _value, version in heard] == [0, 1]
+    assert [version for _value, version in again] == [0]
+
+
+def test_a_standing_watcher_is_used_again():
+    """kazoo can't be told to drop one, so whoever follows the ledger next is given the same; unused it does nothing."""
+    scene = Scene()
+    heard, watch = scene.add()
+    first = scene.session.answer(ledger())
+    watch.cancel()
+    _heard, watch = scene.add()
+    assert scene.session.answer(ledger()) == first
+    watch.cancel()
+    reads = scene.session.reads
+    first()
+    assert scene.session.reads == reads, "nobody follows it"
+    assert len(heard) == 1
+    scene.add()
+    assert scene.session.answer(ledger()) != first, "what has fired and is followed by nobody is forgotten"
+
+
+def test_a_watch_that_is_cancelled_while_it_is_read_for_hears_nothing():
+    """Nor does one of a handle that was closed."""
+    scene = Scene()
+    heard, watch = scene.add()
+    watch.cancel()
+    scene.session.answer(ledger())
+    later, _watch = scene.add()
+    scene.watches.end()
+    scene.session.answer(ledger())
+    assert heard == later == []
+    scene.add()
+    assert scene.session.asked == []
+
+
+def test_a_ledger_that_is_gone_ends_its_watches():
+    """All who follow it are told None, once; who asks later is told so too."""
+    scene = Scene()
+    (one, first), (two, _second) = scene.add(), scene.add()
+    scene.session.fail(NoNode("gone"))
+    assert one == two == [None]
+    assert first.cancelled
+    assert scene.session.asked == []
+    three, _watch = scene.add()
+    scene.session.fail(NoNode("gone"))
+    assert (one, three) == ([None], [None])
+
+
+def test_a_connection_that_is_away_is_waited_for():
+    """The ledger is read again after a moment, until that succeeds or the handle is closed."""
+    scene = Scene()
+    heard, _watch = scene.add()
+    for _ in range(3):
+        scene.session.fail(MetaStore("away"))
+        assert scene.session.asked == []
+        scene.clock.advance(RETRY_S)
+    scene.session.answer(ledger())
+    assert heard == [(ledger(), 0)]
+    scene.add()
+    scene.watches.end()
+    scene.session.fail(MetaStore("away"))
+    assert scene.clock.getDelayedCalls() == []
+
+
+def test_a_ledger_that_can_not_be_read_is_not_told():
+    """Its next change is looked at again; other ledgers are followed as ever."""
+    scene = Scene()
+    heard, _watch = scene.add()
+    other, _watch = scene.add(2)
+    watch = scene.session.answer(data=b"junk")
+    scene.session.answer(ledger())
+    assert (heard, other) == ([], [(ledger(), 0)])
+    watch()
+    scene.session.answer(ledger(), 1, 2)
+    assert heard == [(ledger(), 1)]

@@ -1,0 +1,121 @@
+"""A bookie in a process of its own, with a store and a configuration."""
+
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from tests.tools.command import warm
+
+# SPDX-License-Identifier: Apache-2.0
+
+WAIT_S = 60
+
+
+class Cluster:
+    """A directory with a SQLite store and the configuration of one bookie; every process started here is ended here."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.uri = f"sqlite://{path}/metadata.db"
+        self.conf = path / "bookie.conf"
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.write_conf()
+        self.quire("metadata", "init", "--metadata", self.uri)
+
+    def write_conf(self, more: str = "") -> None:
+        self.conf.write_text(
+            f"metadataServiceUri={self.uri}\nbookiePort=0\nbookieId=one\nadvertisedAddress=127.0.0.1\n"
+            "listeningInterface=127.0.0.1\n"
+            f"journalDirectories={self.path}/journal\nledgerDirectories={self.path}/ledgers\njournalSegmentSizeMB=1\n"
+            "dbStorage_writeCacheMaxSizeMb=4\n"
+            f"diskUsageThreshold=0.999\ndiskUsageWarnThreshold=0.999\n{more}"
+        )
+
+    def quire(self, *arguments: str, status: int = 0, **environment: str) -> str:
+        """Runs a command to its end; standard output, or standard error when it is to fail."""
+        done = warm().run(list(arguments), b"", {**os.environ, "QUIRE_METADATA": self.uri, **environment})
+        assert done.code == status, (arguments, done)
+        return done.err if status else done.out
+
+    def start(
+        self, *more: str, module: tuple[str, ...] = ("quire.tools", "bookie", "start"), **environment: str
+    ) -> "Process":
+        command = [sys.executable, "-m", *module, "--conf", str(self.conf), *more]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+        self.started.append(process)
+        return Process(process)
+
+    def start_with_files(self, limit: int) -> "Process":
+        """One that may have so many files open; its limit is lower still before it raises it."""
+        program = f"""
+            import resource, runpy, sys
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, {limit}))
+            sys.argv = ["bookie", "--conf", {str(self.conf)!r}]
+            runpy.run_module("quire.tools.daemons.bookie", run_name="__main__")
+        """
+        command = [sys.executable, "-c", textwrap.dedent(program)]
+        self.started.append(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        )
+        return Process(self.started[-1])
+
+    def end(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+
+class Process:
+    """A bookie's process and what it said."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.pid = process.pid
+
+    def ready(self) -> re.Match[str]:
+        """Its ready line: id, host, port and metrics' URL."""
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(WAIT_S), "no ready line"
+        line = self.process.stdout.readline().decode()
+        found = re.fullmatch(r"ready (\S+) (\S+):(\d+) (http://\S+/metrics)\n", line)
+        assert found, (line, self.failed() if not line else "")
+        self.port = int(found[3])
+        self.metrics = found[4]
+        return found
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Sends a signal; (exit status, what it had logged)."""
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> tuple[int, str]:
+        _, log = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, log.decode()
+
+    def failed(self) -> str:
+        """Its log when it ends by itself."""
+        return self.ended()[1]
+
+    def ask(self, *frames: bytes) -> list[bytes]:
+        """Sends V2 frames over a new connection; one answer for each."""
+        with socket.create_connection(("127.0.0.1", self.port), WAIT_S) as peer, peer.makefile("rb") as stream:
+            peer.sendall(b"".join(frames))
+            return [stream.read(int.from_bytes(stream.read(4), "big")) for _ in frames]

@@ -1,0 +1,113 @@
+"""A cluster of processes: what is asked and what is there, its ports, and bookies that start, die and come back."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from quire.client import connect
+from quire.tools.local_cluster.cluster import HOST, PORTS, LocalCluster, NotStarted, free_ports, quire
+from quire.tools.terminal.options import Usage
+
+# SPDX-License-Identifier: Apache-2.0
+
+SMALL = {
+    "journalSegmentSizeMB": "4",
+    "dbStorage_writeCacheMaxSizeMb": "32",
+    "diskUsageThreshold": "0.99",
+    "diskUsageWarnThreshold": "0.99",
+}
+
+
+def saved(directory: Path, **changes: object) -> None:
+    state = {"metadata": "sqlite", "ports": [20_001, 20_002], "zookeeper_port": 0, **changes}
+    (directory / "cluster.json").write_text(json.dumps(state))
+
+
+def test_a_cluster_that_is_there_is_started_as_it_was(tmp_path: Path) -> None:
+    """Its ports first; more bookies may be asked for, fewer or another store may not."""
+    saved(tmp_path)
+    assert LocalCluster(tmp_path).ids == [f"{HOST}:20001", f"{HOST}:20002"]
+    more = LocalCluster(tmp_path, 3, "sqlite")
+    assert more.ids[:2] == [f"{HOST}:20001", f"{HOST}:20002"]
+    assert [bookie.directory.name for bookie in more.bookies] == ["bookie-1", "bookie-2", "bookie-3"]
+    with pytest.raises(Usage, match="holds 2 bookies and 1 are asked for"):
+        LocalCluster(tmp_path, 1)
+    with pytest.raises(Usage, match="sqlite"):
+        LocalCluster(tmp_path, metadata="zookeeper")
+    saved(tmp_path, metadata="zookeeper", zookeeper_port=20_003)
+    found = LocalCluster(tmp_path)
+    assert (found.metadata, found.zookeeper_port) == ("zookeeper", 20_003)
+
+
+def test_a_new_cluster_has_four_bookies_unless_it_is_said(tmp_path: Path) -> None:
+    """Nothing is written before it starts; none is too few."""
+    assert len(LocalCluster(tmp_path / "c").bookies) == 4
+    assert len(LocalCluster(tmp_path / "c", 7).bookies) == 7
+    assert not (tmp_path / "c").exists()
+    with pytest.raises(Usage):
+        LocalCluster(tmp_path / "c", 0)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    """Nothing is started over it."""
+    (tmp_path / "cluster.json").write_text("{")
+    with pytest.raises(Usage, match=r"cluster\.json is damaged"):
+        LocalCluster(tmp_path)
+
+
+def test_ports_differ_and_are_below_those_of_outgoing_connections() -> None:
+    """So that a bookie that was killed finds its own free."""
+    found = free_ports(50)
+    assert len(set(found)) == 50
+    assert all(PORTS[0] <= port < PORTS[1] for port in found)
+
+
+def test_a_command_that_fails_says_which_and_why() -> None:
+    """With what it wrote to standard error."""
+    with pytest.raises(NotStarted, match="`quire metadata show --metadata nowhere` failed: "):
+        quire(["metadata", "show", "--metadata", "nowhere"])
+
+
+def test_bookies_die_and_come_back(tmp_path: Path) -> None:
+    """
+    On their ports and with their data, killed or stopped; one that ended unasked is told; a stop that is no clean one
+    is too.
+    """
+    with LocalCluster(tmp_path, 3, options=SMALL) as cluster:
+        ids, pids = cluster.ids, [bookie.pid for bookie in cluster.bookies]
+        assert json.loads((tmp_path / "cluster.json").read_text())["ports"] == [each.port for each in cluster.bookies]
+        with connect(cluster.uri) as bk, bk.create_ledger() as writer:
+            writer.append(b"kept")
+        cluster.kill(ids[0])
+        assert cluster.bookie(ids[0]).pid is None
+        assert cluster.ended() == []
+        cluster.restart(ids[0])
+        assert cluster.stop_bookie(ids[1]) is True
+        cluster.start_bookies()
+        assert [bookie.pid == pid for bookie, pid in zip(cluster.bookies, pids, strict=True)] == [False, False, True]
+        last = cluster.bookie(ids[2])
+        assert last.pid is not None
+        os.kill(last.pid, signal.SIGKILL)
+        assert last.process is not None
+        last.process.wait()
+        assert cluster.ended() == [last]
+        assert last.wait_for_end(0) is False
+        cluster.start_bookies()
+        with connect(cluster.uri) as bk, bk.open_ledger(writer.id) as reader:
+            assert [entry.data for entry in reader] == [b"kept"]
+        cluster.kill_all()
+        assert [bookie.pid for bookie in cluster.bookies] == [None] * 3
+
+
+def test_a_bookie_that_does_not_start_says_why(tmp_path: Path) -> None:
+    """The end of its log; the others are stopped, and nothing runs after it."""
+    cluster = LocalCluster(tmp_path, 1, options={**SMALL, "nettyMaxFrameSizeBytes": "junk"})
+    with (
+        pytest.raises(NotStarted, match=r"ended with status 2; .*bookie\.log ends with:\n.*nettyMaxFrameSizeBytes"),
+        cluster,
+    ):
+        pass
+    assert [bookie.pid for bookie in cluster.bookies] == [None]
