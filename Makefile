@@ -14,7 +14,7 @@ help:
 	@echo "make test [ARGS=...]    the test suite"
 	@echo "make lint               ruff and strict mypy"
 	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds; [ARGS='--seed N --trace'] one history again"
-	@echo "make mutants            guards taken away in turn: the simulator must miss each"
+	@echo "make mutants            guards taken away in turn: the simulator must catch each"
 	@echo "make crash              every crash point and many flipped bits of a bookie's files: minutes"
 	@echo "make survive            SIGKILL, SIGSTOP and cut connections under load, three hundred rounds: many minutes"
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven)"

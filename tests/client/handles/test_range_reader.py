@@ -267,8 +267,7 @@ def record():
 
 
 def reads(pool, clock):
-    quorums = Quorums(3, 3, 2)
-    return RangeReads(clock, pool, record(), quorums, DIGEST, Speculation(0, 0, 1.0), Told(), lambda _bookies: {})
+    return RangeReads(clock, pool, record(), DIGEST, Speculation(0, 0, 1.0), Told(), lambda _bookies: {})
 
 
 def test_ledgers_begin_with_replicas_of_their_own():

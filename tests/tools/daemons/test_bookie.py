@@ -142,7 +142,7 @@ def test_its_process_has_a_clock_that_is_never_set_and_one_heap(shared: Cluster)
 def test_configurations_that_are_refused(shared: Cluster) -> None:
     """Status 2, and the line says where and what."""
     for more, said in (
-        ("bookiePrt=1\n", "nobody knows the key 'bookiePrt'; the nearest one is bookiePort"),
+        ("bookiePrt=1\n", "unknown key 'bookiePrt'; the nearest one is bookiePort"),
         ("flushInterval=0\n", "flushInterval=0 is not allowed: at least 10 ms"),
     ):
         shared.write_conf(more)
