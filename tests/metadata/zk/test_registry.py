@@ -98,11 +98,13 @@ def test_a_registration_waits_as_long_as_the_server_lets_the_old_session_live(tm
         proxy = Proxy(reactor, server.port)
         await proxy.start()
         try:
+            warm = await open_store(reactor, server.uri, session_timeout_ms=30_000)  # a new JVM is slow at first
+            await warm.init_cluster()
+            await warm.close()
             killed = await open_store(
                 reactor, server.uri.replace(server.address, f"127.0.0.1:{proxy.port}"), session_timeout_ms=1000
             )
             again = await open_store(reactor, server.uri, session_timeout_ms=1000)
-            await again.init_cluster()
             await killed.register_bookie("a:1", HERE)
             proxy.refusing = True
             proxy.drop()

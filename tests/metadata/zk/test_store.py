@@ -26,7 +26,7 @@ from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import HERE, ledger
 from tests.metadata.sleeper import Sleeper
-from tests.metadata.stories import Heard, failing
+from tests.metadata.stories import Heard, at_last, failing
 from tests.metadata.zk.znodes import root_of, tree
 from tests.reactor import reactor, run
 
@@ -455,7 +455,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path):
         assert reactor.seconds() - began < 30
         again = await deferToThread(lambda: ZooKeeper(tmp_path, server.port, tick_ms=250))
         try:
-            assert await store.read_ledger(1) == made
+            assert await at_last(lambda: store.read_ledger(1)) == made
             written = await store.write_ledger(1, made.value.recovering(), made.version)
             await heard.until(lambda seen: seen == written)
             await store.close()
