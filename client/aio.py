@@ -30,7 +30,6 @@ from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
 from quire.client.background import ReactorThread, reactor_thread
 from quire.client.gathering import Batches, append_when_ready, gathering
-from quire.client.handles.writer import payload_of
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch
@@ -289,18 +288,18 @@ class Writer(Handle):
         """
         The id later.  Never waits: `append` does, when more than the options' window is under way.
         """
-        payload = payload_of(data)
+        payload = LedgerWriter.payload_of(data)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[int] = loop.create_future()
         self._gathering.put(payload, lambda result: _hand(loop, future, result))
         return future
 
     async def append_many(self, entries: Iterable[bytes]) -> range:
-        payloads = [payload_of(data) for data in entries]
+        payloads = list(map(LedgerWriter.payload_of, entries))
         return await _wait(self._thread, lambda: append_when_ready(self._writer, payloads))
 
     async def append_at(self, entry_id: int, data: bytes) -> int:
-        payload = payload_of(data)
+        payload = LedgerWriter.payload_of(data)
         return await _wait(self._thread, lambda: self._writer.append_at(entry_id, payload))
 
     async def force(self) -> None:

@@ -27,8 +27,9 @@ from quire.client.handles.reader import Entry, Reader
 from quire.client.handles.recovery import Recovery
 from quire.client.handles.writer import Writer, limits_of
 from quire.client.placement.choice import BookieChoice
-from quire.client.placement.from_options import domains, policy, source
+from quire.client.placement.from_options import domains, policy
 from quire.client.placement.health import Health, HealthLimits
+from quire.client.placement.place_sources import source
 from quire.client.placement.policy import Placement, Wish
 from quire.client.placement.topology import Topology, nearness
 from quire.client.placement.weights import Weights

@@ -23,7 +23,6 @@ from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
 from quire.client.background import ReactorThread, reactor_thread, settle
 from quire.client.gathering import Batches, append_when_ready, gathering
-from quire.client.handles.writer import payload_of
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch
@@ -221,7 +220,7 @@ class Writer(Handle):
 
     def append_many(self, entries: Iterable[bytes]) -> range:
         """Their ids, once all are durable.  One batch: much cheaper than as many single appends."""
-        payloads = [payload_of(data) for data in entries]
+        payloads = list(map(LedgerWriter.payload_of, entries))
         return self._thread.wait(lambda: append_when_ready(self._writer, payloads))
 
     def append_async(self, data: bytes) -> "Future[int]":
@@ -229,7 +228,7 @@ class Writer(Handle):
         The id later.  Calls that come close together travel as one batch.  Waits for room while more than the options'
         window is under way.
         """
-        payload = payload_of(data)
+        payload = LedgerWriter.payload_of(data)
         if not self._gathering.has_room():
             self._thread.check_may_wait()
             room = threading.Event()
@@ -244,7 +243,7 @@ class Writer(Handle):
         Advanced ledgers: appends under an id of your own; acknowledged once it and all below it are durable.
         `DuplicateEntryId`.
         """
-        payload = payload_of(data)
+        payload = LedgerWriter.payload_of(data)
         return self._thread.wait(lambda: self._writer.append_at(entry_id, payload))
 
     def force(self) -> None:

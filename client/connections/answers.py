@@ -1,13 +1,18 @@
 """
 What a bookie's answer becomes for the rest of the client: a BookKeeper code and the data that came with it.
 
-Knows: the fields per kind of request.  Does not know: frames, connections, digests; bodies are as the bookie sent them.
+Knows: the fields per kind of request, and which answer each V3 reply is.
+Does not know: frames, connections, digests; bodies are as the bookie sent them.
 
 `code` is 0 or a code of `quire.protocol.errors`; a lost connection is -8, no answer in time -23, a closed client -19.
 An answer is a value: nothing here is ever raised.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from quire.protocol import availability
+from quire.protocol.errors import OK, Read, Status, WireError, code_of
+from quire.protocol.messages import InfoReply, LacReply, ListReply, ReadReply
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,6 +27,17 @@ class Answer(NamedTuple):
     body: bytes | None = None
     lac: int | None = None
     entry: int = -1
+
+    @classmethod
+    def of_read(cls, reply: ReadReply) -> Self:
+        """Success without a body is none."""
+        code = code_of(reply.status, writing=False)
+        return cls(code or (OK if reply.body is not None else Read.code), reply.body, reply.lac, reply.entry)
+
+    @classmethod
+    def of_poll(cls, reply: ReadReply) -> Self:
+        """There need not be an entry."""
+        return cls(code_of(reply.status, writing=False), reply.body or None, reply.lac, reply.entry)
 
 
 class BatchAnswer(NamedTuple):
@@ -40,12 +56,26 @@ class LacAnswer(NamedTuple):
     lac_body: bytes | None = None
     last_body: bytes | None = None
 
+    @classmethod
+    def of(cls, reply: LacReply) -> Self:
+        return cls(code_of(reply.status, writing=False), reply.lac_body, reply.last_body)
+
 
 class ListAnswer(NamedTuple):
     """Runs (first id, count) of the entries that a bookie stores of a ledger, ascending."""
 
     code: int
     runs: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, reply: ListReply) -> Self:
+        """A list that is unreadable is the same as no answer."""
+        if reply.status is not Status.EOK or reply.availability is None:
+            return cls(code_of(reply.status, writing=False) or Read.code, [])
+        try:
+            return cls(OK, availability.decode(reply.availability))
+        except WireError:
+            return cls(Read.code, [])
 
 
 class InfoAnswer(NamedTuple):
@@ -54,3 +84,7 @@ class InfoAnswer(NamedTuple):
     code: int
     total_bytes: int | None = None
     free_bytes: int | None = None
+
+    @classmethod
+    def of(cls, reply: InfoReply) -> Self:
+        return cls(code_of(reply.status, writing=False), reply.total_bytes, reply.free_bytes)

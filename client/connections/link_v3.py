@@ -18,9 +18,9 @@ from quire.client.connections.add_channel import AddChannel
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
 from quire.client.connections.link import TIMED_OUT, Link, PendingRequest
 from quire.client.connections.unanswered import RunTable, Sent
-from quire.protocol import availability, v3
+from quire.protocol import v3
 from quire.protocol.batch import AddBatch
-from quire.protocol.errors import OK, Status, WireError, code_of
+from quire.protocol.errors import OK, WireError, code_of
 from quire.protocol.errors import Read as ReadFailed
 from quire.protocol.messages import (
     AddAcks,
@@ -53,24 +53,6 @@ Numbered = Read | ReadLac | WriteLac | Force | ListEntries | BookieInfo
 A = TypeVar("A")
 
 
-def _run_of(reply: ReadReply) -> Answer:
-    code = code_of(reply.status, writing=False)
-    return Answer(code or (OK if reply.body is not None else ReadFailed.code), reply.body, reply.lac, reply.entry)
-
-
-def _poll_of(reply: ReadReply) -> Answer:
-    return Answer(code_of(reply.status, writing=False), reply.body or None, reply.lac, reply.entry)
-
-
-def _list_of(reply: ListReply) -> ListAnswer:
-    if reply.status is not Status.EOK or reply.availability is None:
-        return ListAnswer(code_of(reply.status, writing=False) or ReadFailed.code, [])
-    try:
-        return ListAnswer(OK, availability.decode(reply.availability))
-    except WireError:  # the bookie's list is unreadable: the same as no answer from it
-        return ListAnswer(ReadFailed.code, [])
-
-
 class Kind(Generic[A]):
     """One kind of request: what answers it, the answer made from that, and the answer made from a code alone."""
 
@@ -96,19 +78,13 @@ def _no_bodies(code: int) -> BatchAnswer:
     return BatchAnswer(code, [])
 
 
-READ: Kind[Answer] = Kind(ReadReply, _run_of, Answer)
-POLL: Kind[Answer] = Kind(ReadReply, _poll_of, Answer)
-LAC: Kind[LacAnswer] = Kind(
-    LacReply, lambda reply: LacAnswer(code_of(reply.status, writing=False), reply.lac_body, reply.last_body), LacAnswer
-)
+READ: Kind[Answer] = Kind(ReadReply, Answer.of_read, Answer)
+POLL: Kind[Answer] = Kind(ReadReply, Answer.of_poll, Answer)
+LAC: Kind[LacAnswer] = Kind(LacReply, LacAnswer.of, LacAnswer)
 SET_LAC: Kind[int] = Kind(StatusReply, lambda reply: code_of(reply.status, writing=True), _code, WRITE_LAC)
 SYNC: Kind[int] = Kind(StatusReply, lambda reply: code_of(reply.status, writing=True), _code, FORCE)
-LIST: Kind[ListAnswer] = Kind(ListReply, _list_of, lambda code: ListAnswer(code, []))
-INFO: Kind[InfoAnswer] = Kind(
-    InfoReply,
-    lambda reply: InfoAnswer(code_of(reply.status, writing=False), reply.total_bytes, reply.free_bytes),
-    InfoAnswer,
-)
+LIST: Kind[ListAnswer] = Kind(ListReply, ListAnswer.of, lambda code: ListAnswer(code, []))
+INFO: Kind[InfoAnswer] = Kind(InfoReply, InfoAnswer.of, InfoAnswer)
 
 
 class One(PendingRequest[Any]):

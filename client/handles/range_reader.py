@@ -33,12 +33,13 @@ from quire.client.core.read import (
     unreadable,
 )
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.placement.choice import SUSPECT_SECONDS_MAX
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, UnexpectedCondition, error_of
 
 # SPDX-License-Identifier: Apache-2.0
+
+SUSPECT_SECONDS_MAX = 60.0  # so long a handle asks a bookie that failed it only after the others
 
 
 class ReadPool(Protocol):

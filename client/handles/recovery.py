@@ -155,7 +155,8 @@ class Recovery:
 
     def _replace(self, effect: StoreEnsemble) -> None:
         async def replacing() -> EnsembleChanged:
-            picked = await self._choice.replace(effect, wish_of(self._record.metadata))
+            failed = [index for index, _bookie in effect.failed]
+            picked = await self._choice.replace(effect.bookies, failed, effect.must, wish_of(self._record.metadata))
             return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
 
         self._later(Deferred.fromCoroutine(replacing()), self._driver.feed)

@@ -69,15 +69,6 @@ class Waiter(NamedTuple):
     result: Any
 
 
-def payload_of(data: object) -> bytes:
-    """The bytes of one entry; `TypeError` for anything that isn't bytes."""
-    if isinstance(data, bytes):
-        return data
-    if isinstance(data, bytearray | memoryview):
-        return bytes(data)
-    raise TypeError(f"an entry must be bytes, not {type(data).__name__}")
-
-
 def limits_of(options: ClientOptions) -> Limits:
     return Limits(
         window_entries_max=options.window_entries_max,
@@ -199,10 +190,19 @@ class Writer:
         """Whether nothing can be appended any more."""
         return self._end is not None or not self._machine.writable
 
+    @staticmethod
+    def payload_of(data: object) -> bytes:
+        """The bytes of one entry; `TypeError` for anything that isn't bytes."""
+        if isinstance(data, bytes):
+            return data
+        if isinstance(data, bytearray | memoryview):
+            return bytes(data)
+        raise TypeError(f"an entry must be bytes, not {type(data).__name__}")
+
     def append(self, payload: bytes) -> Deferred[int]:
         """Appends one entry; its id, once it is acknowledged."""
         if type(payload) is not bytes:
-            payload = payload_of(payload)
+            payload = self.payload_of(payload)
         if len(payload) > self.payload_bytes_max:
             return fail(self._too_large(len(payload)))
         done: Deferred[int] = Deferred()
@@ -219,7 +219,7 @@ class Writer:
         payloads = (
             payloads
             if isinstance(payloads, list) and set(map(type, payloads)) <= {bytes}
-            else [payload_of(payload) for payload in payloads]
+            else list(map(self.payload_of, payloads))
         )
         if not payloads:
             first = self._machine.pushed + 1 + sum(len(gathered) for gathered, _done, _one in self._gathered)
@@ -236,7 +236,7 @@ class Writer:
         Appends under an id of the caller's choice, 0 to 2^63 - 1 (advanced writers): acknowledged once every lower id
         is.
         """
-        entry_id, data = operator.index(entry_id), payload_of(data)
+        entry_id, data = operator.index(entry_id), self.payload_of(data)
         if len(data) > self.payload_bytes_max:
             return fail(self._too_large(len(data)))
         done: Deferred[int] = Deferred()

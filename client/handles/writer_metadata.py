@@ -81,7 +81,7 @@ class WriterMetadata:
 
     async def _change_ensemble(self, wanted: StoreEnsemble) -> EnsembleChanged | ChangeRefused | Fatal:
         failed = dict(wanted.failed)
-        picked = await self._choice.replace(wanted, wish_of(self._record.metadata))
+        picked = await self._choice.replace(wanted.bookies, list(failed), wanted.must, wish_of(self._record.metadata))
         if picked.bookies == wanted.bookies:
             self._log.warn(
                 "ledger {ledger} goes on without {failed}: {why}",

@@ -9,10 +9,9 @@ It chooses among the bookies that the store's handle knows, and asks again only 
 just left is tried and fails.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from quire.client.core.append.messages import StoreEnsemble
 from quire.client.placement.health import Health
 from quire.client.placement.policy import Placement, Wish
 from quire.client.placement.topology import Topology
@@ -23,8 +22,6 @@ from quire.metadata.store import BookieList, MetadataStore
 from quire.protocol.errors import MetaStore, NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
-
-SUSPECT_SECONDS_MAX = 60.0  # so long a bookie that failed is picked only if no other is left
 
 
 class Picked(NamedTuple):
@@ -97,23 +94,40 @@ class BookieChoice:
                 raise
             return self.placement.new_ensemble(available, size, (), wish=wish)
 
-    async def replace(self, wanted: StoreEnsemble, wish: Wish = Wish()) -> Picked:
-        """Replacements for the failed bookies of an ensemble.  A store that can't be asked means that there is none."""
+    async def replace(
+        self, bookies: tuple[str, ...], failed: Sequence[int], must: bool = False, wish: Wish = Wish()
+    ) -> Picked:
+        """
+        Replacements for the bookies of an ensemble at the indexes that failed; `must`: even ones that failed lately may
+        be picked.  A store that can't be asked means that there is none.
+        """
         try:
-            picked = self._replace_from(await self.available(), wanted, wish)
-            return picked if not picked.shortage else self._replace_from(await self.available(ask=True), wanted, wish)
+            picked = self._replace_from(await self.available(), bookies, failed, must, wish)
+            if not picked.shortage:
+                return picked
+            return self._replace_from(await self.available(ask=True), bookies, failed, must, wish)
         except MetaStore as error:
-            return Picked(wanted.bookies, f"no spare could be looked up: {error}", frozenset())
+            return Picked(bookies, f"no spare could be looked up: {error}", frozenset())
 
-    def _replace_from(self, available: list[str], wanted: StoreEnsemble, wish: Wish) -> Picked:
-        bookies, failed = list(wanted.bookies), [bookie for _index, bookie in wanted.failed]
+    def _replace_from(
+        self, available: list[str], before: tuple[str, ...], failed: Sequence[int], must: bool, wish: Wish
+    ) -> Picked:
+        bookies, lost = list(before), [before[index] for index in failed]
         suspects = self.suspects(available)
         shortage = ""
-        for index, _bookie in wanted.failed:
-            for excluded in ([*failed, *suspects], failed) if wanted.must else ([*failed, *suspects],):
+        for index in failed:
+            for excluded in ([*lost, *suspects], lost) if must else ([*lost, *suspects],):
                 try:
                     bookies[index] = self.placement.replacement(available, bookies, excluded, index=index, wish=wish)
                     break
                 except NotEnoughBookies as error:
                     shortage = str(error)
         return Picked(tuple(bookies), shortage, frozenset(available))
+
+    async def spare(
+        self, bookies: Sequence[str], index: int, excluded: Collection[str], metadata: LedgerMetadata
+    ) -> str:
+        """One that may hold what index `index` of an ensemble holds.  `NotEnoughBookies`; `MetaStore`."""
+        return self.placement.replacement(
+            await self.available(), bookies, excluded, index=index, wish=wish_of(metadata)
+        )

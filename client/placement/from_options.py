@@ -9,16 +9,13 @@ from importlib.metadata import entry_points
 from random import Random
 from typing import cast
 
-from quire.client.connections.network import TcpReactor
 from quire.client.core.quorum import Domains
-from quire.client.placement.place_sources import from_file, from_script, from_store
 from quire.client.placement.policy import Placement, PlaceOf, RandomPlacement, Weigh
 from quire.client.placement.rack import RackAware
 from quire.client.placement.region import RegionAware
-from quire.client.placement.topology import Source, region_of
+from quire.client.placement.topology import region_of
 from quire.client.placement.zone import ZoneAware
 from quire.conf.client import ClientOptions
-from quire.metadata.store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -76,12 +73,3 @@ def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
     if options.placement == "region-aware":
         return Domains(lambda bookie: region_of(place_of(bookie)), options.regions_min)
     return Domains(place_of, options.racks_min) if options.placement == "rack-aware" else None
-
-
-def source(reactor: TcpReactor, store: MetadataStore, options: ClientOptions) -> Source | None:
-    """The source of bookies' places."""
-    if options.topology == "script" and options.topology_script:
-        return from_script(reactor, options.topology_script, options.topology_script_hosts_max)
-    if options.topology == "file":
-        return from_file(options.topology_file)
-    return from_store(store) if options.topology == "metadata" else None

@@ -1,7 +1,8 @@
 """
 Where the places of bookies come from: a file, a script, or the metadata store (docs/placement.md).
 
-Knows: the formats of a file (lines "host place", or the JSON that Pulsar keeps) and how a script is called.
+Knows: which of them the options name, the formats of a file (lines "host place", or the JSON that Pulsar keeps) and
+how a script is called.
 Does not know: how long a place is believed, and what a failure leads to (`topology`).
 """
 
@@ -13,12 +14,22 @@ from twisted.internet.defer import Deferred, succeed
 
 from quire.client.connections.network import TcpReactor
 from quire.client.placement.topology import Source
+from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
 from quire.metadata.worker import Worker
 
 # SPDX-License-Identifier: Apache-2.0
 
 SCRIPT_SECONDS_MAX = 10.0
+
+
+def source(reactor: TcpReactor, store: MetadataStore, options: ClientOptions) -> Source | None:
+    """The source of bookies' places that the options name."""
+    if options.topology == "script" and options.topology_script:
+        return from_script(reactor, options.topology_script, options.topology_script_hosts_max)
+    if options.topology == "file":
+        return from_file(options.topology_file)
+    return from_store(store) if options.topology == "metadata" else None
 
 
 def proper(place: object) -> str | None:

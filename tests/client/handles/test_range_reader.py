@@ -11,8 +11,14 @@ from quire.client.core.read import (
     ReadLimits,
 )
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.handles.range_reader import Notes, RangeReader, RangeReads, Speculation, read_body
-from quire.client.placement.choice import SUSPECT_SECONDS_MAX
+from quire.client.handles.range_reader import (
+    SUSPECT_SECONDS_MAX,
+    Notes,
+    RangeReader,
+    RangeReads,
+    Speculation,
+    read_body,
+)
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.protocol.digest import Digest, DigestType

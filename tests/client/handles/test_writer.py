@@ -3,7 +3,7 @@
 import pytest
 
 from quire.client.core.append.machine import AppendMachine
-from quire.client.handles.writer import payload_of
+from quire.client.handles.writer import Writer
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import (
     DuplicateEntryId,
@@ -240,6 +240,6 @@ def test_a_writer_whose_machine_failed_answers_whoever_comes_later(monkeypatch):
 
 def test_a_payload_is_bytes():
     """Anything that holds bytes is copied; anything else is refused."""
-    assert [payload_of(data) for data in (b"x", bytearray(b"x"), memoryview(b"x"))] == [b"x"] * 3
+    assert [Writer.payload_of(data) for data in (b"x", bytearray(b"x"), memoryview(b"x"))] == [b"x"] * 3
     with pytest.raises(TypeError, match="str"):
-        payload_of("x")
+        Writer.payload_of("x")

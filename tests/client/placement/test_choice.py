@@ -6,8 +6,8 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from quire.client.core.append.messages import StoreEnsemble
-from quire.client.placement.choice import SUSPECT_SECONDS_MAX, BookieChoice
+from quire.client.placement.choice import BookieChoice
+from quire.client.placement.health import HealthLimits
 from quire.client.placement.policy import RandomPlacement
 from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol.errors import MetaStore, NotEnoughBookies
@@ -46,8 +46,8 @@ def result(story):
     return value
 
 
-def wanted(*failed, must=False, bookies=("a", "b", "c")):
-    return StoreEnsemble(0, tuple((bookies.index(name), name) for name in failed), bookies, must)
+def replaced(chosen, *failed, must=False, bookies=("a", "b", "c")):
+    return result(chosen.replace(bookies, [bookies.index(name) for name in failed], must))
 
 
 def test_an_ensemble_is_of_writable_bookies():
@@ -61,7 +61,7 @@ def test_an_ensemble_is_of_writable_bookies():
 def test_a_replacement_is_neither_in_the_ensemble_nor_failed():
     """The others keep their places, and the result names the bookies that were seen."""
     chosen, _store, _clock = choice_among("a", "b", "c", "d", "e")
-    picked = result(chosen.replace(wanted("a", "b")))
+    picked = replaced(chosen, "a", "b")
     assert set(picked.bookies) == {"c", "d", "e"}
     assert picked.bookies[2] == "c"
     assert picked.shortage == ""
@@ -71,7 +71,7 @@ def test_a_replacement_is_neither_in_the_ensemble_nor_failed():
 def test_as_many_as_there_are_spares_are_replaced():
     """The rest stays, and the shortage lists the bookies that could not be used."""
     chosen, _store, _clock = choice_among("b", "c", "d")
-    picked = result(chosen.replace(wanted("a", "b", must=True)))
+    picked = replaced(chosen, "a", "b", must=True)
     assert picked.bookies == ("d", "b", "c")
     assert "all that are writable are in the ensemble or failed lately: b, c, d" in picked.shortage
 
@@ -80,15 +80,15 @@ def test_a_suspect_is_picked_only_when_there_must_be_one():
     """Without `must` the failed bookie stays in the ensemble."""
     chosen, _store, _clock = choice_among("b", "c", "d")
     chosen.suspect("d")
-    assert result(chosen.replace(wanted("a"))).bookies == ("a", "b", "c")
-    assert result(chosen.replace(wanted("a", must=True))).bookies == ("d", "b", "c")
+    assert replaced(chosen, "a").bookies == ("a", "b", "c")
+    assert replaced(chosen, "a", must=True).bookies == ("d", "b", "c")
 
 
 def test_suspicion_ends_with_time_or_when_the_bookie_left():
     """A bookie is no suspect after the maximum, or once a list lacked it."""
     chosen, store, clock = choice_among("b", "c", "d")
     chosen.suspect("d")
-    clock.advance(SUSPECT_SECONDS_MAX + 1)
+    clock.advance(HealthLimits().memory_ms / 1000 + 1)
     assert chosen.suspects(store.names) == []
     chosen.suspect("d")
     assert chosen.suspects(["b", "c"]) == []
@@ -99,7 +99,7 @@ def test_a_store_that_is_down_is_a_shortage():
     """A replacement leaves the ensemble as it is with a reason; a new ensemble raises."""
     chosen, store, _clock = choice_among("b", "c", "d")
     store.down = True
-    picked = result(chosen.replace(wanted("a")))
+    picked = replaced(chosen, "a")
     assert picked.bookies == ("a", "b", "c")
     assert "the store is down" in picked.shortage
     with pytest.raises(MetaStore):
@@ -114,5 +114,5 @@ def test_the_store_is_asked_only_where_too_few_are_known():
     assert store.asked == 0
     assert set(result(chosen.ensemble(4))) == {"a", "b", "c", "d"}
     assert store.asked == 1
-    assert result(chosen.replace(wanted("a"))).bookies == ("d", "b", "c")
+    assert replaced(chosen, "a").bookies == ("d", "b", "c")
     assert store.asked == 2

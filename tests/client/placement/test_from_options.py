@@ -1,12 +1,9 @@
 """Options as a policy, as fault domains, and as a source of places."""
 
-import json
 from importlib.metadata import EntryPoint, EntryPoints
 from random import Random
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.testing import MemoryReactorClock
 
 from quire.client.placement import from_options
 from quire.client.placement.policy import RandomPlacement, Wish
@@ -128,29 +125,3 @@ def test_weights_reach_every_policy(name):
     )
     made.new_ensemble(["a:1", "b:1"], 2, wish=Wish(2, 2))
     assert weighed
-
-
-def test_the_source_of_places_is_the_one_that_is_named(tmp_path):
-    """A file, or the metadata store; none where none is named, or a script without its path."""
-    path = tmp_path / "places"
-    path.write_text("a /from-file\n")
-
-    class Store:
-        def places(self):
-            return succeed(json.dumps({"a": "/from-store"}).encode())
-
-    def asked(**options):
-        source = from_options.source(MemoryReactorClock(), Store(), ClientOptions(**options))
-        if source is None:
-            return None
-        found = []
-        Deferred.fromCoroutine(ask(source)).addCallback(found.append)
-        return found[0]
-
-    async def ask(source):
-        return await source({"a:1": "a"})
-
-    assert asked(topology="file", topology_file=str(path)) == {"a:1": "/from-file"}
-    assert asked(topology="metadata") == {"a:1": "/from-store"}
-    assert asked() is None
-    assert asked(topology="script") is None

@@ -8,9 +8,11 @@ import pytest
 from twisted.internet import reactor as real_reactor
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
 
-from quire.client.placement.place_sources import from_file, from_script, from_store, parse_places
+from quire.client.placement.place_sources import from_file, from_script, from_store, parse_places, source
 from quire.client.placement.topology import DEFAULT_RACK, Topology
+from quire.conf.client import ClientOptions
 from tests.client.fakes.cluster import FakeCluster
 from tests.reactor import run
 
@@ -116,3 +118,29 @@ def test_a_store_of_no_pulsar_has_none():
     """The store in memory has no mapping."""
     cluster = FakeCluster(1)
     assert cluster.succeed(cluster.store.places()) is None
+
+
+def test_the_source_of_places_is_the_one_that_is_named(tmp_path):
+    """A file, or the metadata store; none where none is named, or a script without its path."""
+    path = tmp_path / "places"
+    path.write_text("a /from-file\n")
+
+    class Store:
+        def places(self):
+            return succeed(json.dumps({"a": "/from-store"}).encode())
+
+    def asked(**options):
+        named = source(MemoryReactorClock(), Store(), ClientOptions(**options))
+        if named is None:
+            return None
+        found = []
+        Deferred.fromCoroutine(ask(named)).addCallback(found.append)
+        return found[0]
+
+    async def ask(named):
+        return await named({"a:1": "a"})
+
+    assert asked(topology="file", topology_file=str(path)) == {"a:1": "/from-file"}
+    assert asked(topology="metadata") == {"a:1": "/from-store"}
+    assert asked() is None
+    assert asked(topology="script") is None
