@@ -15,10 +15,10 @@ from typing import NamedTuple
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
-from quire.client.core.quorum import NEGATIVE, Quorums
-from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, DigestMatch, MetadataSerialization, NoSuchEntry, NoSuchLedgerExists, name_of
+from quire.client.core.quorum import Quorums
+from quire.client.handles.ledger_record import digest_of
+from quire.metadata.ledger import LedgerState
+from quire.protocol.errors import OK, NoSuchEntry
 from quire.replication.concurrently import all_of
 from quire.replication.fragments import count_on, runs_on
 from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader
@@ -105,16 +105,6 @@ class LedgerCheck:
 
 
 Progress = Callable[[CheckProgress], None]
-
-
-def digest_of(ledger: int, metadata: LedgerMetadata) -> Digest:
-    """The digest that the metadata names.  `MetadataSerialization` for metadata of format 1, which names none."""
-    if metadata.digest is None or metadata.password is None:
-        raise MetadataSerialization(
-            f"ledger {ledger}: its metadata (format {metadata.format_version}) names no digest, so its entries "
-            "can't be checked"
-        )
-    return Digest(metadata.digest, metadata.password)
 
 
 def check_ledger(client: Client, ledger: int, progress: Progress | None = None) -> Deferred[LedgerCheck]:
@@ -253,10 +243,3 @@ def merged(missing: list[Missing]) -> list[Missing]:
         else:
             out.append(each)
     return out
-
-
-def why(code: int) -> str:
-    """A missing copy's code in words."""
-    if code in NEGATIVE:
-        return "no such ledger there" if code == NoSuchLedgerExists.code else "not stored there"
-    return "its digest is wrong" if code == DigestMatch.code else f"no answer ({name_of(code)})"

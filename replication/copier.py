@@ -17,13 +17,12 @@ from typing import NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 
 from quire.client.core.quorum import NEGATIVE, merge
-from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, DataUnknown, NoSuchEntry, Replication, UnclosedFragment
-from quire.replication.checker import digest_of, why
 from quire.replication.concurrently import all_of
 from quire.replication.fragments import HeldFragment, runs_on
-from quire.replication.replicas import ReadPool, ReplicaReader
+from quire.replication.replicas import ReadPool, ReplicaReader, why
 from quire.replication.target import Target, WritePool
 
 # SPDX-License-Identifier: Apache-2.0

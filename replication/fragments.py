@@ -1,8 +1,8 @@
 """
-Which fragments of a ledger name a bookie, and which of their entries it has to hold.  Pure.
+Which fragments of a ledger name a bookie, which of their entries it has to hold, and which of these it lacks.  Pure.
 
 Knows: ledger metadata and the round-robin schedule (`client.core.quorum`).
-Does not know: what a bookie really stores, who is alive, how entries are copied.
+Does not know: how a bookie is asked what it stores, who is alive, how entries are copied.
 
 A fragment is *settled* when its last entry is known: every fragment of a closed ledger, and all but the last of one
 that isn't, for its successor begins right above the writer's last add confirmed.  Only settled fragments are ever
@@ -14,8 +14,11 @@ from dataclasses import dataclass
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
+from quire.protocol import availability
 
 # SPDX-License-Identifier: Apache-2.0
+
+LOOKED_AT_ONCE = 2000  # runs compared in one turn of the reactor: some 5 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,48 @@ def count_on(quorums: Quorums, index: int, first: int, last: int) -> int:
         return 0
     rounds, rest = divmod(last - first + 1, quorums.ensemble)
     return rounds * quorums.write + sum(quorums.has(last - back, index) for back in range(rest))
+
+
+def missing(quorums: Quorums, index: int, first: int, last: int, held: bytes) -> Iterator[tuple[int, int] | None]:
+    """
+    Ranges (first, last) of first..last in which ensemble index `index` lacks what belongs to it; entries of other
+    indexes may be among them.  `held`: what is there, as `availability` encodes it.  None between them: a moment to let
+    others work.
+    """
+    nothing = last + 1, 0
+    runs = availability.runs_of(held)
+    have = next(runs, nothing)
+    lacking: tuple[int, int] | None = None
+    looked = 0
+    for start, count in runs_on(quorums, index, first, last):
+        entry, stop = start, start + count
+        while entry < stop:
+            looked += 1
+            if looked % LOOKED_AT_ONCE == 0:
+                yield None
+            if have is not nothing and have[0] + have[1] <= entry:
+                have = next(runs, nothing)
+                continue
+            if have[0] <= entry:
+                entry = min(stop, have[0] + have[1])
+                continue
+            end = min(stop, have[0])
+            if lacking is not None and not _any_between(quorums, index, lacking[1] + 1, entry):
+                lacking = lacking[0], end - 1
+            else:
+                if lacking is not None:
+                    yield lacking
+                lacking = entry, end - 1
+            entry = end
+    if lacking is not None:
+        yield lacking
+
+
+def _any_between(quorums: Quorums, index: int, first: int, end: int) -> bool:
+    """
+    Whether an entry of first..end - 1 belongs on the index: then what is missing before and behind is not one range.
+    """
+    return any(True for _ in runs_on(quorums, index, first, end - 1))
 
 
 def copies_of(metadata: LedgerMetadata, fragment: HeldFragment) -> int:

@@ -1,5 +1,5 @@
 """
-Copying what lost bookies held to others, over all ledgers, and taking a bookie out of the cluster.
+Copying what lost bookies held to others, over all ledgers.
 
 Knows: which ledgers are concerned and in which order each is dealt with: an unclosed one whose last ensemble names a
 lost bookie is recovered first (which fences its writer), no other is ever fenced; then fragment by fragment: choose,
@@ -11,21 +11,17 @@ done; one that was interrupted is begun again.  One ledger's failure is noted an
 
 Safety: a ledger's repair lock is held while it is mended, where the store has such locks: the copies that the metadata
 does not name yet are not superfluous (`surplus`).  A bookie that is registered is not lost, unless its operator
-insists; then its copies are read where no other bookie has one.  A cookie is removed only when no ledger names its
-bookie and it is not registered again meanwhile.
+insists; then its copies are read where no other bookie has one.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.placement.choice import wish_of
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import CookieNotFound, MetadataStore
 from quire.protocol.errors import (
     IllegalOp,
     LedgerError,
@@ -43,7 +39,6 @@ LEDGERS_AT_ONCE = 4
 IDS_PER_PAGE = 1000
 TARGETS_MAX = 3  # new bookies tried for one fragment
 ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next run
-FAILURES_NAMED_MAX = 5  # in an error's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +147,6 @@ def recover_bookies(
     return Deferred.fromCoroutine(_recover(run, ledger, even_if_registered))
 
 
-def decommission(client: Client, bookie: str, progress: Report | None = None) -> Deferred[Recovered]:
-    """
-    Takes a bookie that is down out of the cluster: copies everything it held, reads the copies back, makes sure that no
-    ledger names it, removes its cookie.  `IllegalOp` while it is registered; `Replication` when a ledger could not be
-    freed from it, and then the cookie stays.  To be called again after an interruption.
-    """
-    return Deferred.fromCoroutine(_decommission(client, bookie, progress))
-
-
 async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Recovered:
     if not run.lost:
         raise ValueError("name at least one lost bookie")
@@ -168,7 +154,7 @@ async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Re
         listed = await run.client.store.bookies()
         run.dead = frozenset(bookie for bookie in run.lost if listed.find(bookie) is None)
     else:
-        await _refuse_registered(run.client.store, run.lost)
+        await refuse_registered(run.client, run.lost)
     run.client.store.on_session_lost(run.session_lost)
     if ledger is not None:
         await run.client.metadata(ledger)  # fails when there is none
@@ -184,8 +170,9 @@ async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Re
     )
 
 
-async def _refuse_registered(store: MetadataStore, lost: Collection[str]) -> None:
-    listed = await store.bookies()
+async def refuse_registered(client: Client, lost: Collection[str]) -> None:
+    """`IllegalOp` when one of these bookies is registered."""
+    listed = await client.store.bookies()
     up = sorted(bookie for bookie in lost if listed.find(bookie) is not None)
     if up:
         raise IllegalOp(
@@ -256,7 +243,6 @@ def _estimate(run: Run, metadata: LedgerMetadata) -> None:
 
 async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions_lost: int) -> None:
     """One fragment: choose, copy, change.  One that was changed from outside meanwhile is left to the next round."""
-    metadata = record.metadata
 
     def moved(step: Copied) -> None:
         run.count(entries=step.entries, size=step.bytes)
@@ -266,11 +252,8 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions
     for index in fragment.indexes:
         failed: list[str] = []
         while True:
-            spares = run.client.choice
             ensemble = [replacements.get(at, each) for at, each in enumerate(fragment.bookies)]
-            bookie = spares.placement.replacement(
-                await spares.available(), ensemble, sorted({*run.lost, *failed}), index=index, wish=wish_of(metadata)
-            )
+            bookie = await run.client.choice.spare(ensemble, index, sorted({*run.lost, *failed}), record.metadata)
             try:
                 await copier.copy(index, bookie)
                 if run.verify:
@@ -295,27 +278,3 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions
                     f"ledger {record.ledger}, entries from {fragment.first} on: {error}, though the metadata names "
                     "it now"
                 ) from error
-
-
-async def _decommission(client: Client, bookie: str, progress: Report | None) -> Recovered:
-    await _refuse_registered(client.store, [bookie])
-    done = await recover_bookies(client, [bookie], progress=progress, verify=True)
-    _raise_failures(bookie, done)
-    # Ledgers that were created or changed while this ran may name it too.
-    again = await recover_bookies(client, [bookie], dry_run=True)
-    if again.ledgers or again.failed:
-        _raise_failures(bookie, again)
-        raise Replication(
-            f"{len(again.ledgers)} ledgers name {bookie} again, {again.ledgers[0]} for one: run this again"
-        )
-    await _refuse_registered(client.store, [bookie])
-    with suppress(CookieNotFound):  # removed by an earlier run, or it never had one
-        await client.store.remove_cookie(bookie)
-    return done
-
-
-def _raise_failures(bookie: str, done: Recovered) -> None:
-    if done.failed:
-        named = "; ".join(each.reason for each in done.failed[:FAILURES_NAMED_MAX])
-        more = f"; and {len(done.failed) - FAILURES_NAMED_MAX} more" if len(done.failed) > FAILURES_NAMED_MAX else ""
-        raise Replication(f"{len(done.failed)} ledgers still name {bookie}: {named}{more}")

@@ -21,27 +21,23 @@ Safety: limbo ends only for a ledger whose metadata is the same as when its entr
 is on this bookie's disk.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
-from quire.client.core.quorum import Quorums
-from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.protocol import availability
 from quire.protocol.errors import OK, LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication, error_of
-from quire.replication.checker import digest_of
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.fragments import HeldFragment, fragments_naming, runs_on
+from quire.replication.fragments import HeldFragment, fragments_naming, missing
 
 # SPDX-License-Identifier: Apache-2.0
 
 LEDGERS_AT_ONCE = 4
-LOOKED_AT_ONCE = 2000  # runs compared in one turn of the reactor: some 5 ms
 ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next run
 
 
@@ -176,7 +172,7 @@ class Restoration:
         """Copies what the bookie lacks of one fragment; of one that is being written, what is confirmed."""
         last = fragment.last if fragment.last is not None else await self._confirmed(record.metadata)
         for index in fragment.indexes:
-            held = availability.runs_of(await self._holder.held(record.ledger))
+            held = await self._holder.held(record.ledger)
             for lacking in missing(record.quorums, index, fragment.first, last, held):
                 if lacking is None:
                     turn: Deferred[None] = Deferred()
@@ -206,49 +202,6 @@ class Restoration:
     def _check(self, code: int, what: str) -> None:
         if code != OK:
             raise error_of(code, f"ledger {self._ledger}: {what}")
-
-
-def missing(
-    quorums: Quorums, index: int, first: int, last: int, held: Iterator[tuple[int, int]]
-) -> Iterator[tuple[int, int] | None]:
-    """
-    Ranges (first, last) of first..last in which ensemble index `index` lacks what belongs to it; entries of other
-    indexes may be among them.  `held`: what is there, as ascending (first, count).  None between them: a moment to let
-    others work.
-    """
-    nothing = last + 1, 0
-    have = next(held, nothing)
-    lacking: tuple[int, int] | None = None
-    looked = 0
-    for start, count in runs_on(quorums, index, first, last):
-        entry, stop = start, start + count
-        while entry < stop:
-            looked += 1
-            if looked % LOOKED_AT_ONCE == 0:
-                yield None
-            if have is not nothing and have[0] + have[1] <= entry:
-                have = next(held, nothing)
-                continue
-            if have[0] <= entry:
-                entry = min(stop, have[0] + have[1])
-                continue
-            end = min(stop, have[0])
-            if lacking is not None and not _any_between(quorums, index, lacking[1] + 1, entry):
-                lacking = lacking[0], end - 1
-            else:
-                if lacking is not None:
-                    yield lacking
-                lacking = entry, end - 1
-            entry = end
-    if lacking is not None:
-        yield lacking
-
-
-def _any_between(quorums: Quorums, index: int, first: int, end: int) -> bool:
-    """
-    Whether an entry of first..end - 1 belongs on the index: then what is missing before and behind is not one range.
-    """
-    return any(True for _ in runs_on(quorums, index, first, end - 1))
 
 
 class Into:

@@ -13,8 +13,19 @@ from typing import NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 
 from quire.client.connections.answers import BatchAnswer, ListAnswer
+from quire.client.core.quorum import NEGATIVE
 from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, NoSuchEntry, Read, Timeout, TooManyRequests
+from quire.protocol.errors import (
+    OK,
+    BookieHandleNotAvailable,
+    DigestMatch,
+    NoSuchEntry,
+    NoSuchLedgerExists,
+    Read,
+    Timeout,
+    TooManyRequests,
+    name_of,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -47,6 +58,13 @@ class Piece(NamedTuple):
 
     code: int
     bodies: list[bytes]
+
+
+def why(code: int) -> str:
+    """A missing copy's code in words."""
+    if code in NEGATIVE:
+        return "no such ledger there" if code == NoSuchLedgerExists.code else "not stored there"
+    return "its digest is wrong" if code == DigestMatch.code else f"no answer ({name_of(code)})"
 
 
 class ReplicaReader:

@@ -71,7 +71,11 @@ ROOMS: dict[str, dict[str, str]] = {
         "aio": "core connections placement handles api background gathering",
     },
     "replication": rows(
-        "concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"
+        "concurrently fragments lock replicas target",
+        "checker",
+        "copier surplus",
+        "lost_bookies refilling",
+        "decommission",
     ),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"

@@ -1,7 +1,7 @@
 """
 A ledger's metadata as one handle knows it, and the only loop that changes it (protocol-rules.md 2.6).
 
-Knows: the value and version read last, and how to retry an edit after a conflict.
+Knows: the value and version read last, which digest it names, and how to retry an edit after a conflict.
 Does not know: what an edit is for.
 
 Safety: whether an edit is still wanted is asked again of every freshly read value, so a stale intent never overwrites
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import MetadataStore, Versioned
-from quire.protocol.errors import MetadataVersion
+from quire.protocol.digest import Digest
+from quire.protocol.errors import MetadataSerialization, MetadataVersion
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -21,6 +22,16 @@ CONFLICTS_MAX = 100
 
 Needs = Callable[[LedgerMetadata], bool]
 Change = Callable[[LedgerMetadata], LedgerMetadata]
+
+
+def digest_of(ledger: int, metadata: LedgerMetadata) -> Digest:
+    """The digest that the metadata names.  `MetadataSerialization` for metadata of format 1, which names none."""
+    if metadata.digest is None or metadata.password is None:
+        raise MetadataSerialization(
+            f"ledger {ledger}: its metadata (format {metadata.format_version}) names no digest, so its entries "
+            "can't be checked"
+        )
+    return Digest(metadata.digest, metadata.password)
 
 
 class LedgerRecord:

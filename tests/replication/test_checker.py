@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from quire.protocol.digest import Digest, DigestType
-from quire.protocol.errors import MetadataSerialization, NoSuchLedger
+from quire.protocol.errors import NoSuchLedger
 from quire.replication.checker import (
     BYTES_MAX,
     SINGLES_MAX,
@@ -13,9 +13,7 @@ from quire.replication.checker import (
     LedgerCheck,
     Missing,
     check_ledger,
-    digest_of,
     merged,
-    why,
 )
 from tests.client.fakes.cluster import FakeCluster
 
@@ -104,7 +102,6 @@ def test_a_bookie_that_never_heard_of_the_ledger_is_one_finding():
     del cluster.bookies[one].ledgers[ledger]
     check = cluster.succeed(check_ledger(cluster.client(), ledger))
     assert check.missing == (Missing(one, 0, 50, -7),)
-    assert why(-7) == "no such ledger there"
 
 
 def test_a_long_gap_costs_few_requests():
@@ -246,17 +243,6 @@ def test_a_ledger_that_is_not_there_is_an_error():
     """A check raises `NoSuchLedger`."""
     cluster = FakeCluster(3)
     assert isinstance(cluster.fails(check_ledger(cluster.client(), 99)), NoSuchLedger)
-
-
-def test_metadata_without_a_digest_is_said_to_be_uncheckable():
-    """The error names the old format of the metadata."""
-    from dataclasses import replace
-
-    from quire.metadata.ledger import LedgerMetadata
-
-    metadata = replace(LedgerMetadata.new(1, 1, 1, ["b0"]), digest=None, password=None, format_version=1)
-    with pytest.raises(MetadataSerialization, match="format 1"):
-        digest_of(3, metadata)
 
 
 def test_findings_of_one_kind_are_joined():

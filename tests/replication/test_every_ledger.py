@@ -17,7 +17,8 @@ from quire.client.api import Client
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
-from quire.replication.lost_bookies import decommission, recover_bookies
+from quire.replication.decommission import decommission
+from quire.replication.lost_bookies import recover_bookies
 from quire.replication.refilling import restore
 from quire.replication.surplus import drop_surplus
 from quire.tools.commands.recover import named_by_a_ledger

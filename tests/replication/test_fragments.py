@@ -4,10 +4,20 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
-from quire.replication.fragments import count_on, fragments_naming, runs_on, writer_depends_on
+from quire.protocol import availability
+from quire.replication.fragments import (
+    LOOKED_AT_ONCE,
+    count_on,
+    fragments_naming,
+    missing,
+    runs_on,
+    writer_depends_on,
+)
 
 A, B, C, D, E = "a:1", "b:1", "c:1", "d:1", "e:1"
 
@@ -63,3 +73,36 @@ def test_runs_agree_with_the_schedule_spelled_out(seed):
         assert [start + i for start, count in runs for i in range(count)] == expected
         assert all(before[0] + before[1] < after[0] for before, after in pairwise(runs))
         assert count_on(quorums, index, first, last) == len(expected)
+
+
+@given(st.integers(1, 5), st.data())
+def test_what_is_missing_against_the_slow_way(ensemble: int, data: st.DataObject) -> None:
+    """The ranges hold exactly the entries of the index that are not held, ascending, none twice."""
+    quorums = Quorums(ensemble, data.draw(st.integers(1, ensemble)), 1)
+    index = data.draw(st.integers(0, ensemble - 1))
+    first, last = data.draw(st.integers(0, 10)), data.draw(st.integers(-1, 40))
+    has = data.draw(st.sets(st.integers(0, 45)))
+    runs: list[tuple[int, int]] = []
+    for entry in sorted(has):
+        if runs and runs[-1][0] + runs[-1][1] == entry:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((entry, 1))
+    found = [
+        entry
+        for start, end in filter(None, missing(quorums, index, first, last, availability.encode(runs)))
+        for run, count in runs_on(quorums, index, start, end)
+        for entry in range(run, run + count)
+    ]
+    assert found == [entry for entry in range(first, last + 1) if quorums.has(entry, index) and entry not in has]
+
+
+@pytest.mark.parametrize("striped", [False, True])
+def test_what_is_missing_is_looked_for_in_many_turns(striped: bool) -> None:
+    """A ledger of any length lets the others of its reactor work."""
+    quorums = Quorums(3, 2, 2) if striped else Quorums(3, 3, 2)
+    held = availability.encode(runs_on(Quorums(3, 2, 2), 0, 0, 29_999))
+    found = list(missing(quorums, 0, 0, 30_000, held))
+    assert found.count(None) >= 10_000 // LOOKED_AT_ONCE
+    if striped:
+        assert [each for each in found if each is not None] == [(30_000, 30_000)]

@@ -6,7 +6,8 @@ from quire.client import ClientOptions
 from quire.client.api import connect
 from quire.protocol.errors import IllegalOp
 from quire.replication.checker import check_ledger
-from quire.replication.lost_bookies import decommission, recover_bookies
+from quire.replication.decommission import decommission
+from quire.replication.lost_bookies import recover_bookies
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 

@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerState
 from quire.protocol import availability
 from quire.protocol.errors import MetaStore, Write
-from quire.replication.fragments import runs_on
-from quire.replication.refilling import LOOKED_AT_ONCE, Restored, missing, restore
+from quire.replication.refilling import Restored, restore
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
 
@@ -197,36 +193,3 @@ def test_a_bookie_that_cannot_store_stays_in_limbo() -> None:
     assert [each.ledger for each in run.failed] == [ledger]
     assert "could not be stored" in run.failed[0].reason
     assert held.limbo() == [ledger]
-
-
-@given(st.integers(1, 5), st.data())
-def test_what_is_missing_against_the_slow_way(ensemble: int, data: st.DataObject) -> None:
-    """The ranges hold exactly the entries of the index that are not held, ascending, none twice."""
-    quorums = Quorums(ensemble, data.draw(st.integers(1, ensemble)), 1)
-    index = data.draw(st.integers(0, ensemble - 1))
-    first, last = data.draw(st.integers(0, 10)), data.draw(st.integers(-1, 40))
-    has = data.draw(st.sets(st.integers(0, 45)))
-    runs: list[tuple[int, int]] = []
-    for entry in sorted(has):
-        if runs and runs[-1][0] + runs[-1][1] == entry:
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-        else:
-            runs.append((entry, 1))
-    found = [
-        entry
-        for start, end in filter(None, missing(quorums, index, first, last, iter(runs)))
-        for run, count in runs_on(quorums, index, start, end)
-        for entry in range(run, run + count)
-    ]
-    assert found == [entry for entry in range(first, last + 1) if quorums.has(entry, index) and entry not in has]
-
-
-@pytest.mark.parametrize("striped", [False, True])
-def test_what_is_missing_is_looked_for_in_many_turns(striped: bool) -> None:
-    """A ledger of any length lets the others of its reactor work."""
-    quorums = Quorums(3, 2, 2) if striped else Quorums(3, 3, 2)
-    held = runs_on(Quorums(3, 2, 2), 0, 0, 29_999)
-    found = list(missing(quorums, 0, 0, 30_000, held))
-    assert found.count(None) >= 10_000 // LOOKED_AT_ONCE
-    if striped:
-        assert [each for each in found if each is not None] == [(30_000, 30_000)]

@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from quire.client.connections.answers import BatchAnswer, ListAnswer
-from quire.replication.replicas import TRIES_MAX, Piece, ReplicaReader
+from quire.replication.replicas import TRIES_MAX, Piece, ReplicaReader, why
 from tests.client.fakes.scripted import DIGEST, body, result
 
 BODIES = [body(1, entry) for entry in range(5)]
@@ -95,3 +95,11 @@ def test_a_list_that_does_not_come_is_none():
     found: list[object] = []
     Deferred.fromCoroutine(stored(Answers(listed=ListAnswer(-23, [])))).addCallback(found.append)
     assert found == [None]
+
+
+def test_a_code_is_said_in_words():
+    """What is not there, what is damaged, and who did not answer are told apart."""
+    assert why(-7) == "no such ledger there"
+    assert why(-13) == "not stored there"
+    assert why(-5) == "its digest is wrong"
+    assert why(-8).startswith("no answer")

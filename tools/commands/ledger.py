@@ -368,7 +368,8 @@ def check(
 
 async def checked(client: "Client", ledger: int) -> dict[str, Any]:
     """A ledger's copies, counted by reading them."""
-    from quire.replication.checker import CheckProgress, check_ledger, why
+    from quire.replication.checker import CheckProgress, check_ledger
+    from quire.replication.replicas import why
 
     with output.Progress(f"check ledger {ledger}", None, "copies") as progress:
 

@@ -90,7 +90,7 @@ def decommission(
     check_bookie_id(bookie)
 
     async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
-        from quire.replication.lost_bookies import decommission as drain
+        from quire.replication.decommission import decommission as drain
 
         await known(client, [bookie])
         with output.Progress(f"decommission {bookie}", None) as progress:

@@ -1,13 +1,15 @@
 """The one loop that changes a ledger's metadata: conflicts, intents that went stale, errors."""
 
+from dataclasses import replace
+
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.client.handles.ledger_record import LedgerRecord
-from quire.metadata.ledger import LedgerState
+from quire.client.handles.ledger_record import LedgerRecord, digest_of
+from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import Versioned
-from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.errors import MetadataSerialization, MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.client.fakes.cluster import FakeCluster
 
 
@@ -99,3 +101,10 @@ def test_older_news_are_not_taken():
     assert not record.learn(Versioned(current.value.recovering(), current.version))
     assert record.learn(Versioned(current.value.recovering(), current.version + 1))
     assert record.metadata.state is LedgerState.IN_RECOVERY
+
+
+def test_metadata_without_a_digest_is_said_to_be_uncheckable():
+    """The error names the old format of the metadata."""
+    metadata = replace(LedgerMetadata.new(1, 1, 1, ["b0"]), digest=None, password=None, format_version=1)
+    with pytest.raises(MetadataSerialization, match="format 1"):
+        digest_of(3, metadata)
