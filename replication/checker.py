@@ -21,7 +21,7 @@ from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import OK, NoSuchEntry
 from quire.replication.concurrently import all_of
 from quire.replication.fragments import count_on, runs_on
-from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader
+from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader, why
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,6 +42,11 @@ class Missing(NamedTuple):
     first: int
     entries: int
     code: int
+
+    @property
+    def why(self) -> str:
+        """The code in words."""
+        return why(self.code)
 
 
 class CheckProgress(NamedTuple):

@@ -15,6 +15,7 @@ insists; then its copies are read where no other bookie has one.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from twisted.internet.defer import Deferred
@@ -23,8 +24,11 @@ from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import (
+    BookieHandleNotAvailable,
     IllegalOp,
     LedgerError,
+    MetadataSerialization,
+    NoSuchLedger,
     NoSuchLedgerExistsOnMetadataServer,
     Replication,
 )
@@ -178,6 +182,28 @@ async def refuse_registered(client: Client, lost: Collection[str]) -> None:
         raise IllegalOp(
             f"{', '.join(up)} is registered, so it is not lost: stop it first (quire bookie stop, on its machine)"
         )
+
+
+async def check_known(client: Client, bookies: Collection[str]) -> None:
+    """`BookieHandleNotAvailable` for a mistyped id: there is no trace of it."""
+    cookies = set(await client.store.cookies())
+    listed = await client.store.bookies()
+    for bookie in bookies:
+        if bookie in cookies or listed.find(bookie) is not None:
+            continue
+        if not await named_by_a_ledger(client, bookie):
+            raise BookieHandleNotAvailable(
+                f"bookie {bookie} is unknown: no cookie, no ledger names it; `quire bookie list` shows those there are"
+            )
+
+
+async def named_by_a_ledger(client: Client, bookie: str) -> bool:
+    """Whether any ledger's metadata names a bookie (a cookie may have been removed too early)."""
+    async for ledger in _ids(client):
+        with suppress(NoSuchLedger, MetadataSerialization):  # deleted since the page was read, or unreadable
+            if bookie in (await client.metadata(ledger)).bookies():
+                return True
+    return False
 
 
 async def _one(ledger: int) -> AsyncIterator[int]:

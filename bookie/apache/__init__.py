@@ -1,5 +1,6 @@
 """
 What an Apache bookie left: read in place, and taken over.
 
-In reading order: `journal` (face), `index` (face), `idx_files` (face), `joined_index` (face), `takeover` (face).
+In reading order: `journal` (face), `index` (face), `idx_files` (face), `left_index` (face), `joined_index`, `opening`
+(face), `takeover` (face).
 """

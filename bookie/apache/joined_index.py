@@ -9,28 +9,21 @@ our rows and hides theirs.
 Safety: a log with an entry that only Apache's index names is in use; any doubt about a log keeps it.
 """
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from heapq import merge
 
-from quire.bookie.apache.idx_files import Pages, idx_ledgers
-from quire.bookie.apache.index import ApacheIndex, Locations
-from quire.bookie.files import Files, StorageError
-from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rows import OpenRows, Rows
+from quire.bookie.apache.index import ApacheIndex
+from quire.bookie.index.rows import Rows
 from quire.bookie.index.run import BEHIND_ALL, ENTRY_MAX, Run, Use
 from quire.bookie.index.run_index import RunIndex
-from quire.bookie.index.slots import index_path
-from quire.bookie.layout import LOCATIONS, ROCKSDB_FILE
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import HEADER_BYTES
 from quire.bookie.logs.walk import ledgers_in
 
 # SPDX-License-Identifier: Apache-2.0
 
-IDX = "idx files"
 AHEAD_ENTRIES = 256
 LEDGERS_REMEMBERED = 128
 
@@ -156,36 +149,3 @@ class JoinedIndex(RunIndex):
     def close(self) -> None:
         with closing(self.apache):
             super().close()
-
-
-def has_locations(files: Files, index: str) -> bool:
-    """Whether DbLedgerStorage's index is in `index` (`<dir>/current`)."""
-    return files.exists(os.path.join(index, LOCATIONS, ROCKSDB_FILE))
-
-
-def has_idx(files: Files, index: str) -> bool:
-    """Whether SortedLedgerStorage's or InterleavedLedgerStorage's does."""
-    return next(idx_ledgers(files, index), None) is not None
-
-
-def kind_of(locations: bool, idx: bool) -> str:
-    """Which of Apache's indexes is asked; an empty text for none."""
-    return LOCATIONS if locations else IDX if idx else ""
-
-
-def open_index(files: Files, open_rows: OpenRows, index: str, logs: EntryLogs, table: LedgerTable) -> RunIndex:
-    """
-    Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then
-    nothing is open.
-    """
-    rows = open_rows(index_path(files, index))
-    try:
-        if has_locations(files, index):
-            return JoinedIndex(rows, Locations(open_rows(os.path.join(index, LOCATIONS)), logs.read), logs)
-        if has_idx(files, index):
-            return JoinedIndex(rows, Pages(files, index, logs.read, table.get), logs)
-        return RunIndex(rows)
-    except (StorageError, OSError):
-        with suppress(OSError):
-            rows.close()
-        raise

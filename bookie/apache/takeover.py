@@ -14,7 +14,7 @@ Apache out while they are.
 If Apache ran after an export, its index is the newer one and has everything: our rows are forgotten, and 1 to 3 happen
 again.
 
-Knows: that order, and what must not be there.  Does not know: how entries are stored.
+Knows: that order.  Does not know: how entries are stored, which indexes can be served (`left_index`).
 Safety: each step may be cut off and done again.  Our rows are forgotten only on the word of `quire.export`, which is
 written when Apache's index has all of them; an index of Apache's that was there once (`quire.apache` names it) is never
 taken for one that never was.
@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from quire.bookie.apache.idx_files import Pages, idx_ledgers
-from quire.bookie.apache.joined_index import JoinedIndex, has_idx, has_locations, kind_of
+from quire.bookie.apache.joined_index import JoinedIndex
 from quire.bookie.apache.journal import (
     GUARD,
     ApacheJournal,
@@ -36,12 +36,11 @@ from quire.bookie.apache.journal import (
     pack_mark,
     read_last_mark,
 )
+from quire.bookie.apache.left_index import check_left, has_idx, has_locations, kind_of
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.run_index import RunIndex
-from quire.bookie.index.slots import index_path
-from quire.bookie.layout import APACHE_KIND, EXPORT, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE, Pair, current
-from quire.bookie.logs.format import log_id
+from quire.bookie.layout import APACHE_KIND, EXPORT, Pair, current
 
 # SPDX-License-Identifier: Apache-2.0
 ROWS_AT_ONCE = 1000
@@ -79,39 +78,8 @@ class Moving:
 
     def check(self) -> None:
         """Raises `StorageError` when an index is gone that must have been there, or of a kind that can't be served."""
-        files = self._files
         for ledgers, index in zip(self._ledgers, self._indexes, strict=True):
-            locations, idx = has_locations(files, index), has_idx(files, index)
-            kept = (files.read_file(os.path.join(index, APACHE_KIND)) or b"").decode(errors="replace").strip()
-            if kept and kept != kind_of(locations, idx):
-                raise StorageError(
-                    f"{index} had an index of Apache's ({kept}) with entries that ours does not have, and it is "
-                    "gone: put it back, "
-                    "or run `quire bookie rebuild-index --conf FILE`"
-                )
-            if files.exists(os.path.join(index_path(files, index), ROCKSDB_FILE)) or files.exists(
-                os.path.join(ledgers, MARK)
-            ):
-                continue  # ours; what it should have is checked against our own mark
-            logs = [name for name in files.names(ledgers) if log_id(name) is not None]
-            if logs and not (locations or idx):
-                raise StorageError(
-                    f"{os.path.join(ledgers, logs[0])} has entries, but {index} has no index of them (neither "
-                    f"{LOCATIONS} nor .idx files): "
-                    "name the right indexDirectories, or run `quire bookie rebuild-index --conf FILE`"
-                )
-            if locations and not files.exists(os.path.join(index, LEDGERS, ROCKSDB_FILE)):
-                raise StorageError(
-                    f"{os.path.join(index, LEDGERS)} is gone: keys and fences would be forgotten; put it back, or "
-                    "run `quire bookie rebuild-index --conf FILE`"
-                )
-            if idx and not locations and len(self._ledgers) > 1:
-                raise StorageError(
-                    f"{index} is SortedLedgerStorage's, which spreads each ledger over all {len(self._ledgers)} "
-                    "ledger directories, so that none of them "
-                    "could fail alone: have what it holds copied from other bookies with `quire decommission ID`, "
-                    "then begin empty, under another bookieId"
-                )
+            check_left(self._files, ledgers, index, len(self._ledgers))
 
     # The first start
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 
 from crc32c import crc32c
 
-from quire.bookie.apache.joined_index import open_index
+from quire.bookie.apache.opening import open_index
 from quire.bookie.directory.records import BATCH_ENTRY, BATCH_START, EntryDamaged, read_bodies, read_body, records_of
 from quire.bookie.files import FULL, Files, NotBegun, StorageError
 from quire.bookie.index import slots

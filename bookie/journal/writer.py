@@ -22,12 +22,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, Files, StorageError
 from quire.bookie.journal.format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP, Position, group_header, padded
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import NoRoom, Segment, Segments
+from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -63,6 +64,18 @@ class JournalOptions:
     backlog_bytes_max: int = 1 << 62
     group_wait_seconds: float = 0.0  # so long at most a group that is not full waits for more
     sync: bool = True
+
+    @classmethod
+    def of(cls, options: BookieOptions) -> Self:
+        """Those of each journal of a bookie."""
+        return cls(
+            segment_bytes=options.journal_segment_bytes,
+            group_bytes_max=options.journal_group_bytes_max,
+            queue_bytes_max=options.journal_queue_bytes_max,
+            backlog_bytes_max=options.journal_backlog_bytes_max,
+            group_wait_seconds=options.journal_group_wait_ms_max / 1000,
+            sync=options.journal_sync_data,
+        )
 
 
 class JournalEvents(Protocol):

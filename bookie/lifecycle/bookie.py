@@ -14,6 +14,7 @@ a non-zero status.
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -28,6 +29,7 @@ from quire.bookie.lifecycle.limbo import Limbo
 from quire.bookie.lifecycle.parts import OpenStorage, StartUpkeep, open_storage, start_upkeep
 from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
 from quire.bookie.lifecycle.registration import Registration
+from quire.bookie.lifecycle.suspects import suspects
 from quire.bookie.server.copies import Copies
 from quire.bookie.server.listener import Listener, ListeningReactor
 from quire.bookie.server.service import Service
@@ -177,7 +179,9 @@ class Bookie:
             self._count_unknown,
         )
         self.copies = Copies(clock, storage, self.guard)
-        self.limbo = Limbo(files, options, self.id, storage, self._store, self.guard, self.copies)
+        self.limbo = Limbo(
+            files, options, self.id, storage, partial(suspects, self._store, self.id), self.guard, self.copies
+        )
         self._closers.append(self._close_storage)
         self._closers.append(self.guard.stop)
         storage.start(failed)

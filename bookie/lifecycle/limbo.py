@@ -21,11 +21,10 @@ from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle.contract import BookieFailed, OpenableStorage
-from quire.bookie.lifecycle.suspects import Lost, suspects
+from quire.bookie.lifecycle.suspects import Lost, Suspects
 from quire.bookie.server.copies import Copies
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -55,7 +54,7 @@ class Limbo:
         options: BookieOptions,
         bookie: str,
         storage: OpenableStorage,
-        store: MetadataStore,
+        suspects: Suspects,
         guard: StoreGuard,
         copies: Copies,
     ) -> None:
@@ -63,7 +62,7 @@ class Limbo:
         self._options = options
         self._bookie = bookie
         self._storage = storage
-        self._store = store
+        self._suspects = suspects
         self._guard = guard
         self._copies = copies
         self._events: LimboEvents = NoListener()
@@ -121,7 +120,7 @@ class Limbo:
         self._check_store_knows_all()
         notes.note_limbo(self._files, self.living, notes.COPYING)
         marked = 0
-        async for rows in suspects(self._store, self._bookie, lost):
+        async for rows in self._suspects(lost):
             await self._storage.mark_limbo(rows)
             marked += sum(row.limbo for row in rows.values())
         await self._guard.look()

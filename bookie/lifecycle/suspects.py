@@ -8,7 +8,7 @@ Safety: the metadata store is asked after the bookie lost its disks and before i
 acknowledged belongs to a ledger that is listed here.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 
 from quire.bookie.index.ledger_table import LedgerRow
@@ -56,6 +56,9 @@ class Lost(NamedTuple):
         return (
             share_of(ledger, self.ledger_count) in self.ledgers or share_of(ledger, self.journal_count) in self.journals
         )
+
+
+Suspects = Callable[[Lost], AsyncIterator[dict[int, LedgerRow]]]  # those of one bookie, in pages
 
 
 async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterator[dict[int, LedgerRow]]:

@@ -1,5 +1,6 @@
 """
 Commands on the directories of a stopped bookie.
 
-In reading order: `stopped` (face), `verify` (face), `inspection` (face), `rebuild` (face), `export` (face).
+In reading order: `stopped` (face), `verify` (face), `journal_rows` (face), `log_rows` (face), `index_rows` (face),
+`rebuild` (face), `export` (face).
 """

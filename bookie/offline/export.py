@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from quire.bookie.apache.idx_files import Pages
 from quire.bookie.apache.index import ApacheIndex, Locations, location
-from quire.bookie.apache.joined_index import has_idx, has_locations
+from quire.bookie.apache.left_index import has_idx, has_locations
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
-from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rocks import RocksRows, open_read_only
 from quire.bookie.index.rows import OpenRows
 from quire.bookie.index.run import Run
 from quire.bookie.index.run_index import RunIndex
@@ -54,7 +54,7 @@ def storage_class(stopped: Stopped, configured: str | None) -> str:
     return DB if configured is not None and configured.endswith(DB) else SORTED
 
 
-def obstacles(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[str]:
+def obstacles(stopped: Stopped, storage: str) -> list[str]:
     """Why these directories can't be exported; empty when they can.  Raises `StorageError`, `OSError`."""
     found = list(stopped.unflushed())
     moving = Moving(stopped.files, stopped.options.journal_directories, stopped.pairs)
@@ -76,7 +76,7 @@ def obstacles(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[
             if not stopped.files.exists(os.path.join(path, ROCKSDB_FILE)):
                 found.append(f"{path} is not there: quire never ran on this directory, or it is lost")
     if storage == SORTED and not found:
-        limbo = list(chain.from_iterable(_in_limbo(pair, open_read_only) for pair in stopped.pairs))
+        limbo = list(chain.from_iterable(_in_limbo(pair) for pair in stopped.pairs))
         if limbo:
             found.append(
                 f"{len(limbo)} ledgers are in limbo (the first is {limbo[0]}), which {SORTED} does not know: it "
@@ -85,7 +85,7 @@ def obstacles(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[
     return found
 
 
-def _in_limbo(pair: Pair, open_read_only: OpenRows) -> list[int]:
+def _in_limbo(pair: Pair) -> list[int]:
     table = LedgerTable(open_read_only(os.path.join(pair.rows, LEDGERS)))
     try:
         return [ledger for ledger, row in table.rows() if row.limbo]
@@ -93,12 +93,12 @@ def _in_limbo(pair: Pair, open_read_only: OpenRows) -> list[int]:
         table.close()
 
 
-def check(stopped: Stopped, storage: str, open_read_only: OpenRows) -> list[str]:
+def check(stopped: Stopped, storage: str) -> list[str]:
     """
     Why Apache can't take these directories as they are now; empty when it can.  Changes nothing.  Raises
     `StorageError`, `OSError`.
     """
-    found = obstacles(stopped, storage, open_read_only)
+    found = obstacles(stopped, storage)
     moving = Moving(stopped.files, stopped.options.journal_directories, stopped.pairs)
     if not found and not moving.open:
         found.append(

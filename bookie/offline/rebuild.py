@@ -21,7 +21,7 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from quire.bookie.apache.joined_index import has_idx, has_locations, kind_of
+from quire.bookie.apache.left_index import has_idx, has_locations, kind_of
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable

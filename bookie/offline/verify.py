@@ -16,7 +16,7 @@ from functools import partial
 
 from quire.bookie.apache.idx_files import Pages, idx_ledgers
 from quire.bookie.apache.index import ApacheIndex, Locations
-from quire.bookie.apache.joined_index import has_idx, has_locations
+from quire.bookie.apache.left_index import has_idx, has_locations
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory.records import damaged, damages
 from quire.bookie.files import Files, StorageError

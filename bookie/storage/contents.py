@@ -29,7 +29,6 @@ from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
-from quire.metadata.clock import Clock
 from quire.protocol.digest import EXPLICIT_LAC_OFFSET, FIELD, LAC_END, LAC_HEADER, LAC_OFFSET, entry_id
 
 # SPDX-License-Identifier: Apache-2.0
@@ -52,14 +51,13 @@ class Contents:
         ledgers: Ledgers,
         lookup: Lookup,
         counters: StorageCounters,
-        clock: Clock,
+        deleted: DeletedLedgers,
     ) -> None:
         self._cache = cache
         self._ledgers = ledgers
-        self._deleted = DeletedLedgers()
+        self._deleted = deleted
         self._lookup = lookup
         self._counters = counters
-        self._clock = clock
         self._arrived: set[int] = set()  # ledgers that were new here since the last `take_arrived`
 
     def insert(self, state: StoredLedger, first: int, bodies: list[bytes], size: int) -> None:
@@ -88,7 +86,7 @@ class Contents:
 
     def refuses(self, ledger: int) -> bool:
         """Whether an unknown ledger was deleted so recently that it may not be created again."""
-        return self._deleted.refuses(ledger, self._clock.seconds())
+        return self._deleted.refuses(ledger)
 
     def take_arrived(self) -> set[int]:
         """The ledgers that were new here since the last call."""
@@ -121,7 +119,7 @@ class Contents:
         self._lookup.forget(ledger)
         if remembered:
             state = self._ledgers.get(ledger)
-            self._deleted.add(ledger, state is not None and state.fenced, self._clock.seconds())
+            self._deleted.add(ledger, state is not None and state.fenced)
         return self._ledgers.delete(ledger)
 
     def apply(self, data: bytes, kind: int, count: int, ledger: int, begin: int, end: int) -> None:

@@ -25,7 +25,6 @@ from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.workers import Workers
 from quire.bookie.storage.write_cache import WriteCache
-from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -70,27 +69,12 @@ class JournalsListener(Protocol):
     def failed(self, reason: str) -> None: ...
 
 
-def journal_options(options: BookieOptions) -> JournalOptions:
-    """Those of each journal."""
-    return JournalOptions(
-        segment_bytes=options.journal_segment_bytes,
-        group_bytes_max=options.journal_group_bytes_max,
-        queue_bytes_max=options.journal_queue_bytes_max,
-        backlog_bytes_max=options.journal_backlog_bytes_max,
-        group_wait_seconds=options.journal_group_wait_ms_max / 1000,
-        sync=options.journal_sync_data,
-    )
-
-
 class Journals:
     """All of it belongs to the reactor thread."""
 
-    def __init__(
-        self, options: BookieOptions, reactor: Reactor, files: Files, workers: Workers, counters: StorageCounters
-    ) -> None:
+    def __init__(self, reactor: Reactor, files: Files, workers: Workers, counters: StorageCounters) -> None:
         self.all: list[Journal] = []  # in the order of the configuration; a start opens them
         self.fault: str | None = None  # why nothing is durable any more
-        self._options = journal_options(options)
         self._reactor = reactor
         self._files = files
         self._workers = workers
@@ -108,12 +92,10 @@ class Journals:
     def hand_tokens_to(self, durable: Callable[[list[object]], None]) -> None:
         self._durable = durable
 
-    def open(self, directory: str, replay: Replay) -> Journal:
+    def open(self, directory: str, replay: Replay, options: JournalOptions) -> Journal:
         """The next one, in `directory` (`<dir>/current`), where its replay has ended; it writes nothing yet."""
         threaded, spawn = self._workers.threaded, self._workers.spawn
-        journal = Journal(
-            self._files, directory, self._reactor, replay, self._options, self, threaded=threaded, spawn=spawn
-        )
+        journal = Journal(self._files, directory, self._reactor, replay, options, self, threaded=threaded, spawn=spawn)
         self.all.append(journal)
         return journal
 

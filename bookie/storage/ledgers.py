@@ -155,29 +155,31 @@ class RowMemory:
 class DeletedLedgers:
     """
     The memory of deleted ledgers: a writer that does not know of the deletion may not bring one back.  What is in the
-    journal is remembered through a restart, from which on time counts.  Times are the reactor's seconds.
+    journal is remembered through a restart, from which on time counts.  `seconds` is the clock.
 
     Safety: bounded; beyond `DELETED_MAX` the oldest are forgotten, and then only the next garbage collection removes
     what a late writer wrote.
     """
 
-    __slots__ = ("_fenced", "_unfenced")
+    __slots__ = ("_fenced", "_seconds", "_unfenced")
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
         self._fenced: dict[int, float] = {}  # ledger -> when it was deleted, in that order
         self._unfenced: dict[int, float] = {}
 
-    def add(self, ledger: int, fenced: bool, now: float) -> None:
+    def add(self, ledger: int, fenced: bool) -> None:
         """The ledger was deleted."""
         kept = self._fenced if fenced else self._unfenced
         kept.pop(ledger, None)
-        kept[ledger] = now
+        kept[ledger] = self._seconds()
         if len(kept) > DELETED_MAX:
             for old in list(islice(kept, DELETED_MAX // 10)):
                 del kept[old]
 
-    def refuses(self, ledger: int, now: float) -> bool:
+    def refuses(self, ledger: int) -> bool:
         """Whether it may not be created again yet."""
+        now = self._seconds()
         since = self._unfenced.get(ledger)
         if since is not None and now - since < UNFENCED_S:
             return True

@@ -27,6 +27,7 @@ from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.journal.format import Position, blocks, sequence_at
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
+from quire.bookie.journal.writer import JournalOptions
 from quire.bookie.layout import Pair, current, pairs
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
@@ -233,7 +234,7 @@ class Opening:
             self._spill_if_full()
         if replay.torn is not None:
             log.info("journal: torn tail at {where}; what was not acknowledged is cut off", where=replay.torn)
-        return self._journals.open(current(path), replay).position
+        return self._journals.open(current(path), replay, JournalOptions.of(self._options)).position
 
     def _move_in(self, moving: Moving) -> None:
         """What an Apache bookie's journals hold becomes ours, durably, and Apache is kept out."""

@@ -32,7 +32,7 @@ from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals, Pressure, StorageEvents
-from quire.bookie.storage.ledgers import Ledgers, StoredLedger
+from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lists import Lists
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.opening import Opening
@@ -71,7 +71,7 @@ class Storage:
         pause = self.workers.pause
         self.directories = Directories(files, open_rows, options.entry_log_bytes_max, pause, logs_open_max)
         directories, workers = self.directories, self.workers
-        self._journals = journals = Journals(options, reactor, files, workers, counters)
+        self._journals = journals = Journals(reactor, files, workers, counters)
         self._cache = cache = WriteCache(options.write_cache_bytes_max)
         self.ledgers = ledgers = Ledgers(directories.row)
         self.checkpoints = checkpoints = Checkpoints(
@@ -90,7 +90,7 @@ class Storage:
             batch_bytes_max=options.batch_read_bytes_max,
         )
         self._lists = Lists(ledgers, cache, directories, workers)
-        contents = Contents(cache, ledgers, lookup, counters, reactor)
+        contents = Contents(cache, ledgers, lookup, counters, DeletedLedgers(reactor.seconds))
         journaled = options.journal_write_data
         writes = Writes(
             contents, ledgers, cache, directories, journals, checkpoints, pressure, counters, journaled=journaled

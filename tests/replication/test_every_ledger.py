@@ -18,10 +18,9 @@ from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.decommission import decommission
-from quire.replication.lost_bookies import recover_bookies
+from quire.replication.lost_bookies import named_by_a_ledger, recover_bookies
 from quire.replication.refilling import restore
 from quire.replication.surplus import drop_surplus
-from quire.tools.commands.recover import named_by_a_ledger
 from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeStorage
 from tests.bookie.fakes.wires import options

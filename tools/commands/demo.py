@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.tools.commands.local import store_kind
-from quire.tools.local_cluster.cluster import LocalCluster
+from quire.tools.local_cluster.cluster import LocalCluster, store_kind
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import Appender
 from quire.tools.terminal.input import PAYLOAD_BYTES_MAX
@@ -25,7 +24,6 @@ from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
     from quire.client.api import Client, Writer
-    from quire.metadata.ledger import LedgerMetadata
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -122,7 +120,7 @@ class Tour:
         )
         sent, append_s = await self.append(writer)
         metadata = await self.client.metadata(writer.id)
-        back, count_back, read_s = await self.read_back(writer.id, metadata)
+        back, count_back, read_s = await self.read_back(writer.id, metadata.last_entry)
         megabytes = metadata.length / 1e6
         return {
             "ledger": writer.id,
@@ -172,11 +170,11 @@ class Tour:
             seconds = progress.elapsed
         return digest.hexdigest(), seconds
 
-    async def read_back(self, ledger: int, metadata: "LedgerMetadata") -> tuple[str, int, float]:
+    async def read_back(self, ledger: int, last: int) -> tuple[str, int, float]:
         """Reads the whole ledger; (digest of the payloads joined, their number, seconds)."""
         digest = hashlib.sha256()
         reader = await self.client.open_ledger(ledger, recover=False)
-        with output.Progress(f"read ledger {ledger} back", metadata.last_entry + 1) as progress:
+        with output.Progress(f"read ledger {ledger} back", last + 1) as progress:
             async for entries in reader.stream():
                 digest.update(b"".join([entry.data for entry in entries]))
                 progress.advance(len(entries))

@@ -17,13 +17,14 @@ import typer
 
 from quire.tools.terminal import output
 from quire.tools.terminal.bookie_http import answer_of, service_of
-from quire.tools.terminal.options import Conf, Json, Metadata, Usage, options_of, refused
+from quire.tools.terminal.options import Conf, Json, Metadata, Usage, options_of, refused, value_in
 
 if TYPE_CHECKING:
     from quire.bookie.offline.stopped import Stopped
 
 # SPDX-License-Identifier: Apache-2.0
 
+STORAGE_KEY = "ledgerStorageClass"  # Apache's: means nothing to us
 REBUILD_PATH = "/api/v1/bookie/rebuild_index"
 REBUILD_LOOK_S = 0.2  # between two looks at how far it is
 
@@ -46,13 +47,6 @@ def stopped_bookie(conf: Conf) -> "Iterator[Stopped]":
         stopped.close()
 
 
-def configured_storage(conf: Conf) -> str | None:
-    """Apache's storage class in the configuration: a key that means nothing to us."""
-    from quire.conf.properties import read
-
-    return next((item.value for item in read(str(conf)) if item.key == "ledgerStorageClass"), None)
-
-
 def export_check(conf: Conf, json_wanted: Json = False) -> None:
     """
     Checks whether an Apache bookie could take over a stopped bookie's directories as they are. Changes nothing.
@@ -63,12 +57,11 @@ def export_check(conf: Conf, json_wanted: Json = False) -> None:
     Example:
       quire bookie export-check --conf /etc/quire/bookie.conf
     """
-    from quire.bookie.index.rocks import open_read_only
     from quire.bookie.offline import export
 
     with stopped_bookie(conf) as stopped:
-        storage = export.storage_class(stopped, configured_storage(conf))
-        reasons = export.check(stopped, storage, open_read_only)
+        storage = export.storage_class(stopped, value_in(conf, STORAGE_KEY))
+        reasons = export.check(stopped, storage)
     document = {"apache_can_take_it": not reasons, "storage": storage, "reasons": reasons}
     lines = (
         [f"Apache BookKeeper can take these directories ({storage})"]
@@ -92,12 +85,11 @@ def export_to_apache(conf: Conf, json_wanted: Json = False) -> None:
     Example:
       quire bookie export --conf /etc/quire/bookie.conf && quire bookie export-check --conf /etc/quire/bookie.conf
     """
-    from quire.bookie.index.rocks import open_read_only
     from quire.bookie.offline import export
 
     with stopped_bookie(conf) as stopped:
-        storage = export.storage_class(stopped, configured_storage(conf))
-        reasons = export.obstacles(stopped, storage, open_read_only)
+        storage = export.storage_class(stopped, value_in(conf, STORAGE_KEY))
+        reasons = export.obstacles(stopped, storage)
         if reasons:
             raise refused("not exported: " + "; ".join(reasons))
         done = export.export(stopped, storage)

@@ -369,7 +369,6 @@ def check(
 async def checked(client: "Client", ledger: int) -> dict[str, Any]:
     """A ledger's copies, counted by reading them."""
     from quire.replication.checker import CheckProgress, check_ledger
-    from quire.replication.replicas import why
 
     with output.Progress(f"check ledger {ledger}", None, "copies") as progress:
 
@@ -390,7 +389,7 @@ async def checked(client: "Client", ledger: int) -> dict[str, Any]:
                 "bookie": part.bookie,
                 "first": part.first,
                 "last": part.first + part.entries - 1,
-                "why": why(part.code),
+                "why": part.why,
                 "code": part.code,
             }
             for fragment, parts in found.by_fragment().items()

@@ -12,15 +12,13 @@ from typing import Annotated
 
 import typer
 
-from quire.tools.local_cluster.cluster import LocalCluster, Store
+from quire.tools.local_cluster.cluster import LocalCluster, store_kind
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Usage, single
+from quire.tools.terminal.options import Json, single
 
 # SPDX-License-Identifier: Apache-2.0
 
 WATCH_INTERVAL_S = 0.5  # between two looks at whether the bookies still run
-
-STORES: dict[str, Store] = {"sqlite": "sqlite", "zookeeper": "zookeeper"}
 
 app = single()
 
@@ -90,10 +88,3 @@ def watch(cluster: LocalCluster, stop: threading.Event) -> bool:
             output.note("no bookie is left")
             return False
     return True
-
-
-def store_kind(option: str | None) -> Store | None:
-    """Checks --metadata of the commands that start a cluster."""
-    if option is None or option in STORES:
-        return STORES.get(option or "")
-    raise Usage(f"--metadata is sqlite or zookeeper here, not {option!r}: this command starts a cluster of its own")

@@ -8,13 +8,11 @@ Safety: a bookie that is registered is refused, for what is still written to it 
 open ledger is fenced only if its last ensemble names the lost bookie.
 """
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quire.metadata.ledger import check_bookie_id
-from quire.protocol.errors import BookieHandleNotAvailable, MetadataSerialization, NoSuchLedger
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, client_options, metadata_uri, single
 from quire.tools.terminal.running import with_client
@@ -60,9 +58,9 @@ def recover(
         check_bookie_id(bookie)
 
     async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
-        from quire.replication.lost_bookies import recover_bookies
+        from quire.replication.lost_bookies import check_known, recover_bookies
 
-        await known(client, bookies)
+        await check_known(client, bookies)
         with output.Progress("recover", None) as progress:
             return await recover_bookies(client, bookies, ledger, dry_run, shower(progress))
 
@@ -91,37 +89,13 @@ def decommission(
 
     async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
         from quire.replication.decommission import decommission as drain
+        from quire.replication.lost_bookies import check_known
 
-        await known(client, [bookie])
+        await check_known(client, [bookie])
         with output.Progress(f"decommission {bookie}", None) as progress:
             return await drain(client, bookie, shower(progress))
 
     show(with_client(metadata_uri(metadata), work, client_options()), json_wanted, "its cookie is removed")
-
-
-async def known(client: "Client", bookies: list[str]) -> None:
-    """A mistyped id is refused: there is no trace of it."""
-    cookies = set(await client.store.cookies())
-    listed = await client.store.bookies()
-    for bookie in bookies:
-        if bookie in cookies or listed.find(bookie) is not None:
-            continue
-        if not await named_by_a_ledger(client, bookie):
-            raise BookieHandleNotAvailable(
-                f"bookie {bookie} is unknown: no cookie, no ledger names it; `quire bookie list` shows those there are"
-            )
-
-
-async def named_by_a_ledger(client: "Client", bookie: str) -> bool:
-    """Whether any ledger's metadata names a bookie (a cookie may have been removed too early)."""
-    after = -1
-    while page := await client.ledger_ids(after):
-        for ledger in page:
-            with suppress(NoSuchLedger, MetadataSerialization):  # deleted since the page was read, or unreadable
-                if bookie in (await client.metadata(ledger)).bookies():
-                    return True
-        after = page[-1]
-    return False
 
 
 def shower(progress: output.Progress) -> "Any":

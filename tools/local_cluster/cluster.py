@@ -41,6 +41,14 @@ STOP_S = 30.0  # a clean stop writes a checkpoint
 LOG_LINES_TOLD = 5
 
 Store = Literal["sqlite", "zookeeper"]
+STORES: dict[str, Store] = {"sqlite": "sqlite", "zookeeper": "zookeeper"}
+
+
+def store_kind(option: str | None) -> Store | None:
+    """Checks --metadata of the commands that start a cluster."""
+    if option is None or option in STORES:
+        return STORES.get(option or "")
+    raise Usage(f"--metadata is sqlite or zookeeper here, not {option!r}: this command starts a cluster of its own")
 
 
 class Saved(TypedDict):

@@ -85,7 +85,7 @@ def metadata_uri(option: str | None) -> str:
         return option
     path = conf_file()
     if path is not None:
-        uri = _uri_in(path)
+        uri = value_in(path, URI_KEY)
         if uri:
             return uri
     where = (
@@ -136,7 +136,8 @@ def refused(text: str) -> typer.Exit:
     return typer.Exit(1)
 
 
-def _uri_in(path: Path) -> str | None:
+def value_in(path: Path, key: str) -> str | None:
+    """What a configuration file says of one key, ours or another's; None: nothing."""
     from quire.conf.properties import read
 
-    return next((found.value for found in read(str(path)) if found.key == URI_KEY), None)
+    return next((found.value for found in read(str(path)) if found.key == key), None)

@@ -12,12 +12,11 @@ from threading import Barrier
 import pytest
 from twisted.internet.task import Clock
 
-from quire.bookie.apache.joined_index import open_index
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import AGAIN_SECONDS, Files, NotBegun, StorageError, Usage
 from quire.bookie.index import rocks
 from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import DictRows, Rows
+from quire.bookie.index.rows import DictRows
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.storage.storage import Storage
 from quire.bookie.storage.workers import InlineWorkers
@@ -90,21 +89,6 @@ def test_a_directory_that_can_not_be_opened_leaves_nothing_open(tmp_path: Path) 
                 Files(), RocksRows, str(tmp_path / "ledgers0"), str(tmp_path / "ledgers0"), 1 << 20, lambda: None
             )
         kept.append(told)
-    closed = []
-
-    class Watched(DictRows):
-        def close(self) -> None:
-            closed.append(self)
-
-    def open_rows(path: str) -> Rows:
-        if path.endswith("locations"):
-            raise OSError(errno.EIO, "the disk is dead", path)
-        return Watched()
-
-    with pytest.raises(OSError, match="the disk is dead"):
-        # neither is asked before the rows are open
-        open_index(Files(), open_rows, str(current), None, None)  # type: ignore[arg-type]
-    assert len(closed) == 1
 
 
 class Links:

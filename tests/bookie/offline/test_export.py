@@ -39,7 +39,7 @@ def appended(root: pathlib.Path, name: str, first: int, count: int) -> None:
 def checked(root: pathlib.Path) -> list[str]:
     stopped = Stopped(Files(), options_for(root))
     try:
-        return export.check(stopped, export.storage_class(stopped, None), open_read_only)
+        return export.check(stopped, export.storage_class(stopped, None))
     finally:
         stopped.close()
 
@@ -48,7 +48,7 @@ def exported(root: pathlib.Path, configured: str | None = None) -> export.Export
     stopped = Stopped(Files(), options_for(root))
     try:
         storage = export.storage_class(stopped, configured)
-        assert not export.obstacles(stopped, storage, open_read_only)
+        assert not export.obstacles(stopped, storage)
         return export.export(stopped, storage)
     finally:
         stopped.close()

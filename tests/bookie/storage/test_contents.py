@@ -12,7 +12,7 @@ from quire.bookie.journal import format as journal_format
 from quire.bookie.journal.format import BODIES, FENCE, LIMBO, UNJOURNALED, join_bodies
 from quire.bookie.storage.contents import ARRIVED_MAX, Contents
 from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.storage.ledgers import UNFENCED_S, Ledgers, StoredLedger
+from quire.bookie.storage.ledgers import UNFENCED_S, DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.write_cache import WriteCache
 from quire.protocol.availability import decode
@@ -173,7 +173,9 @@ class Scene:
         self.ledgers = Ledgers({}.get)
         self.forgotten = Forgotten()
         self.counters = StorageCounters()
-        self.contents = Contents(self.cache, self.ledgers, self.forgotten, self.counters, self.clock)
+        self.contents = Contents(
+            self.cache, self.ledgers, self.forgotten, self.counters, DeletedLedgers(self.clock.seconds)
+        )
 
     def insert(self, state: StoredLedger, first: int, count: int = 1) -> None:
         self.contents.insert(state, first, [body_of(state.id, entry) for entry in range(first, first + count)], 100)

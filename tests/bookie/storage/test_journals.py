@@ -11,7 +11,7 @@ from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals
 from quire.bookie.storage.workers import InlineWorkers
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import KEY, Bookie, Disk, HeldWorkers, body_of, options_of, run_of
+from tests.bookie.fakes.disk import KEY, Bookie, Disk, HeldWorkers, body_of, run_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -408,7 +408,7 @@ class Heard:
 def listening() -> tuple[Clock, Journals, list[object], list[object]]:
     """Journals of which none is open, the tokens that come back, what the listener hears."""
     clock = Clock()
-    journals = Journals(options_of(), clock, Disk(), InlineWorkers(), StorageCounters())
+    journals = Journals(clock, Disk(), InlineWorkers(), StorageCounters())
     heard, tokens = Heard(), list[object]()
     journals.listen(heard)
     journals.hand_tokens_to(tokens.extend)

@@ -1,6 +1,7 @@
 """Ledgers in memory: what checkpoints take of them, which are in limbo, and what is refused of deleted ones."""
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.storage.ledgers import DELETED_MAX, FENCED_S, UNFENCED_S, DeletedLedgers, Ledgers
@@ -12,27 +13,32 @@ from tests.bookie.fakes.disk import KEY, Bookie, body_of, run_of
 
 def test_a_fenced_ledger_is_refused_longer() -> None:
     """A deleted ledger is refused for a limited time, longer if it was fenced, and no longer after `forget`."""
-    deleted = DeletedLedgers()
-    deleted.add(1, fenced=True, now=100.0)
-    deleted.add(2, fenced=False, now=100.0)
-    assert [deleted.refuses(ledger, 100.0) for ledger in (1, 2, 3)] == [True, True, False]
-    assert [deleted.refuses(ledger, 99 + UNFENCED_S) for ledger in (1, 2)] == [True, True]
-    assert [deleted.refuses(ledger, 101 + UNFENCED_S) for ledger in (1, 2)] == [True, False]
-    assert not deleted.refuses(1, 101 + FENCED_S)
+    clock = Clock()
+    deleted = DeletedLedgers(clock.seconds)
+    deleted.add(1, fenced=True)
+    deleted.add(2, fenced=False)
+    assert [deleted.refuses(ledger) for ledger in (1, 2, 3)] == [True, True, False]
+    clock.advance(UNFENCED_S - 1)
+    assert [deleted.refuses(ledger) for ledger in (1, 2)] == [True, True]
+    clock.advance(2)
+    assert [deleted.refuses(ledger) for ledger in (1, 2)] == [True, False]
+    clock.advance(FENCED_S - UNFENCED_S)
+    assert not deleted.refuses(1)
+    deleted.add(1, fenced=True)
     deleted.forget(1)
-    assert not deleted.refuses(1, 100.0)
+    assert not deleted.refuses(1)
 
 
 def test_the_memory_is_bounded() -> None:
     """The oldest go first, the newest stay."""
-    deleted = DeletedLedgers()
+    deleted = DeletedLedgers(Clock().seconds)
     for ledger in range(DELETED_MAX + 5):
-        deleted.add(ledger, ledger % 2 == 0 and ledger > DELETED_MAX, 0.0)
+        deleted.add(ledger, ledger % 2 == 0 and ledger > DELETED_MAX)
     assert len(deleted) <= DELETED_MAX + 5
     for ledger in range(2 * DELETED_MAX):
-        deleted.add(ledger, True, 0.0)
+        deleted.add(ledger, True)
     assert len(deleted) <= 2 * DELETED_MAX
-    assert deleted.refuses(2 * DELETED_MAX - 1, 0.0)
+    assert deleted.refuses(2 * DELETED_MAX - 1)
 
 
 def test_a_late_writer_does_not_bring_a_ledger_back() -> None:

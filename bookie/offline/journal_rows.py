@@ -1,0 +1,131 @@
+"""
+What is in one journal file of a bookie that does not run, block by block, for an operator in search of something.
+
+Knows: how to recognise a file by its name, ours and Apache's alike.  Does not know: how rows are printed.
+Safety: nothing is changed; no lock is taken, so a running bookie's files may be in the middle of a change.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from quire.bookie.apache.journal import EXPLICIT_LAC as APACHE_LAC
+from quire.bookie.apache.journal import FENCE as APACHE_FENCE
+from quire.bookie.apache.journal import IDS, JournalFile
+from quire.bookie.apache.journal import KEY as APACHE_KEY
+from quire.bookie.apache.journal import SUFFIX as APACHE_SUFFIX
+from quire.bookie.files import Files, StorageError
+from quire.bookie.journal.format import (
+    BODIES,
+    DELETED,
+    END,
+    EXPLICIT_LAC,
+    FENCE,
+    FOOT_BYTES,
+    FRAMES,
+    KEY,
+    LIMBO,
+    SUFFIX,
+    UNJOURNALED,
+    blocks,
+    padded,
+    salt_of,
+    segment_start,
+    sequence_at,
+    split_bodies,
+    split_frames,
+    whole,
+)
+from quire.protocol.digest import entry_id
+
+# SPDX-License-Identifier: Apache-2.0
+
+KINDS = {
+    FRAMES: "adds",
+    BODIES: "adds",
+    KEY: "key",
+    FENCE: "fence",
+    EXPLICIT_LAC: "explicit-lac",
+    LIMBO: "limbo",
+    DELETED: "deleted",
+    END: "end",
+    UNJOURNALED: "unjournaled",
+}
+APACHE_KINDS = {APACHE_KEY: "key", APACHE_FENCE: "fence", APACHE_LAC: "explicit-lac"}
+
+Row = dict[str, Any]
+
+
+def journal(files: Files, path: str) -> Iterator[Row]:
+    """
+    The blocks of one of our segments (`*.qj`), or the records of an Apache journal file (`*.txn`): offset, kind,
+    ledger, and for entries the first id and their count.  Groups of ours that are stale, or of the file's earlier use,
+    are passed over.  Raises `StorageError`, `OSError`.
+    """
+    name = os.path.basename(path)
+    if name.endswith(APACHE_SUFFIX):
+        yield from _apache_journal(files, path)
+        return
+    start = segment_start(name)
+    if start is None:
+        raise StorageError(
+            f"{path} is no journal file: give a segment (*{SUFFIX}) or an Apache journal (*{APACHE_SUFFIX})"
+        )
+    handle = files.open(path)
+    try:
+        data = files.read(handle, files.size(handle), 0)
+    finally:
+        files.close(handle)
+    salt = salt_of(data[-FOOT_BYTES:], start)
+    if salt is None:
+        raise StorageError(f"{path} at offset {len(data) - FOOT_BYTES}: the segment's foot is damaged")
+    offset = 0
+    previous = None
+    while length := whole(data, offset, start, salt, previous + 1 if previous is not None else None):
+        previous = sequence_at(data, offset)
+        common = {"offset": offset, "sequence": previous}
+        empty = True
+        for kind, count, ledger, begin, end in blocks(data, offset, length):
+            empty = False
+            row: Row = {**common, "kind": KINDS.get(kind, f"unknown {kind}"), "ledger": ledger, "bytes": end - begin}
+            if kind in (FRAMES, BODIES):
+                bodies = (
+                    split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
+                )
+                row |= {"first": entry_id(bodies[0]) if bodies else None, "count": count}
+            yield row
+        if empty:
+            yield {**common, "kind": "seal"}
+        offset += padded(length)
+    yield {"offset": offset, "kind": "end of what was written"}
+
+
+def _apache_journal(files: Files, path: str) -> Iterator[Row]:
+    stem = os.path.basename(path).removesuffix(APACHE_SUFFIX)
+    opened = JournalFile(files, os.path.dirname(path), int(stem, 16))
+    try:
+        yield {"offset": 0, "kind": f"version {opened.version}"}
+        for offset, payload in opened.records():
+            ledger, entry = IDS.unpack_from(payload)
+            if entry >= 0:
+                yield {
+                    "offset": offset,
+                    "kind": "adds",
+                    "ledger": ledger,
+                    "first": entry,
+                    "count": 1,
+                    "bytes": len(payload),
+                }
+            else:
+                yield {
+                    "offset": offset,
+                    "kind": APACHE_KINDS.get(entry, f"unknown {entry}"),
+                    "ledger": ledger,
+                    "bytes": len(payload) - IDS.size,
+                }
+        yield {
+            "offset": opened.end,
+            "kind": "end of what was written" + (f"; cut off: {opened.cut}" if opened.cut else ""),
+        }
+    finally:
+        opened.close()

@@ -1,0 +1,42 @@
+"""What stands in an index, row by row: ours and Apache's."""
+
+import pathlib
+
+import pytest
+
+from quire.bookie.files import Files, StorageError
+from quire.bookie.offline.index_rows import index as shown
+from tests.bookie.fakes.apache_files import Here, ledgers_of, unpack
+
+FILES = Files()
+
+
+def test_each_index_shows_its_rows(tmp_path: pathlib.Path) -> None:
+    """Runs, ledgers without their keys, Apache's locations and .idx files; of one ledger if asked."""
+    root = unpack("rocksdb_bookie0_killed", tmp_path / "db")
+    here = Here(root)
+    assert here.storage.fence(2, ledgers_of("rocksdb", "stopped")[2][0].master_key, "f").name == "EOK"
+    here.commit()
+    here.close()
+    index = root / "index/current"
+    runs = list(shown(FILES, str(index / "runs")))
+    assert {row["ledger"] for row in runs} == {5}
+    assert sum(row["count"] for row in runs) == 234
+    ledgers = list(shown(FILES, f"{index / 'ledgers'}/"))
+    assert [(row["ledger"], row["fenced"]) for row in ledgers] == [(ledger, ledger == 2) for ledger in range(6)]
+    assert not any("key" in row for row in ledgers)
+    locations = list(shown(FILES, str(index / "locations"), 4))
+    assert [row["entry"] for row in locations] == list(range(200))
+    root = unpack("sorted_bookie0_stopped", tmp_path / "sorted")
+    rows = list(shown(FILES, str(root / "index/current/0/4/4.idx")))
+    assert rows[0] == {"kind": "ledger", "ledger": 4, "fenced": False, "has_key": True}
+    assert [row["entry"] for row in rows[1:]] == list(range(200))
+
+
+@pytest.mark.parametrize("name", ["VERSION", "lastMark", "0.log.tmp"])
+def test_other_files_are_refused_by_name(name: str, tmp_path: pathlib.Path) -> None:
+    """With what would be right."""
+    path = tmp_path / name
+    path.write_bytes(b"x")
+    with pytest.raises(StorageError, match="no index"):
+        list(shown(FILES, str(path)))

@@ -1,0 +1,52 @@
+"""What stands in a journal file, block by block: ours and Apache's."""
+
+import pathlib
+
+import pytest
+
+from quire.bookie.files import Files, StorageError
+from quire.bookie.offline.journal_rows import Row, journal
+from tests.bookie.fakes.apache_files import unpack
+from tests.bookie.offline.test_rebuild import lived
+
+FILES = Files()
+
+
+def entries_of(rows: list[Row], ledger: int) -> int:
+    return sum(row["count"] for row in rows if row["kind"] == "adds" and row["ledger"] == ledger)
+
+
+def test_a_journal_of_ours_shows_its_blocks(tmp_path: pathlib.Path) -> None:
+    """
+    Adds with first id and count, keys, deletions, the end of each clean stop; at growing offsets with consecutive
+    sequences.
+    """
+    lived(tmp_path)
+    (segment,) = (path for path in (tmp_path / "journal/current").glob("*.qj") if not path.name.startswith("spare"))
+    rows = list(journal(FILES, str(segment)))
+    assert (entries_of(rows, 1), entries_of(rows, 2), entries_of(rows, 3)) == (900, 950, 900)
+    assert [row["kind"] for row in rows].count("end") == 3
+    assert [row["ledger"] for row in rows if row["kind"] == "deleted"] == [3]
+    assert rows[-1]["kind"] == "end of what was written"
+    sequences = [row["sequence"] for row in rows[:-1]]
+    assert sequences == sorted(sequences)
+
+
+def test_a_journal_of_apaches_shows_its_records(tmp_path: pathlib.Path) -> None:
+    """One row for each, behind its version."""
+    root = unpack("rocksdb_bookie0_killed", tmp_path)
+    newest = max((root / "journal/current").glob("*.txn"))
+    rows = list(journal(FILES, str(newest)))
+    assert rows[0]["kind"] == "version 6"
+    assert rows[1] == {"offset": 512, "kind": "key", "ledger": 5, "bytes": 24}
+    assert entries_of(rows, 5) == 234
+    assert rows[-1]["kind"] == "end of what was written"
+
+
+@pytest.mark.parametrize("name", ["VERSION", "lastMark", "0.log.tmp"])
+def test_other_files_are_refused_by_name(name: str, tmp_path: pathlib.Path) -> None:
+    """With what would be right."""
+    path = tmp_path / name
+    path.write_bytes(b"x")
+    with pytest.raises(StorageError, match="no journal file"):
+        list(journal(FILES, str(path)))
