@@ -21,8 +21,9 @@ from twisted.internet.defer import Deferred
 from quire.client.connections.network import TcpReactor
 from quire.client.connections.pool import BookiePool
 from quire.client.core.quorum import Quorums
+from quire.client.handles.entry_body import read_body
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.handles.range_reader import read_body
+from quire.client.handles.range_reader import ReaderNotes
 from quire.client.handles.reader import Entry, Reader
 from quire.client.handles.recovery import Recovery
 from quire.client.handles.writer import Writer, limits_of
@@ -347,9 +348,8 @@ class Client:
         self._check_open()
         if self.options.reorder_reads and self._bookies_watch is None:
             self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
-        reader = Reader(
-            self.reactor, self.pool, record, digest, self.options, self.handles.discard, self.health, self._ranks
-        )
+        notes = ReaderNotes(ledger, self.health)
+        reader = Reader(self.reactor, self.pool, record, digest, self.options, notes, self.handles.discard, self._ranks)
         self.handles.add(reader)
         if not record.metadata.is_closed:
             reader.watch()

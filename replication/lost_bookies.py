@@ -269,6 +269,7 @@ def _estimate(run: Run, metadata: LedgerMetadata) -> None:
 
 async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions_lost: int) -> None:
     """One fragment: choose, copy, change.  One that was changed from outside meanwhile is left to the next round."""
+    metadata = record.metadata
 
     def moved(step: Copied) -> None:
         run.count(entries=step.entries, size=step.bytes)
@@ -279,7 +280,7 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions
         failed: list[str] = []
         while True:
             ensemble = [replacements.get(at, each) for at, each in enumerate(fragment.bookies)]
-            bookie = await run.client.choice.spare(ensemble, index, sorted({*run.lost, *failed}), record.metadata)
+            bookie = await run.client.choice.spare(ensemble, index, sorted({*run.lost, *failed}), metadata)
             try:
                 await copier.copy(index, bookie)
                 if run.verify:

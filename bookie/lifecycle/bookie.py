@@ -37,11 +37,14 @@ from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.store import MetadataStore, ServiceInfo
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
 SAY_WAITING_S = 1.0  # a registration that takes longer is logged
 BACKLOG = 1024  # connections that the kernel holds until they are accepted
+# What a start fails with; the text says what to do.
+START_FAILURES = (BookieFailed, ids.IdentityError, StorageError, LedgerError, OSError)
 
 
 class StorageListener:
@@ -69,9 +72,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 class Bookie:
     """
-    `start` and `stop` return Deferreds; `start` fails with `BookieFailed`, `IdentityError`, `StorageError` or an error
-    of the metadata store, and then leaves nothing open.  `ended` fires once: with None after a clean stop, with
-    `BookieFailed` when the bookie had to give up.
+    `start` and `stop` return Deferreds; `start` fails with one of `START_FAILURES`, and then leaves nothing open.
+    `ended` fires once: with None after a clean stop, with `BookieFailed` when the bookie had to give up.
     """
 
     log = Logger()

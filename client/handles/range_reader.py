@@ -7,14 +7,13 @@ Does not know: which range may be read (`reader`).
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer, BatchAnswer
-from quire.client.core.coverage import describe
-from quire.client.core.quorum import merge
 from quire.client.core.read import (
     Answered,
     Ask,
@@ -30,9 +29,10 @@ from quire.client.core.read import (
     Slow,
     Stop,
     Taken,
-    unreadable,
 )
 from quire.client.handles.ledger_record import LedgerRecord
+from quire.client.placement.health import Health
+from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, UnexpectedCondition, error_of
@@ -40,6 +40,7 @@ from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, Un
 # SPDX-License-Identifier: Apache-2.0
 
 SUSPECT_SECONDS_MAX = 60.0  # so long a handle asks a bookie that failed it only after the others
+DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
 
 
 class ReadPool(Protocol):
@@ -83,6 +84,32 @@ class Notes:
 
     def failed(self, bookie: str, code: int) -> None:
         """It answered with this code."""
+
+
+class ReaderNotes(Notes):
+    """Reports to the client's health of bookies, and damage to the log."""
+
+    def __init__(self, ledger: int, health: Health) -> None:
+        self._ledger = ledger
+        self._health = health
+        self._log = Logger()
+        self.bad: set[tuple[str, int]] = set()
+
+    def damaged(self, bookie: str, entry: int) -> None:
+        if (bookie, entry) not in self.bad and len(self.bad) < DAMAGED_MAX:
+            self.bad.add((bookie, entry))
+            text = (
+                "bookie {bookie} has a damaged copy of entry {entry} of ledger {ledger}: `quire ledger check "
+                "{ledger}` shows how much is bad"
+            )
+            self._log.error(text, bookie=bookie, entry=entry, ledger=self._ledger)
+        self.failed(bookie, DigestMatch.code)
+
+    def late(self, bookie: str) -> None:
+        self._health.slow(bookie)
+
+    def failed(self, bookie: str, code: int) -> None:
+        self._health.answered(bookie, code)
 
 
 class RangeReader:
@@ -239,7 +266,7 @@ class RangeReads:
         pool: ReadPool,
         record: LedgerRecord,
         digest: Digest,
-        speculation: Speculation,
+        options: ClientOptions,
         notes: Notes,
         ranks: Callable[[set[str]], Mapping[str, tuple[float, ...]]],
     ) -> None:
@@ -250,7 +277,16 @@ class RangeReads:
         self._record = record
         self._quorums = record.quorums
         self._digest = digest
-        self._speculation = speculation
+        self._limits = ReadLimits(
+            options.read_ahead_bytes_max,
+            options.read_ahead_entries_max,
+            options.read_ahead_batches,
+            options.batch_read,
+            options.sticky_reads,
+        )
+        self._speculation = Speculation(
+            options.speculative_read_ms, options.speculative_read_ms_max, options.speculative_read_growth
+        )
         self._notes = notes
         self._ranks = ranks
         self._suspects: set[str] = set()
@@ -262,8 +298,11 @@ class RangeReads:
         if self.ended:
             raise ClientClosed(f"ledger {self._record.ledger}: {self.ended}")
 
-    def begin(self, first: int, last: int, limits: ReadLimits) -> RangeReader:
-        """Reads these entries as the metadata known now says; `finish` has to follow."""
+    def begin(self, first: int, last: int, limits: ReadLimits | None = None) -> RangeReader:
+        """
+        Reads these entries as the metadata known now says, within the limits of the options if none are given; `finish`
+        has to follow.
+        """
         fragments = self._record.metadata.fragment_ranges()
         if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
             self._suspects_since = self._clock.seconds()
@@ -271,7 +310,16 @@ class RangeReads:
         ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
         ledger = self._record.ledger
         machine = RangeRead(
-            ledger, self._quorums, self._digest, fragments, first, last, limits, self.prefer, self._suspects, ranks
+            ledger,
+            self._quorums,
+            self._digest,
+            fragments,
+            first,
+            last,
+            limits or self._limits,
+            self.prefer,
+            self._suspects,
+            ranks,
         )
         reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes)
         self._reads.add(reading)
@@ -287,21 +335,3 @@ class RangeReads:
         self.ended = reason
         for reading in list(self._reads):
             reading.end(reason)
-
-
-async def read_body(pool: ReadPool, ledger: int, digest: Digest, bookies: Sequence[str], entry: int) -> bytes:
-    """One entry's body, header and digest included, checked, from the first of its replicas that has it."""
-    failures = []
-    code = OK
-    for bookie in bookies:
-        answer = await pool.read(bookie, ledger, entry)
-        got = answer.code
-        if got == OK and answer.body is not None:
-            try:
-                digest.open(ledger, entry, answer.body)
-                return answer.body
-            except DigestMatch:
-                got = DigestMatch.code
-        failures.append(describe(bookie, got))
-        code = merge(code, got)
-    raise error_of(code, unreadable(f"entry {entry}", ledger, len(bookies), "; ".join(failures), code))

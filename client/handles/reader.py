@@ -13,22 +13,17 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
-from quire.client.core.read import ReadLimits
 from quire.client.handles.end_of_ledger import EndOfLedger, LastConfirmedPool
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.handles.range_reader import Notes, PayloadRun, RangeReads, ReadPool, Speculation
-from quire.client.placement.health import Health
+from quire.client.handles.range_reader import PayloadRun, RangeReads, ReaderNotes, ReadPool
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import ENTRY_ID_MAX, Digest
-from quire.protocol.errors import DigestMatch, LedgerError, NoSuchEntry, Read
+from quire.protocol.errors import LedgerError, NoSuchEntry, Read
 
 # SPDX-License-Identifier: Apache-2.0
-
-DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
 
 
 class ReaderPool(ReadPool, LastConfirmedPool, Protocol):
@@ -45,34 +40,6 @@ def entries_of(ledger: int, run: PayloadRun) -> list[Entry]:
     return [Entry(ledger, entry, payload) for entry, payload in enumerate(run.payloads, run.first)]
 
 
-class ReaderNotes(Notes):
-    """Reports to the client's health of bookies, and damage to the log."""
-
-    def __init__(self, ledger: int, health: Health | None) -> None:
-        self._ledger = ledger
-        self._health = health
-        self._log = Logger()
-        self.bad: set[tuple[str, int]] = set()
-
-    def damaged(self, bookie: str, entry: int) -> None:
-        if (bookie, entry) not in self.bad and len(self.bad) < DAMAGED_MAX:
-            self.bad.add((bookie, entry))
-            text = (
-                "bookie {bookie} has a damaged copy of entry {entry} of ledger {ledger}: `quire ledger check "
-                "{ledger}` shows how much is bad"
-            )
-            self._log.error(text, bookie=bookie, entry=entry, ledger=self._ledger)
-        self.failed(bookie, DigestMatch.code)
-
-    def late(self, bookie: str) -> None:
-        if self._health is not None:
-            self._health.slow(bookie)
-
-    def failed(self, bookie: str, code: int) -> None:
-        if self._health is not None:
-            self._health.answered(bookie, code)
-
-
 class Reader:
     """One ledger, open for reading.  Made by `Client.open_ledger`."""
 
@@ -83,26 +50,16 @@ class Reader:
         record: LedgerRecord,
         digest: Digest,
         options: ClientOptions,
+        notes: ReaderNotes,
         on_end: Callable[["Reader"], None] = lambda _reader: None,
-        health: Health | None = None,
         ranks: Callable[[set[str]], Mapping[str, tuple[float, ...]]] = lambda _bookies: {},
     ) -> None:
         self.id = record.ledger
         self._clock = clock
         self._record = record
         self._on_end = on_end
-        self._limits = ReadLimits(
-            options.read_ahead_bytes_max,
-            options.read_ahead_entries_max,
-            options.read_ahead_batches,
-            options.batch_read,
-            options.sticky_reads,
-        )
-        self._notes = ReaderNotes(record.ledger, health)
-        speculation = Speculation(
-            options.speculative_read_ms, options.speculative_read_ms_max, options.speculative_read_growth
-        )
-        self._reads = RangeReads(clock, pool, record, digest, speculation, self._notes, ranks)
+        self._notes = notes
+        self._reads = RangeReads(clock, pool, record, digest, options, notes, ranks)
         self._end = EndOfLedger(clock, pool, record, digest, options, self._reads)
 
     # What a user sees.
@@ -270,7 +227,7 @@ class Reader:
                 last = min(last, self._end.lac)  # D9
 
     async def _runs_as_known(self, first: int, last: int) -> AsyncGenerator[PayloadRun, None]:
-        reading = self._reads.begin(first, last, self._limits)
+        reading = self._reads.begin(first, last)
         try:
             while (run := await reading.following()) is not None:
                 yield run

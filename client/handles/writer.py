@@ -232,10 +232,7 @@ class Writer:
         return done
 
     def append_at(self, entry_id: int, data: bytes) -> Deferred[int]:
-        """
-        Appends under an id of the caller's choice, 0 to 2^63 - 1 (advanced writers): acknowledged once every lower id
-        is.
-        """
+        """For advanced writers: an entry under an id of 0 to 2^63 - 1; acknowledged once every lower id is."""
         entry_id, data = operator.index(entry_id), self.payload_of(data)
         if len(data) > self.payload_bytes_max:
             return fail(self._too_large(len(data)))

@@ -17,13 +17,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.files import StorageError
-from quire.bookie.lifecycle.bookie import Bookie
-from quire.bookie.lifecycle.contract import BookieFailed
-from quire.bookie.lifecycle.ids import IdentityError
+from quire.bookie.lifecycle.bookie import START_FAILURES, Bookie
 from quire.bookie.lifecycle.parts import open_storage
 from quire.metadata.uri import open_store
-from quire.protocol.errors import LedgerError
 from quire.tools.daemons.descriptors import divided, raised
 from quire.tools.daemons.refill import Refill
 from quire.tools.daemons.surplus import SurplusRuns
@@ -76,7 +72,7 @@ class Serving:
             if not bookie.ended.called:
                 announce(bookie, self._as_json)
             await bookie.ended
-        except (IdentityError, StorageError, BookieFailed, LedgerError, OSError) as failure:
+        except START_FAILURES as failure:
             self._end(Ending(str(failure) or type(failure).__name__))
         except ValueError as failure:  # a metadata URI that no driver serves
             self._end(Ending(str(failure), wrong_usage=True))

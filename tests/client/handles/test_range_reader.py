@@ -17,14 +17,13 @@ from quire.client.handles.range_reader import (
     RangeReader,
     RangeReads,
     Speculation,
-    read_body,
 )
+from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
     ClientClosed,
-    DigestMatch,
     NoSuchEntry,
     UnexpectedCondition,
 )
@@ -272,8 +271,9 @@ def record():
     return LedgerRecord(None, 7, Versioned(made, 0))
 
 
-def reads(pool, clock):
-    return RangeReads(clock, pool, record(), DIGEST, Speculation(0, 0, 1.0), Told(), lambda _bookies: {})
+def reads(pool, clock, **options):
+    chosen = ClientOptions(speculative_read_ms=0, **options)
+    return RangeReads(clock, pool, record(), DIGEST, chosen, Told(), lambda _bookies: {})
 
 
 def test_ledgers_begin_with_replicas_of_their_own():
@@ -283,6 +283,15 @@ def test_ledgers_begin_with_replicas_of_their_own():
     assert all_reads.prefer == 7 % 3
     all_reads.begin(0, 1, ReadLimits()).following()
     assert pool.asked == [("b1", 0, 2)]
+
+
+def test_ranges_are_read_within_the_limits_of_the_options():
+    """Unless the caller has limits of its own."""
+    pool = Pool()
+    all_reads = reads(pool, Clock(), read_ahead_entries_max=2, read_ahead_batches=1)
+    all_reads.begin(0, 9).following()
+    all_reads.begin(0, 9, ReadLimits(entries_max=3, pieces=1)).following()
+    assert [count for _bookie, _first, count in pool.asked] == [2, 3]
 
 
 def test_a_bookie_that_failed_is_asked_last_for_a_while():
@@ -314,21 +323,3 @@ def test_the_end_of_a_handle_ends_its_reads():
     assert fired(over.following()) is None
     with pytest.raises(ClientClosed, match="ledger 7: the client was closed"):
         all_reads.check_open()
-
-
-def test_a_body_comes_from_the_first_replica_whose_copy_is_right():
-    """With header and digest; when nobody has it the error names each and what it did."""
-    pool = Pool()
-    asking = Deferred.fromCoroutine(read_body(pool, 7, DIGEST, ["b0", "b1", "b2"], 4))
-    pool.waiting[0].callback(Answer(LOST))
-    pool.waiting[1].callback(Answer(0, b"junk" * 20))
-    pool.waiting[2].callback(Answer(0, body(4)))
-    assert fired(asking) == body(4)
-    asking = Deferred.fromCoroutine(read_body(pool, 7, DIGEST, ["b0", "b1"], 4))
-    pool.waiting[3].callback(Answer(0, body(5)))
-    pool.waiting[4].callback(Answer(LOST))
-    error = fired(asking)
-    assert isinstance(error, DigestMatch)
-    assert "entry 4 of ledger 7" in str(error)
-    assert "b0 " in str(error)
-    assert "b1 " in str(error)
