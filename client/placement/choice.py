@@ -124,9 +124,7 @@ class BookieChoice:
                     shortage = str(error)
         return Picked(tuple(bookies), shortage, frozenset(available))
 
-    async def spare(
-        self, bookies: Sequence[str], index: int, excluded: Collection[str], metadata: LedgerMetadata
-    ) -> str:
+    async def spare(self, bookies: Sequence[str], index: int, excluded: Sequence[str], metadata: LedgerMetadata) -> str:
         """One that may hold what index `index` of an ensemble holds.  `NotEnoughBookies`; `MetaStore`."""
         return self.placement.replacement(
             await self.available(), bookies, excluded, index=index, wish=wish_of(metadata)
