@@ -1,5 +1,6 @@
 """
 The metadata store in ZooKeeper, with Apache BookKeeper's layout.
 
-In reading order: `store` (face), `cluster`, `cookies`, `registry`, `session`, `watches`, `ids`, `scan`, `layout`.
+In reading order: `store` (face), `cluster`, `cookies`, `registry`, `session`, `watches`, `records`, `ids`,
+`scan`, `layout`.
 """

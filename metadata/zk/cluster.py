@@ -10,9 +10,18 @@ Safety: what makes it a cluster is made in one transaction and removed last.
 from random import Random
 from uuid import UUID
 
+from kazoo.client import TransactionRequest
+
 from quire.metadata.store import Cluster, ClusterExists, WrongCluster, no_cluster
 from quire.metadata.zk.ids import LedgerIds
-from quire.metadata.zk.layout import HEALTH_CHECK_SWITCH, Layout, LedgerPaths, is_special, parse_layout
+from quire.metadata.zk.layout import (
+    HEALTH_CHECK_SWITCH,
+    Layout,
+    LedgerPaths,
+    is_special,
+    parse_layout,
+    records_root,
+)
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import remove_tree
 from quire.metadata.zk.session import NodeExists, NoNode, ZooKeeperSession
@@ -55,9 +64,14 @@ class ZooKeeperCluster:
             (f"{root}/INSTANCEID", instance.encode()),
             (f"{root}/LAYOUT", layout.text),
         ]
+
+        def add(transaction: TransactionRequest) -> None:
+            for path, data in nodes:
+                transaction.create(path, data)
+
         try:
             await self._make_parents(root)
-            await self._session.create_all(nodes)
+            await self._session.transact(root, add)
         except NodeExists:
             found = await self.instance_id()
             if found != instance:  # else it was our own, by a try whose answer was lost
@@ -138,5 +152,6 @@ class ZooKeeperCluster:
         # What makes it a cluster goes last, so that a destruction that was cut short can be begun again.
         for name in sorted(names, key=lambda name: (name in {"INSTANCEID", "LAYOUT"}, name)):
             await remove_tree(self._session, f"{self._root}/{name}")
+        await remove_tree(self._session, records_root(self._root))
         await remove_tree(self._session, self._root)
         self._known = None

@@ -17,6 +17,7 @@ too long, in a directory of long ids, the next directory is made instead.
 
 import re
 
+from kazoo.client import TransactionRequest
 from twisted.logger import Logger
 
 from quire.metadata.store import LEDGER_ID_MAX, no_cluster
@@ -107,7 +108,17 @@ class LedgerIds:
                 self._long = True
                 if high != at >> 32:
                     continue
-            await self._session.use_up(f"{parent}/ID-quire", min(first - at, USED_UP_AT_ONCE))
+            await self._use_up(f"{parent}/ID-quire", min(first - at, USED_UP_AT_ONCE))
+
+    async def _use_up(self, path: str, count: int) -> None:
+        """Makes a znode and removes it again `count` times: so many numbers of its parent are used up."""
+
+        def add(transaction: TransactionRequest) -> None:
+            for _ in range(count):
+                transaction.create(path)
+                transaction.delete(path)
+
+        await self._session.transact(path, add)
 
     async def _high(self) -> int:
         """The number of the last directory of long ids; 0 when there is none."""

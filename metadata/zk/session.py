@@ -24,12 +24,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -68,10 +69,12 @@ Wake = Callable[[], None]
 
 class NodeError(MetaStore):
     """
-    What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost.
+    What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost;
+    `step`: which step of a transaction it was.
     """
 
     retried = False
+    step = 0
 
 
 class NoNode(NodeError):
@@ -96,6 +99,7 @@ class SessionOver(NodeError):
 
 KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
     (NoNodeError, NoNode),
+    (NoChildrenForEphemeralsError, NoNode),
     (NodeExistsError, NodeExists),
     (BadVersionError, BadVersion),
     (NotEmptyError, NotEmpty),
@@ -295,43 +299,28 @@ class ZooKeeperSession:
             path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence), session
         )
 
-    def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> "Deferred[None]":
-        """Makes all of them or none."""
-
-        def submit(client: KazooClient) -> AsyncResult:
-            transaction = client.transaction()
-            for path, data in nodes:
-                transaction.create(path, data)
-            return transaction.commit_async()
-
-        def check(results: list[object]) -> None:
-            for result in results:
-                if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
-                    raise self._error(nodes[0][0], result, False)
-
-        made: Deferred[list[object]] = self._call(nodes[0][0], submit)
-        return made.addCallback(check)
-
-    def use_up(self, path: str, count: int) -> "Deferred[None]":
+    def transact(self, path: str, add: Callable[[TransactionRequest], None]) -> "Deferred[list[Any]]":
         """
-        Makes a znode and removes it again `count` times, in one transaction: so many numbers of its parent are used up.
-        `NoNode` (no parent).
+        Carries out all steps that `add` puts into the transaction, or none; what kazoo answers to each.  Fails as the
+        first step that can't be done, with `.step`.  `path` is for errors.
         """
 
         def submit(client: KazooClient) -> AsyncResult:
             transaction = client.transaction()
-            for _ in range(count):
-                transaction.create(path)
-                transaction.delete(path)
+            add(transaction)
             return transaction.commit_async()
 
-        def check(results: list[object]) -> None:
-            for result in results:
-                if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
-                    raise self._error(path, result, False)
+        return Deferred.fromCoroutine(self._transact(path, submit))
 
-        made: Deferred[list[object]] = self._call(path, submit)
-        return made.addCallback(check)
+    async def _transact(self, path: str, submit: Callable[[KazooClient], AsyncResult]) -> list[Any]:
+        results, retried = await self._attempts(path, submit, None)
+        for step, result in enumerate(results):
+            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                error = self._error(path, result, retried)
+                if isinstance(error, NodeError):
+                    error.step = step
+                raise error
+        return list(results)
 
     def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, ZnodeStat]]":
         """`NoNode`.  `watch` is called once, when the node changes or the watch is lost."""
@@ -394,7 +383,7 @@ class ZooKeeperSession:
     def _call(
         self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None = None
     ) -> "Deferred[Any]":
-        return Deferred.fromCoroutine(self._attempts(path, submit, session))
+        return Deferred.fromCoroutine(self._attempts(path, submit, session)).addCallback(lambda answer: answer[0])
 
     def _submit(self, submit: Callable[[KazooClient], AsyncResult], session: int | None) -> AsyncResult | None:
         """None: kazoo no longer has the session that the call is bound to."""
@@ -403,8 +392,13 @@ class ZooKeeperSession:
         with self._guard:
             return submit(self._client) if session == self._current else None
 
-    async def _attempts(self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None) -> Any:
-        """Tries until there is an answer or the session timeout is over; with `session`, until that one has ended."""
+    async def _attempts(
+        self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None
+    ) -> tuple[Any, bool]:
+        """
+        Tries until there is an answer or the session timeout is over; with `session`, until that one has ended.  The
+        answer, and whether an earlier try's was lost.
+        """
         deadline = self._reactor.seconds() + self.timeout_s
         retried = False
         while True:
@@ -418,7 +412,7 @@ class ZooKeeperSession:
             answer: Deferred[Any] = Deferred()
             submitted.rawlink(self._hop_answer(answer))
             try:
-                return await self._until(deadline, answer)
+                return await self._until(deadline, answer), retried
             except TRANSIENT:
                 retried = True
                 await pause(self._reactor, RETRY_PAUSE_S)

@@ -43,9 +43,13 @@ class Pretended:
             SimpleNamespace(numChildren=children, cversion=changes if changes < 1 << 31 else changes - (1 << 32))
         )
 
-    def use_up(self, path, count):
+    def transact(self, path, add):
         parent = path.rpartition("/")[0]
         assert parent in self.nodes
+        made, gone = [], []
+        add(SimpleNamespace(create=made.append, delete=gone.append))
+        assert made == gone == [path] * len(made)
+        count = len(made)
         self.counters[parent] = self.counters.get(parent, 0) + count
         self.used.append(count)
         return succeed(None)

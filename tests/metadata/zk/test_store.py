@@ -304,24 +304,6 @@ def test_destroy_leaves_foreign_nodes_alone(zookeeper_place, raw):
 # -- lost answers --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def lossy(zookeeper, zookeeper_place):
-    """(proxy, an open handle that goes through it); the plain place stays beside it."""
-    proxy = Proxy(reactor, zookeeper.port)
-    direct = zookeeper_place.uri
-
-    async def start():
-        await proxy.start()
-        zookeeper_place.uri = direct.replace(zookeeper.address, f"127.0.0.1:{proxy.port}")
-        store = await zookeeper_place.open()
-        zookeeper_place.uri = direct
-        return store
-
-    yield proxy, run(start)
-    run(zookeeper_place.close)
-    run(proxy.stop)
-
-
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
 def test_lost_answers_change_nothing(lossy, number):
     """
