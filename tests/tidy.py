@@ -43,7 +43,7 @@ def rows(*rooms: str) -> dict[str, str]:
 ROOMS: dict[str, dict[str, str]] = {
     "protocol": rows("errors varint", "availability digest frames messages packets schema", "batch", "v2 v3", "wire"),
     "conf": rows("addresses known_keys options", "bookie client properties", "samples"),
-    "metadata": rows("address clock ledger worker", "store", "formats memory", "sqlite zk", "uri"),
+    "metadata": rows("address clock ledger worker", "store", "records", "formats memory", "sqlite zk", "uri"),
     "bookie": {
         "files": "",
         "layout": "files",

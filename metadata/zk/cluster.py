@@ -10,8 +10,7 @@ Safety: what makes it a cluster is made in one transaction and removed last.
 from random import Random
 from uuid import UUID
 
-from kazoo.client import TransactionRequest
-
+from quire.metadata.records import Create
 from quire.metadata.store import Cluster, ClusterExists, WrongCluster, no_cluster
 from quire.metadata.zk.ids import LedgerIds
 from quire.metadata.zk.layout import (
@@ -58,20 +57,15 @@ class ZooKeeperCluster:
         instance = str(UUID(int=self._random.getrandbits(128), version=4))
         root, layout = self._root, self._wanted or Layout.HIERARCHICAL
         nodes = [
-            (root, b""),
-            (f"{root}/available", b""),
-            (f"{root}/available/readonly", b""),
-            (f"{root}/INSTANCEID", instance.encode()),
-            (f"{root}/LAYOUT", layout.text),
+            Create(root),
+            Create(f"{root}/available"),
+            Create(f"{root}/available/readonly"),
+            Create(f"{root}/INSTANCEID", instance.encode()),
+            Create(f"{root}/LAYOUT", layout.text),
         ]
-
-        def add(transaction: TransactionRequest) -> None:
-            for path, data in nodes:
-                transaction.create(path, data)
-
         try:
             await self._make_parents(root)
-            await self._session.transact(root, add)
+            await self._session.transact(nodes)
         except NodeExists:
             found = await self.instance_id()
             if found != instance:  # else it was our own, by a try whose answer was lost

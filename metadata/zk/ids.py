@@ -17,10 +17,10 @@ too long, in a directory of long ids, the next directory is made instead.
 
 import re
 
-from kazoo.client import TransactionRequest
 from twisted.logger import Logger
 
-from quire.metadata.store import LEDGER_ID_MAX, no_cluster
+from quire.metadata.records import Create, Delete
+from quire.metadata.store import ANY, LEDGER_ID_MAX, no_cluster
 from quire.metadata.zk.layout import Layout
 from quire.metadata.zk.session import NodeExists, NoNode, ZooKeeperSession
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
@@ -112,13 +112,7 @@ class LedgerIds:
 
     async def _use_up(self, path: str, count: int) -> None:
         """Makes a znode and removes it again `count` times: so many numbers of its parent are used up."""
-
-        def add(transaction: TransactionRequest) -> None:
-            for _ in range(count):
-                transaction.create(path)
-                transaction.delete(path)
-
-        await self._session.transact(path, add)
+        await self._session.transact([Create(path), Delete(path, ANY)] * count)
 
     async def _high(self) -> int:
         """The number of the last directory of long ids; 0 when there is none."""

@@ -9,8 +9,8 @@ Does not know: what a value means.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
-from kazoo.client import TransactionRequest
 from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Reactor
@@ -18,7 +18,6 @@ from quire.metadata.records import (
     PAGE,
     ChildrenWatcher,
     Create,
-    Delete,
     NoRecord,
     RecordChanged,
     RecordError,
@@ -144,20 +143,9 @@ class ZooKeeperRecords(Records):
         check_multi(steps)
         await self._prepare()
 
-        def add(transaction: TransactionRequest) -> None:
-            for step in steps:
-                path = self._path(step.path)
-                if isinstance(step, Create):
-                    transaction.create(path, step.data, ephemeral=step.claim)
-                elif isinstance(step, Write):
-                    transaction.set_data(path, step.data, step.version)
-                elif isinstance(step, Delete):
-                    transaction.delete(path, step.version)
-                else:
-                    transaction.check(path, step.version)
-
+        nodes = [replace(step, path=self._path(step.path)) for step in steps]
         try:
-            results = await self._session.transact(self._path(steps[0].path), add)
+            results = await self._session.transact(nodes)
         except NodeError as error:
             raise self._error(steps[error.step].path, error) from None
         return [

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kazoo.client import KazooClient, TransactionRequest
+from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
@@ -48,6 +48,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.clock import Reactor, pause
+from quire.metadata.records import Create, Delete, Step, Write
 from quire.metadata.store import CLOSED_MESSAGE
 from quire.metadata.worker import Worker
 from quire.protocol.errors import MetaStore
@@ -299,26 +300,34 @@ class ZooKeeperSession:
             path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence), session
         )
 
-    def transact(self, path: str, add: Callable[[TransactionRequest], None]) -> "Deferred[list[Any]]":
+    def transact(self, steps: "Sequence[Step]") -> "Deferred[list[Any]]":
         """
-        Carries out all steps that `add` puts into the transaction, or none; what kazoo answers to each.  Fails as the
-        first step that can't be done, with `.step`.  `path` is for errors.
+        Carries out all steps or none; their paths are those of znodes, a claim is an ephemeral one.  What kazoo answers
+        to each.  Fails as the first step that can't be done, with `.step`.
         """
 
         def submit(client: KazooClient) -> AsyncResult:
             transaction = client.transaction()
-            add(transaction)
+            for step in steps:
+                if isinstance(step, Create):
+                    transaction.create(step.path, step.data, ephemeral=step.claim)
+                elif isinstance(step, Write):
+                    transaction.set_data(step.path, step.data, step.version)
+                elif isinstance(step, Delete):
+                    transaction.delete(step.path, step.version)
+                else:
+                    transaction.check(step.path, step.version)
             return transaction.commit_async()
 
-        return Deferred.fromCoroutine(self._transact(path, submit))
+        return Deferred.fromCoroutine(self._transact(steps, submit))
 
-    async def _transact(self, path: str, submit: Callable[[KazooClient], AsyncResult]) -> list[Any]:
-        results, retried = await self._attempts(path, submit, None)
-        for step, result in enumerate(results):
+    async def _transact(self, steps: "Sequence[Step]", submit: Callable[[KazooClient], AsyncResult]) -> list[Any]:
+        results, retried = await self._attempts(steps[0].path, submit, None)
+        for number, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
-                error = self._error(path, result, retried)
+                error = self._error(steps[number].path, result, retried)
                 if isinstance(error, NodeError):
-                    error.step = step
+                    error.step = number
                 raise error
         return list(results)
 

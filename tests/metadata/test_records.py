@@ -345,3 +345,22 @@ def test_a_closed_store_answers(place):
             await failing(operation, MetaStore)
 
     run(story)
+
+
+def test_many_children(place):
+    """20,000 records below one parent are listed by pages, and found one by one."""
+
+    async def story():
+        store = await place.ready()
+        await store.records.folder("a")
+        names = [f"{number:05d}" for number in range(20_000)]
+        for start in range(0, len(names), 2000):
+            await store.records.multi([Create(f"a/{name}", b"x") for name in names[start : start + 2000]])
+        found, page = [], [""]
+        while page:
+            page = await store.records.children("a", page[-1], 5000)
+            found += page
+        assert found == names
+        assert (await store.records.read("a/19999")).value == b"x"
+
+    run(story)
