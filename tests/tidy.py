@@ -24,7 +24,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "bookie": frozenset({"protocol", "conf", "metadata"}),
     "client": frozenset({"protocol", "conf", "metadata"}),
     "replication": frozenset({"protocol", "conf", "metadata", "client"}),
-    "tools": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication"}),
+    "log": frozenset({"protocol", "conf", "metadata", "client"}),
+    "tools": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
 }
 PACKAGES = tuple(ARROWS)
 
@@ -73,6 +74,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "replication": rows(
         "concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"
     ),
+    "log": rows("core"),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
     ),
