@@ -102,6 +102,9 @@ PURE_STANDARD = frozenset(
         "heapq",
         "itertools",
         "array",
+        "json",
+        "binascii",
+        "types",
     }
 )
 PURE_LIBRARIES = {"protocol": frozenset({"google", "crc32c"}), "core": frozenset[str]()}

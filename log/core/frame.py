@@ -32,10 +32,11 @@ The body of a batch: u8 number of columns; of each u8 id and u32 bytes; then the
 
 An unknown column below 128 is passed over, one from 128 on is refused.
 
-A body that is larger than a part is cut: kind 1, with u32 part, u32 parts and u64 bytes of the whole stored body before
-each slice.  Parts are consecutive entries; only the last completes records, and it completes all of them, so that half a
-group at a ledger's end has no index.  A table's body: u32 count, of each u16 length, name, u64 highest sequence, u64 its
-index, i64 stamp.  A table and a barrier complete no record; an unknown kind that completes none is passed over.
+A body that is larger than a part is cut: kind 1, with u32 part, u32 parts and u64 bytes of the whole stored body
+before each slice.  Parts are consecutive entries; only the last completes records, and it completes all of them, so
+that half a group at a ledger's end has no index.  A table's body: u32 count, of each u16 length, name, u64 highest
+sequence, u64 its index, i64 stamp.  A table and a barrier complete no record; an unknown kind that completes none is
+passed over.
 
 Knows: these bytes, and how parts are put together.
 Does not know: ledgers, indexes in the log, who appends.  A compressor is given.
