@@ -74,7 +74,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "replication": rows(
         "concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"
     ),
-    "log": rows("core"),
+    "log": rows("core", "store"),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
     ),
