@@ -283,6 +283,7 @@ class Walk:
         self.numbers = {}  # of segments -> ledger
         self.owner = True
         self.next_segment = 5
+        self.open = None  # the segment that the manifest says is open
         self.now = 0.0
         self.asked = []  # effects that wait for their answer
         self.items = []
@@ -328,6 +329,7 @@ class Walk:
             self.numbers[4] = 40
             self.feed(Claimed(1, found))
         elif isinstance(effect, EditClose):
+            self.open = None if self.owner else self.open
             self.feed(SegmentClosed(effect.n) if self.owner else Refused(DEPOSED))
         elif isinstance(effect, EditOpen):
             self.answer_open(effect)
@@ -370,7 +372,9 @@ class Walk:
             del self.ledgers[effect.ledger]
             self.feed(NewLedgerVanished())
         else:
+            assert self.open is None or (effect.ends is not None and effect.ends[0] == self.open), "two are open"
             self.ledgers[effect.ledger].named = True
+            self.open = self.next_segment
             self.numbers[self.next_segment] = effect.ledger
             self.next_segment += 1
             self.feed(Opened(self.next_segment - 1))
@@ -401,6 +405,7 @@ class Walk:
         elif kind in {"fence", "publish"} and ledger is not None:
             self.close(ledger)
             if kind == "publish":
+                self.open = None
                 self.feed(SegmentEnded(number, ledger.end))
             self.feed(random.choice([WriterEnded, LedgerNotOpen])(number))
         elif kind == "depose" and random.random() < 0.3 and self.machine.state is not State.CLAIMING:
