@@ -74,7 +74,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "replication": rows(
         "concurrently fragments lock replicas target", "checker", "copier surplus", "lost_bookies refilling"
     ),
-    "log": rows("core", "store"),
+    "log": rows("core", "store", "owner", "reader", "api"),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
     ),

@@ -298,6 +298,16 @@ def unpack_header(entry: bytes) -> Header:
     return header
 
 
+def part_of(entry: bytes) -> int:
+    """How many entries before this one the batch that it belongs to begins.  `LogDamaged`, as `unpack_header`."""
+    if unpack_header(entry).kind != Kind.PART:
+        return 0
+    try:
+        return int(PART.unpack_from(entry, HEADER_BYTES)[0])
+    except struct.error:
+        raise LogDamaged("a part of a large batch is too short") from None
+
+
 class Batch:
     """
     The records of one entry: columns, without an object for each record.  `first` is the ordinal of the first in its

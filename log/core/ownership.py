@@ -116,6 +116,11 @@ class Ownership:
         self._cut = False  # the ledger ended, and not by this handle
         self._effects: list[Effect] = []
 
+    @property
+    def ending(self) -> int | None:
+        """The number of a segment whose ledger is closed, but which the manifest may still say is open."""
+        return None if self._ends is None else self._ends[0]
+
     def handle(self, given: Input) -> list[Effect]:
         """Takes one input; the effects, in order."""
         effects: list[Effect] = []

@@ -10,7 +10,7 @@ known is `MetaStore`, and the caller tries the same edit again with the same id;
 version has moved past the one that it named.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
@@ -121,10 +121,17 @@ class LogRecords:
             del self._chunks[next(iter(self._chunks))]
         return found
 
-    async def edit(self, edit: Edit, id_: str = "", beside: Beside = nothing) -> Edited:
+    async def edit(
+        self,
+        edit: Edit,
+        id_: str = "",
+        beside: Beside = nothing,
+        again: Callable[[], Awaitable[bool]] | None = None,
+    ) -> Edited:
         """
         Carries out an edit.  Its refusals; `MetaStore` when its outcome is unknown: call it again with the same id.
-        `RecordError` of a step beside the manifest's.
+        `RecordError` of a step beside the manifest's.  `again` is asked before each try upon another value than the
+        first: False ends the tries, the edit not done.
         """
         id_ = id_ or self.new_id()
         is_fresh = self.known is None
@@ -164,6 +171,8 @@ class LogRecords:
             before, current, is_fresh = current, await self.read(), True
             if id_ not in current.value.recent and current.version != before.version:
                 await self._drop(made)
+                if again is not None and not await again():
+                    return Edited(current.value, current.version, False)
 
     def learn_own(self, manifest: Manifest, version: int) -> Manifest:
         """What was just written."""
