@@ -158,12 +158,12 @@ class CloseSegment:
             return None
         if mine:
             manifest = closed(manifest, self.counts, self.now_ms)
-        return replace(manifest, owner=None, transfer=None) if self.resign else manifest
+        return replace(manifest, owner=None) if self.resign else manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """The owner leaves."""
+    """The owner leaves; to whom it hands over, if to anybody, stays until the next claim."""
 
     me: Me
     name = "resign"
@@ -171,7 +171,7 @@ class Resign:
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
         self.me.check(manifest)
-        return replace(manifest, owner=None, transfer=None)
+        return replace(manifest, owner=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,18 @@ Does not know: what an owner may do: nothing is safe because of a claim.
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from random import Random
 
-from quire.metadata.clock import Clock, pause
+from twisted.internet.defer import Deferred
+
+from quire.metadata.clock import Clock, Timer, pause
 from quire.metadata.records import Create, Delete, NoRecord, RecordError, RecordExists, Records
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
+IDLE_LOOK_S = 30.0  # plus or minus half
 TURN_S = 0.5  # that a candidate leaves the claim to each of higher priority
 BETTER_MAX = 3
 
@@ -31,6 +35,7 @@ class Claims:
         self,
         records: Records,
         clock: Clock,
+        random: Random,
         path: str,
         token: str,
         priority: int,
@@ -43,6 +48,7 @@ class Claims:
     ) -> None:
         self._records = records
         self._clock = clock
+        self._random = random
         self._owner = f"{path}/owner"
         self._candidates = f"{path}/candidates"
         self._token = token
@@ -51,6 +57,7 @@ class Claims:
         self._poll_s = poll_s
         self._free, self._mine, self._gone, self._taken = free, mine, gone, taken
         self._held = False
+        self._timer: Timer | None = None
         self._watch: Watch | None = None
         self._ended = False
         self._making = False
@@ -60,6 +67,7 @@ class Claims:
         with suppress(RecordExists):
             await self._records.create(f"{self._candidates}/{self._token}", self._value(), claim=True)
         self._watch = self._records.watch(self._owner, self._seen)
+        self._look_later()
 
     def _value(self) -> bytes:
         said = {"token": self._token, "priority": self._priority, **self._about}
@@ -108,9 +116,23 @@ class Claims:
                     continue
                 if found is not None:
                     self._seen(found)
+                self._look_later(self._poll_s)
                 return
         finally:
             self._making = False
+
+    def _look_later(self, seconds: float = 0.0) -> None:
+        """Looks besides the watch, which may not be called for a change that another one undid."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        wait = seconds or self._random.uniform(0.5, 1.5) * IDLE_LOOK_S
+        self._timer = self._clock.callLater(wait, lambda: Deferred.fromCoroutine(self._look_again()))
+
+    async def _look_again(self) -> None:
+        with suppress(MetaStore):
+            self._seen(await self._look())
+        if not self._ended:
+            self._look_later()
 
     async def _look(self) -> Versioned[bytes] | None:
         try:
@@ -150,6 +172,8 @@ class Claims:
         self._ended = True
         if self._watch is not None:
             self._watch.cancel()
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
         with suppress(MetaStore):
             found = await self._look()
             if found is not None and token_of(found) == self._token:

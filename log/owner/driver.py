@@ -100,6 +100,7 @@ class OwnerDriver:
         self._claims = Claims(
             records.records,
             self._clock,
+            client.random,
             records.path,
             self.token,
             priority,

@@ -12,6 +12,7 @@ from quire.log.core.frame import Header
 
 # SPDX-License-Identifier: Apache-2.0
 
+GUESSES_MAX = 8  # by proportion; then by halves
 ReadHeader = Callable[[int], Awaitable[Header]]
 
 
@@ -21,13 +22,17 @@ async def last_not_above(read: ReadHeader, entries: int, wanted: int, of: Callab
     of the last.
     """
     low, high = 0, entries - 1  # the answer is among these
-    guess = min(high, max(low, wanted * entries // max(1, highest)))
+    low_value, high_value = 0, highest
+    tries = 0
     while low < high:
-        middle = guess if low < guess <= high else (low + high + 1) // 2
-        if of(await read(middle)) <= wanted:
-            low = middle
-            guess = middle + max(1, (high - middle) // 16)
+        tries += 1
+        middle = (low + high + 1) // 2
+        if tries <= GUESSES_MAX:
+            guess = low + (wanted - low_value) * (high - low) // max(1, high_value - low_value)
+            middle = min(high, max(low + 1, guess))
+        found = of(await read(middle))
+        if found <= wanted:
+            low, low_value = middle, found
         else:
-            high = middle - 1
-            guess = middle - max(1, (middle - low) // 16)
+            high, high_value = middle - 1, found
     return low
