@@ -13,7 +13,8 @@ from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.address import bad, parse_sqlite, parse_zookeeper
 from quire.metadata.clock import Reactor
-from quire.metadata.store import SESSION_TIMEOUT_MS, MetadataStore
+from quire.metadata.records import RecordStore
+from quire.metadata.store import SESSION_TIMEOUT_MS
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -28,7 +29,7 @@ def entropy() -> Random:
     return Random(int.from_bytes(os.urandom(16), "big"))
 
 
-def open_store(reactor: Reactor, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Deferred[MetadataStore]:
+def open_store(reactor: Reactor, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Deferred[RecordStore]:
     """
     Opens the store at `uri`.  `ValueError` (raised here) names the forms; the Deferred fails with `MetaStore` and the
     address when the store doesn't answer within the session timeout.  The cluster needs not exist yet.

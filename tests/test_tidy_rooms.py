@@ -40,6 +40,10 @@ COVERED = {
         "tests/client/core/test_recovery.py",
         "values only: the machine takes and returns them",
     ),
+    "log/core/ownership_messages.py": (
+        "tests/log/core/test_ownership.py",
+        "values only: inputs and effects of the machine",
+    ),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),
 }

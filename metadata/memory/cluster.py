@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
+from quire.metadata.memory.records import RecordTree
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -48,13 +50,15 @@ LAYOUT = "2\nquire.MemoryLedgers:1"
 class Fault:
     """
     What goes wrong with one operation.  `before`: seconds until it takes effect; `after`: seconds from then until its
-    answer; `error`: what it fails with, without an effect unless `applied`.
+    answer; `error`: what it fails with, without an effect unless `applied`.  `late`: it fails now, and so many
+    seconds later it still takes effect, if it can: a request that arrives after its sender has given up.
     """
 
     before: float = 0.0
     after: float = 0.0
     error: LedgerError | None = None
     applied: bool = False
+    late: float = 0.0
 
 
 Faults = Callable[[str, tuple[object, ...]], Fault | None]
@@ -87,10 +91,13 @@ class MemoryCluster:
     # Called for each registration and lock that is removed by a call: what, of which bookie or ledger, whose session
     # made it, and in whose it was removed.
     went: Callable[[str, object, int, int], None] = field(default=lambda *_: None)
+    time_of_day: Callable[[], float] = time_of_day
     random: Random = field(init=False)
+    records: RecordTree = field(init=False)
 
     def __post_init__(self) -> None:
         self.random = Random(f"{self.name}/{self.seed}")
+        self.records = RecordTree(self.uri, self.changed)
 
     @property
     def uri(self) -> str:
@@ -109,7 +116,8 @@ class MemoryCluster:
         )
 
     def end_session(self, session: int) -> None:
-        """Removes the registrations and repair locks of a session, and calls the listeners."""
+        """Removes the registrations, repair locks and claims of a session, and calls the listeners."""
+        self.records.end_session(session)
         self.repairs = {ledger: owner for ledger, owner in self.repairs.items() if owner != session}
         for held in (self.writable, self.read_only):
             for bookie in [bookie for bookie, registration in held.items() if registration.session == session]:
@@ -147,7 +155,7 @@ class MemoryCluster:
         self.ledgers.clear()
         self.cookie_of.clear()
         self.set_back = b""
-        self.changed()
+        self.records.clear()
 
     def new_ledger_id(self) -> int:
         """An id that no ledger has and none was given before; `NoCluster`, `LedgerIdOverflow`."""

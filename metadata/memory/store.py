@@ -10,6 +10,7 @@ late, is answered late, fails before it did anything, or succeeds and loses its 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -18,6 +19,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
 from quire.metadata.memory.cluster import CLUSTERS, Fault, Faults, MemoryCluster, Registration
+from quire.metadata.memory.records import MemoryRecords
+from quire.metadata.records import RecordStore
 from quire.metadata.store import (
     ANY,
     CLOSED_MESSAGE,
@@ -27,7 +30,6 @@ from quire.metadata.store import (
     BookieWatcher,
     Cluster,
     LedgerWatcher,
-    MetadataStore,
     NotRegistered,
     Progress,
     ServiceInfo,
@@ -56,7 +58,7 @@ def open_memory(
     return MemoryStore(reactor, cluster, session_timeout_ms=session_timeout_ms, faults=faults)
 
 
-class MemoryStore(MetadataStore):
+class MemoryStore(RecordStore):
     """One handle: a session, and the watches made through it.  `faults` may be set at any time."""
 
     def __init__(
@@ -81,6 +83,14 @@ class MemoryStore(MetadataStore):
         self._own: dict[str, tuple[int, bool]] = {}
         cluster.listeners.append(self._look_soon)
         self._session = self._new_session()
+        self.records = MemoryRecords(
+            cluster.records,
+            self._run,
+            self._watch,
+            lambda: cluster.describe().instance_id,
+            lambda: self._session,
+            lambda: int(cluster.time_of_day() * 1000),
+        )
 
     def _new_session(self) -> int:
         self.shared.next_session += 1
@@ -112,6 +122,9 @@ class MemoryStore(MetadataStore):
     def _apply(self, effect: Callable[[], T], fault: Fault | None) -> Deferred[T]:
         if self._closed:
             return fail(MetaStore(CLOSED_MESSAGE))
+        if fault is not None and fault.late:
+            self._reactor.callLater(fault.late, self._land, effect)
+            return fail(fault.error or MetaStore(f"{self.uri}: no answer; whether it was done is unknown"))
         if fault is not None and fault.error is not None and not fault.applied:
             return fail(fault.error)
         try:
@@ -121,6 +134,11 @@ class MemoryStore(MetadataStore):
         if fault is not None and fault.error is not None:
             return fail(fault.error)
         return succeed(result)
+
+    def _land(self, effect: Callable[[], object]) -> None:
+        if not self._closed:
+            with suppress(LedgerError):
+                effect()
 
     def _look_soon(self) -> None:
         if not self._looking and not self._closed:

@@ -27,8 +27,10 @@ from twisted.logger import Logger
 from quire.metadata.clock import Boottime, Reactor, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
+from quire.metadata.records import RecordStore
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.file import Job, SQLiteFile
+from quire.metadata.sqlite.records import SQLiteRecords
 from quire.metadata.sqlite.session import Session
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.sqlite.watches import BOOKIES, EVERYTHING, Watches
@@ -42,7 +44,6 @@ from quire.metadata.store import (
     BookieWatcher,
     Cluster,
     LedgerWatcher,
-    MetadataStore,
     Progress,
     ServiceInfo,
     Versioned,
@@ -62,7 +63,7 @@ GRACE_S = 1.0  # beyond the session timeout: then a waiting registration, or an 
 RETIRE_S = 5.0  # how long close() waits for the thread's last job
 
 
-class SQLiteStore(MetadataStore):
+class SQLiteStore(RecordStore):
     """
     One handle: a connection on a thread of its own, a session once something is registered, and the watches made
     through it.
@@ -87,6 +88,8 @@ class SQLiteStore(MetadataStore):
         self._closing: Deferred[None] | None = None
         self._session = Session(reactor, self.uri, f"{path}-sessions", session_timeout_ms, boottime, self.run)
         self._watches = Watches(reactor, self.uri, POLL_S, self.run, self._session.dead, self.bury)
+        self._records = SQLiteRecords(reactor, self.uri, POLL_S, self.run, self._session, self.bury)
+        self.records = self._records
 
     # -- how an operation runs ------------------------------------------------------------------------------------
 
@@ -142,6 +145,7 @@ class SQLiteStore(MetadataStore):
             return answered
         self._closed = True
         self._watches.end()
+        self._records.end()
         closing: Deferred[None] = Deferred()
         self._closing = closing
         session = self._session.close()

@@ -141,6 +141,8 @@ def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
     for table in ("cluster", "ledgers", "cookies"):
         connection.execute(f"DELETE FROM {table}")
     connection.execute("DELETE FROM counters WHERE name = 'set back'")
+    if has_records(connection):
+        connection.execute("DELETE FROM records")
 
 
 # -- ledgers -------------------------------------------------------------------------------------------------------
@@ -281,10 +283,18 @@ def sessions(connection: Connection) -> list[tuple[str, int]]:
 
 
 def end_sessions(connection: Connection, names: Iterable[str]) -> None:
-    """Removes sessions and what they have registered."""
+    """Removes sessions, what they have registered and what they have claimed."""
+    claims = has_records(connection)
     for name in names:
+        if claims:
+            connection.execute("DELETE FROM records WHERE session = ?", (name,))
         connection.execute("DELETE FROM bookies WHERE session = ?", (name,))
         connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
+
+
+def has_records(connection: Connection) -> bool:
+    """Whether the table of records was made (`records`)."""
+    return scalar(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'records'") is not None
 
 
 def holders(connection: Connection, bookie: str) -> set[str]:

@@ -10,9 +10,17 @@ Safety: what makes it a cluster is made in one transaction and removed last.
 from random import Random
 from uuid import UUID
 
+from quire.metadata.records import Create
 from quire.metadata.store import Cluster, ClusterExists, WrongCluster, no_cluster
 from quire.metadata.zk.ids import LedgerIds
-from quire.metadata.zk.layout import HEALTH_CHECK_SWITCH, Layout, LedgerPaths, is_special, parse_layout
+from quire.metadata.zk.layout import (
+    HEALTH_CHECK_SWITCH,
+    Layout,
+    LedgerPaths,
+    is_special,
+    parse_layout,
+    records_root,
+)
 from quire.metadata.zk.node_errors import NodeExists, NoNode
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import remove_tree
@@ -52,15 +60,15 @@ class ZooKeeperCluster:
         instance = str(UUID(int=self._random.getrandbits(128), version=4))
         root, layout = self._root, self._wanted or Layout.HIERARCHICAL
         nodes = [
-            (root, b""),
-            (f"{root}/available", b""),
-            (f"{root}/available/readonly", b""),
-            (f"{root}/INSTANCEID", instance.encode()),
-            (f"{root}/LAYOUT", layout.text),
+            Create(root),
+            Create(f"{root}/available"),
+            Create(f"{root}/available/readonly"),
+            Create(f"{root}/INSTANCEID", instance.encode()),
+            Create(f"{root}/LAYOUT", layout.text),
         ]
         try:
             await self._make_parents(root)
-            await self._session.create_all(nodes)
+            await self._session.transact(nodes)
         except NodeExists:
             found = await self.instance_id()
             if found != instance:  # else it was our own, by a try whose answer was lost
@@ -141,5 +149,6 @@ class ZooKeeperCluster:
         # Its id and what every handle looks for go last, so that a destruction that was cut short can be begun again.
         for name in sorted(names, key=lambda name: (LAST.index(name) if name in LAST else -1, name)):
             await remove_tree(self._session, f"{self._root}/{name}")
+        await remove_tree(self._session, records_root(self._root))
         await remove_tree(self._session, self._root)
         self._known = None

@@ -19,7 +19,8 @@ import re
 
 from twisted.logger import Logger
 
-from quire.metadata.store import LEDGER_ID_MAX, no_cluster
+from quire.metadata.records import Create, Delete
+from quire.metadata.store import ANY, LEDGER_ID_MAX, no_cluster
 from quire.metadata.zk.layout import Layout
 from quire.metadata.zk.node_errors import NodeExists, NoNode
 from quire.metadata.zk.session import ZooKeeperSession
@@ -108,7 +109,11 @@ class LedgerIds:
                 self._long = True
                 if high != at >> 32:
                     continue
-            await self._session.use_up(f"{parent}/ID-quire", min(first - at, USED_UP_AT_ONCE))
+            await self._use_up(f"{parent}/ID-quire", min(first - at, USED_UP_AT_ONCE))
+
+    async def _use_up(self, path: str, count: int) -> None:
+        """Makes a znode and removes it again `count` times: so many numbers of its parent are used up."""
+        await self._session.transact([Create(path), Delete(path, ANY)] * count)
 
     async def _high(self) -> int:
         """The number of the last directory of long ids; 0 when there is none."""

@@ -132,3 +132,8 @@ class LedgerPaths:
 def is_special(name: str) -> bool:
     """Whether a child of the root is one of the cluster's own nodes (never a ledger)."""
     return name in SPECIAL or name.startswith("ID-")
+
+
+def records_root(root: str) -> str:
+    """Where the records of the cluster with that root are: beside it, so that nothing lists them as ledgers."""
+    return f"{root}-quire"

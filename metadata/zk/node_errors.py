@@ -11,10 +11,12 @@ from quire.protocol.errors import MetaStore
 
 class NodeError(MetaStore):
     """
-    What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost.
+    What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost;
+    `step`: which step of a transaction it was.
     """
 
     retried = False
+    step = 0
 
 
 class NoNode(NodeError):

@@ -24,12 +24,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kazoo.client import KazooClient, TransactionRequest
+from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -47,6 +48,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.clock import Reactor, pause
+from quire.metadata.records import Create, Delete, Step, Write
 from quire.metadata.store import CLOSED_MESSAGE
 from quire.metadata.worker import Worker
 from quire.metadata.zk.node_errors import BadVersion, NodeError, NodeExists, NoNode, NotEmpty, SessionOver
@@ -69,6 +71,7 @@ Wake = Callable[[], None]
 
 KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
     (NoNodeError, NoNode),
+    (NoChildrenForEphemeralsError, NoNode),
     (NodeExistsError, NodeExists),
     (BadVersionError, BadVersion),
     (NotEmptyError, NotEmpty),
@@ -268,43 +271,36 @@ class ZooKeeperSession:
             path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence), session
         )
 
-    def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> "Deferred[None]":
-        """Makes all of them or none."""
-
-        def fill(transaction: TransactionRequest) -> None:
-            for path, data in nodes:
-                transaction.create(path, data)
-
-        return self._transaction(nodes[0][0], fill)
-
-    def use_up(self, path: str, count: int) -> "Deferred[None]":
+    def transact(self, steps: "Sequence[Step]") -> "Deferred[list[Any]]":
         """
-        Makes a znode and removes it again `count` times, in one transaction: so many numbers of its parent are used up.
-        `NoNode` (no parent).
+        Carries out all steps or none; their paths are those of znodes, a claim is an ephemeral one.  What kazoo answers
+        to each.  Fails as the first step that can't be done, with `.step`.
         """
-
-        def fill(transaction: TransactionRequest) -> None:
-            for _ in range(count):
-                transaction.create(path)
-                transaction.delete(path)
-
-        return self._transaction(path, fill)
-
-    def _transaction(self, path: str, fill: Callable[[TransactionRequest], None]) -> "Deferred[None]":
-        """Carries out all that `fill` puts into a transaction, or nothing; errors name `path`."""
 
         def submit(client: KazooClient) -> AsyncResult:
             transaction = client.transaction()
-            fill(transaction)
+            for step in steps:
+                if isinstance(step, Create):
+                    transaction.create(step.path, step.data, ephemeral=step.claim)
+                elif isinstance(step, Write):
+                    transaction.set_data(step.path, step.data, step.version)
+                elif isinstance(step, Delete):
+                    transaction.delete(step.path, step.version)
+                else:
+                    transaction.check(step.path, step.version)
             return transaction.commit_async()
 
-        def check(results: list[object]) -> None:
-            for result in results:
-                if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
-                    raise self._error(path, result, False)
+        return Deferred.fromCoroutine(self._transact(steps, submit))
 
-        made: Deferred[list[object]] = self._call(path, submit)
-        return made.addCallback(check)
+    async def _transact(self, steps: "Sequence[Step]", submit: Callable[[KazooClient], AsyncResult]) -> list[Any]:
+        results, retried = await self._attempts(steps[0].path, submit, None)
+        for number, result in enumerate(results):
+            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                error = self._error(steps[number].path, result, retried)
+                if isinstance(error, NodeError):
+                    error.step = number
+                raise error
+        return list(results)
 
     def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, ZnodeStat]]":
         """`NoNode`.  `watch` is called once, when the node changes or the watch is lost."""
@@ -367,7 +363,7 @@ class ZooKeeperSession:
     def _call(
         self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None = None
     ) -> "Deferred[Any]":
-        return Deferred.fromCoroutine(self._attempts(path, submit, session))
+        return Deferred.fromCoroutine(self._attempts(path, submit, session)).addCallback(lambda answer: answer[0])
 
     def _submit(self, submit: Callable[[KazooClient], AsyncResult], session: int | None) -> AsyncResult | None:
         """None: kazoo no longer has the session that the call is bound to."""
@@ -376,8 +372,13 @@ class ZooKeeperSession:
         with self._guard:
             return submit(self._client) if session == self._current else None
 
-    async def _attempts(self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None) -> Any:
-        """Tries until there is an answer or the session timeout is over; with `session`, until that one has ended."""
+    async def _attempts(
+        self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None
+    ) -> tuple[Any, bool]:
+        """
+        Tries until there is an answer or the session timeout is over; with `session`, until that one has ended.  The
+        answer, and whether an earlier try's was lost.
+        """
         deadline = self._reactor.seconds() + self.timeout_s
         retried = False
         while True:
@@ -391,7 +392,7 @@ class ZooKeeperSession:
             answer: Deferred[Any] = Deferred()
             submitted.rawlink(self._hop_answer(answer))
             try:
-                return await self._until(deadline, answer)
+                return await self._until(deadline, answer), retried
             except TRANSIENT:
                 retried = True
                 await pause(self._reactor, RETRY_PAUSE_S)

@@ -23,6 +23,7 @@ from quire.metadata.address import ZooKeeperAddress
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
+from quire.metadata.records import RecordStore
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -31,7 +32,6 @@ from quire.metadata.store import (
     BookieWatcher,
     Cluster,
     LedgerWatcher,
-    MetadataStore,
     Progress,
     ServiceInfo,
     Versioned,
@@ -42,8 +42,9 @@ from quire.metadata.store import (
 )
 from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.metadata.zk.cookies import BookieCookies
-from quire.metadata.zk.layout import Layout, LedgerPaths
+from quire.metadata.zk.layout import Layout, LedgerPaths, records_root
 from quire.metadata.zk.node_errors import BadVersion, NodeExists, NoNode
+from quire.metadata.zk.records import ZooKeeperRecords
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import LedgerScan
 from quire.metadata.zk.session import ZooKeeperSession
@@ -67,10 +68,10 @@ PLACES = "bookies"  # Pulsar's node, beside the ledgers' root
 
 def open_zookeeper(
     reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS
-) -> "Deferred[MetadataStore]":
-    """Connects; `MetaStore` names the address when no server answers within the session timeout."""
+) -> "Deferred[RecordStore]":
+    """Connects; `MetaStore` names the address when nobody answers within the session timeout."""
 
-    async def start() -> MetadataStore:
+    async def start() -> RecordStore:
         store = ZooKeeperStore(reactor, address, random=random, session_timeout_ms=session_timeout_ms)
         await store.session.start()
         return store
@@ -78,7 +79,7 @@ def open_zookeeper(
     return Deferred.fromCoroutine(start())
 
 
-class ZooKeeperStore(MetadataStore):
+class ZooKeeperStore(RecordStore):
     """One handle: one ZooKeeper session."""
 
     def __init__(
@@ -101,6 +102,8 @@ class ZooKeeperStore(MetadataStore):
         self._cluster = ZooKeeperCluster(self.session, self.uri, self._root, wanted, self._registry, random)
         self._cookies = BookieCookies(self.session, self.uri, self._root, self._cluster)
         self._watches = LedgerWatches(reactor, self.session, self._cluster.path_of)
+        self._records = ZooKeeperRecords(reactor, self.session, self.uri, records_root(self._root), self._cluster)
+        self.records = self._records
         self._lost: list[Callable[[], None]] = []
         self._repairs: dict[int, int] = {}  # ledger -> the session in which its repair lock was asked for
         self._closed = False
@@ -109,6 +112,7 @@ class ZooKeeperStore(MetadataStore):
         self._closed = True
         self._registry.end()
         self._watches.end()
+        self._records.end()
         return self.session.close()
 
     def places(self) -> "Deferred[bytes | None]":
@@ -125,6 +129,7 @@ class ZooKeeperStore(MetadataStore):
 
     def _expired(self) -> None:
         self._repairs.clear()
+        self._records.forget()
         self._registry.expired()
         self._tell_lost()
 

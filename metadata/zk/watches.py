@@ -1,84 +1,109 @@
 """
-Watches of ledgers in ZooKeeper: one reader for each followed znode, for all its followers.
+Watches in ZooKeeper: one reader for each followed znode, for all its followers.
 
-Knows: which follower knows what, and that kazoo keeps a watcher until it fires: there is no way to take one back, so it
-is used again.
-Does not know: where a ledger's znode is (`path_of`), why the connection went.
+Knows: what each watcher was called with, and that kazoo keeps a watcher until it fires: there is no way to take one
+back, so it is used again.
+Does not know: what is followed and how it is read (`read`), why the connection went.
 
 Safety: an event may overtake the answer that armed its watch, so what was read while an event came is read again.  A
-ledger is read when its own znode changed, when the connection was lost, and when a follower begins; the end
-of another follower or a change of another znode costs nothing.
+znode is read when it changed, when the connection was lost, and when a new follower comes; the end or change of another
+one costs nothing.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec
-from quire.metadata.store import LedgerWatcher, Watch, notify
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import Versioned, Watch, notify
 from quire.metadata.zk.node_errors import NoNode
-from quire.metadata.zk.session import ZooKeeperSession
+from quire.metadata.zk.session import Wake, ZooKeeperSession
 from quire.protocol.errors import MetadataSerialization, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 log = Logger()
 
 RETRY_S = 0.2
+UNHEARD: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[V]):
+    """
+    What was read.  `mark` says whether it is news: a transaction that is above that of what was read before, anything
+    else that differs.  `last`: there will be nothing more to read.
+    """
+
+    mark: object
+    value: V | None
+    last: bool = False
+
+    def is_news(self, heard: object) -> bool:
+        """Beside what was read before."""
+        if isinstance(self.mark, int) and isinstance(heard, int):
+            return heard < self.mark
+        return heard != self.mark
 
 
 @dataclass(eq=False, slots=True)
-class Subscription:
+class Subscription(Generic[V]):
     watch: Watch
-    fn: LedgerWatcher
-    heard: int = -1  # the transaction that made what it was called with last
+    fn: Callable[[V | None], None]
+    heard: Any = UNHEARD  # the mark of what was read last
 
 
 @dataclass(eq=False, slots=True)
-class Followed:
-    """One ledger; it is kept while it has followers or its watcher is set."""
+class Followed(Generic[K, V]):
+    """One thing; it is kept while it has followers or its watcher is armed."""
 
-    ledger: int
-    look: Callable[["Followed"], None]
-    subscriptions: list[Subscription] = field(default_factory=list)
+    key: K
+    look: Callable[["Followed[K, V]"], None]
+    subscriptions: list[Subscription[V]] = field(default_factory=list)
     stale: bool = False  # to be read, perhaps again
     reading: bool = False
     armed: bool = False  # kazoo has the watcher
-    spent: bool = False  # it fired while the ledger was read
+    spent: bool = False  # it fired while the znode was read
 
     def fired(self) -> None:
-        """The watcher was called or lost: reads the ledger again."""
+        """The watcher was called or lost: reads the znode again."""
         self.armed = False
         self.spent = True
         self.stale = True
         self.look(self)
 
 
-class LedgerWatches:
-    """The ledger watches of one store."""
+class Watches(Generic[K, V]):
+    """
+    The watches of one kind of one store.  `read(key, wake)` reads what is followed and arms `wake`; None: it can't be
+    understood, and is read again when it changes.
+    """
 
-    def __init__(self, reactor: Reactor, session: ZooKeeperSession, path_of: Callable[[int], Awaitable[str]]) -> None:
+    def __init__(self, reactor: Reactor, read: Callable[[K, Wake], Awaitable[Reading[V] | None]]) -> None:
         self._reactor = reactor
-        self._session = session
-        self._path_of = path_of
-        self._followed: dict[int, Followed] = {}
+        self._read_now = read
+        self._followed: dict[K, Followed[K, V]] = {}
         self._ended = False
 
-    def add(self, ledger: int, fn: LedgerWatcher) -> Watch:
-        """Calls `fn` with the ledger's metadata, now and after each change, and with None when it is deleted."""
-        followed = self._followed.get(ledger)
+    def add(self, key: K, fn: Callable[[V | None], None]) -> Watch:
+        """Calls `fn` with what is there, now and after each change."""
+        followed = self._followed.get(key)
         if followed is None:
-            followed = self._followed[ledger] = Followed(ledger, self._look)
-        subscription = Subscription(Watch(lambda: self._drop(followed, subscription)), fn)
+            followed = self._followed[key] = Followed(key, self._look)
+        subscription: Subscription[V] = Subscription(Watch(lambda: self._drop(followed, subscription)), fn)
         followed.subscriptions.append(subscription)
         followed.stale = True
         self._look(followed)
         return subscription.watch
 
-    def _drop(self, followed: Followed, subscription: Subscription) -> None:
+    def _drop(self, followed: Followed[K, V], subscription: Subscription[V]) -> None:
         if subscription in followed.subscriptions:
             followed.subscriptions.remove(subscription)
         self._look(followed)
@@ -88,41 +113,54 @@ class LedgerWatches:
         self._ended = True
         self._followed.clear()
 
-    def _look(self, followed: Followed) -> None:
+    def _look(self, followed: Followed[K, V]) -> None:
         if followed.reading or self._ended:
             return
         if not followed.subscriptions:
             if not followed.armed:
-                self._followed.pop(followed.ledger, None)
+                self._followed.pop(followed.key, None)
         elif followed.stale:
             followed.reading = True
             Deferred.fromCoroutine(self._read(followed))
 
-    async def _read(self, followed: Followed) -> None:
-        """Reads and notifies, until all have the newest."""
+    async def _read(self, followed: Followed[K, V]) -> None:
+        """Reads and calls, until the watchers were called with the newest."""
         while followed.stale and followed.subscriptions and not self._ended:
             followed.stale = followed.spent = False
             try:
-                data, stat = await self._session.get(await self._path_of(followed.ledger), followed.fired)
-            except NoNode:
-                for subscription in list(followed.subscriptions):
-                    subscription.watch.cancel()
-                    notify(subscription.fn, None)
-                continue
+                reading = await self._read_now(followed.key, followed.fired)
             except MetaStore:  # the connection is away; the watches outlive that
                 followed.stale = True
                 if not self._ended:
                     await pause(self._reactor, RETRY_S)
                 continue
-            followed.armed = not followed.spent
-            try:
-                found = ledger_codec.decode_stored(followed.ledger, data, stat.version)
-            except MetadataSerialization as error:
-                log.error("{uri}: a watched ledger can't be read: {error}", uri=self._session.uri, error=str(error))
+            if reading is None or not reading.last:
+                followed.armed = not followed.spent
+            if reading is None:
                 continue
             for subscription in list(followed.subscriptions):
-                if subscription.heard < stat.mzxid and not subscription.watch.cancelled and not self._ended:
-                    subscription.heard = stat.mzxid
-                    notify(subscription.fn, found)
+                if reading.is_news(subscription.heard) and not subscription.watch.cancelled and not self._ended:
+                    subscription.heard = reading.mark
+                    if reading.last:
+                        subscription.watch.cancel()
+                    notify(subscription.fn, reading.value)
         followed.reading = False
         self._look(followed)
+
+
+class LedgerWatches(Watches[int, Versioned[LedgerMetadata]]):
+    """Those of ledgers, each until it is deleted."""
+
+    def __init__(self, reactor: Reactor, session: ZooKeeperSession, path_of: Callable[[int], Awaitable[str]]) -> None:
+        async def read(ledger: int, wake: Wake) -> Reading[Versioned[LedgerMetadata]] | None:
+            try:
+                data, stat = await session.get(await path_of(ledger), wake)
+            except NoNode:
+                return Reading(None, None, last=True)
+            try:
+                return Reading(stat.mzxid, ledger_codec.decode_stored(ledger, data, stat.version))
+            except MetadataSerialization as error:
+                log.error("{uri}: a watched ledger can't be read: {error}", uri=session.uri, error=str(error))
+                return None
+
+        super().__init__(reactor, read)

@@ -249,7 +249,9 @@ def test_every_error_of_the_tree_is_reachable_from_the_package():
     """`quire.client.LedgerError` and everything below it, with codes."""
     from quire.protocol import errors
 
-    for kind in errors.BY_CODE.values():
+    for code, kind in errors.BY_CODE.items():
+        if -400 < code <= -300:  # of logs, which have a package of their own
+            continue
         assert getattr(quire, kind.__name__) is kind
         assert issubclass(kind, quire.LedgerError)
     assert issubclass(quire.NoSuchLedgerExists, quire.NoSuchLedger)

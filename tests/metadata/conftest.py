@@ -32,6 +32,9 @@ class MemoryPlace(Place):
         del cluster.writable[bookie]
         cluster.changed()
 
+    async def format_records(self, instance_id) -> None:
+        CLUSTERS[self.uri.removeprefix("memory://")].records.instance_id = instance_id
+
 
 class SQLitePlace(Place):
     kind = "sqlite"
@@ -50,6 +53,10 @@ class SQLitePlace(Place):
         with closing(sqlite3.connect(self.uri.removeprefix("sqlite://"))) as file, file:
             file.execute("DELETE FROM bookies WHERE bookie = ?", (bookie,))
 
+    async def format_records(self, instance_id) -> None:
+        with closing(sqlite3.connect(self.uri.removeprefix("sqlite://"))) as file, file:
+            file.execute("UPDATE records SET data = ? WHERE path = ''", (instance_id.encode(),))
+
 
 class ZooKeeperPlace(Place):
     kind = "zookeeper"
@@ -65,6 +72,13 @@ class ZooKeeperPlace(Place):
         client = KazooClient(self.uri.split("/")[2])
         await deferToThread(client.start)
         await deferToThread(client.delete, f"/{self.uri.split('/', 3)[3]}/available/{bookie}")
+        await deferToThread(client.stop)
+        await deferToThread(client.close)
+
+    async def format_records(self, instance_id) -> None:
+        client = KazooClient(self.uri.split("/")[2])
+        await deferToThread(client.start)
+        await deferToThread(client.set, f"/{self.uri.split('/', 3)[3]}-quire", instance_id.encode())
         await deferToThread(client.stop)
         await deferToThread(client.close)
 

@@ -1,5 +1,5 @@
 """
-A process that registers a bookie and stays, to be stopped or killed by a test.
+A process that registers a bookie, makes the claim `claims/owner`, and stays, to be stopped or killed by a test.
 
     python -m tests.metadata.holder URI BOOKIE SESSION_TIMEOUT_MS
 
@@ -23,6 +23,8 @@ def main(uri: str, bookie: str, session_timeout_ms: str) -> None:
 
         async def register() -> None:
             await store.register_bookie(bookie, ServiceInfo.of("127.0.0.1", 3181))
+            await store.records.folder("claims")
+            await store.records.create("claims/owner", bookie.encode(), claim=True)
             print("registered", flush=True)
 
         def lost() -> None:

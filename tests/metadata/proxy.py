@@ -22,6 +22,7 @@ class Proxy:
         self.port = 0
         self.refusing = False
         self.lost = 0  # answers that were thrown away, with their connection
+        self.passed = 0  # bytes of a lost answer that the client still gets
         self.answers = 0  # what was asked for and answered, pings and events left out
         self.connections = []
         self.lose: Callable[[], bool] = lambda: False  # asked for each answer
@@ -93,7 +94,8 @@ class Near(Protocol):
                 self.proxy.answers += 1
                 if self.proxy.lose():
                     self.proxy.lost += 1
-                    self.transport.abortConnection()
+                    self.transport.write(frame[: self.proxy.passed])
+                    (self.transport.loseConnection if self.proxy.passed else self.transport.abortConnection)()
                     return
             self.transport.write(frame)
 

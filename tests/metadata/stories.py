@@ -74,6 +74,10 @@ class Place:
         """Removes the registration of a writable bookie behind everybody's back."""
         raise AssertionError(f"{self.kind} can't")
 
+    async def format_records(self, instance_id: str) -> None:
+        """Lets the records be those of a cluster that was there before."""
+        raise AssertionError(f"{self.kind} can't")
+
     async def close(self) -> None:
         for store in self.opened:
             await store.close()

@@ -10,9 +10,10 @@ import pytest
 from twisted.internet.defer import gatherResults
 from twisted.internet.threads import deferToThread
 
+from quire.metadata.records import RecordExists
 from quire.metadata.store import BookieList, ServiceInfo
 from tests.metadata.made import ledger
-from tests.metadata.stories import Heard
+from tests.metadata.stories import Heard, failing
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -61,7 +62,8 @@ def holders():
 
 def test_a_killed_process_leaves_the_list(shared_place, holders):
     """
-    SIGKILL: the registration vanishes for a watcher, with SQLite at once, with ZooKeeper when the session has expired.
+    SIGKILL: the registration and the claim vanish for a watcher, with SQLite at once, with ZooKeeper when the session
+    has expired; then another may claim.
     """
 
     async def story():
@@ -70,17 +72,25 @@ def test_a_killed_process_leaves_the_list(shared_place, holders):
         store.watch_bookies(heard)
         # SQLite must not need the timeout, so it gets one that the test would not survive.
         holders.append(Holder(store.uri, "a:1", TIMEOUT_MS if shared_place.kind == "zookeeper" else 600_000))
+        assert await holders[0].says() == "registered"
         await heard.until(lambda seen: "a:1" in seen.writable)
+        claim = Heard()
+        store.records.watch("claims/owner", claim)
+        await claim.until(lambda seen: seen is not None and seen.value == b"a:1")
+        await failing(store.records.create("claims/owner", b"mine", claim=True), RecordExists)
         holders[0].signal(signal.SIGKILL)
         await heard.until(lambda seen: seen == BookieList({}, {}))
         assert await store.bookies() == BookieList({}, {})
+        await claim.until(lambda seen: seen is None)
+        await store.records.create("claims/owner", b"mine", claim=True)
 
     run(story)
 
 
 def test_a_hung_process_loses_its_place_and_finds_out(shared_place, holders):
     """
-    SIGSTOP beyond the session timeout: it is taken off the list; when it goes on, it hears of that and registers again.
+    SIGSTOP beyond the session timeout: it is taken off the list and its claim goes; when it goes on, it hears of that,
+    registers and claims again.
     """
 
     async def story():
@@ -90,12 +100,17 @@ def test_a_hung_process_loses_its_place_and_finds_out(shared_place, holders):
         holders.append(Holder(store.uri, "a:1"))
         assert await holders[0].says() == "registered"
         await heard.until(lambda seen: "a:1" in seen.writable)
+        children = Heard()
+        store.records.watch_children("claims", children)
+        await children.until(lambda seen: seen == ["owner"])
         holders[0].signal(signal.SIGSTOP)
         await heard.until(lambda seen: seen == BookieList({}, {}))
+        await children.until(lambda seen: seen == [])
         holders[0].signal(signal.SIGCONT)
         assert await holders[0].says() == "lost"
         assert await holders[0].says() == "registered"
         await heard.until(lambda seen: "a:1" in seen.writable)
+        await children.until(lambda seen: seen == ["owner"])
 
     run(story)
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.metadata.store import NoCluster
+from quire.metadata.records import Create, Delete
+from quire.metadata.store import ANY, NoCluster
 from quire.metadata.zk.ids import USED_UP_AT_ONCE, USED_UP_MAX, LedgerIds
 from quire.metadata.zk.layout import Layout
 from quire.metadata.zk.node_errors import NodeExists, NoNode
@@ -43,7 +44,9 @@ class Pretended:
             SimpleNamespace(numChildren=children, cversion=changes if changes < 1 << 31 else changes - (1 << 32))
         )
 
-    def use_up(self, path, count):
+    def transact(self, steps):
+        path, count = steps[0].path, len(steps) // 2
+        assert steps == [Create(path), Delete(path, ANY)] * count
         parent = path.rpartition("/")[0]
         assert parent in self.nodes
         self.counters[parent] = self.counters.get(parent, 0) + count

@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.threads import deferToThread
 
 from quire.client.api import Client
-from quire.client.core.append.messages import StoreEnsemble
 from quire.conf.client import ClientOptions
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerState
@@ -388,7 +387,7 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
                     lambda self_made=self_made: self_made[0].close(),
                     lambda self_made=self_made: client.open_ledger(self_made[0].id),
                     lambda: Deferred.fromCoroutine(
-                        client.choice.replace(StoreEnsemble(0, ((0, "b:0"),), ("b:0", "b:1"), must=True))
+                        client.choice.replace(("b:0", "b:1"), [0], must=True)
                     ),
                     watch,
                     lambda watches=watches: succeed(watches[0].cancel()),

@@ -1,0 +1,117 @@
+"""
+The settings of a named log, which its manifest keeps, and the options of a process that uses logs.
+
+Knows: each one's unit, default, range and meaning, and which settings contradict each other.
+Does not know: files; a setting is given to `create` and `update`, an option to `connect`.
+
+Settings are written out at creation, all of them, so that a later default changes no log.
+"""
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from quire.protocol.log_errors import LogDamaged
+
+# SPDX-License-Identifier: Apache-2.0
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+class LogSettings(BaseModel):
+    """
+    What one log is like.  Storage settings (ensemble, quorums, digest) count from the next segment on.  Members that
+    this version does not know are kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
+
+    ensemble: int = Field(default=3, ge=1, description="bookies that a segment is spread over")
+    write: int = Field(default=3, ge=1, description="copies of each entry")
+    ack: int = Field(default=2, ge=1, description="copies on disk before an append is acknowledged")
+    digest: Literal["CRC32C", "CRC32", "MAC"] = Field(default="CRC32C", description="the sum of each entry")
+    roll_records: int = Field(default=1 << 24, ge=1, description="records after which a segment ends")
+    roll_bytes: int = Field(default=256 * MIB, ge=1, description="bytes of values after which a segment ends")
+    roll_age_ms: int = Field(default=4 * 3600_000, ge=100, description="age at which a segment ends, plus or minus 5 %")
+    retention_ms: int = Field(default=-1, ge=-1, description="age at which closed segments go; -1: never")
+    retention_bytes: int = Field(default=-1, ge=-1, description="size above which the oldest segments go; -1: never")
+    quota_bytes: int = Field(default=-1, ge=-1, description="backlog in bytes of the slowest cursor; -1: any")
+    quota_ms: int = Field(default=-1, ge=-1, description="backlog in time of the slowest cursor; -1: any")
+    quota: Literal["refuse", "hold", "drop"] = Field(default="refuse", description="what happens above a quota")
+    ttl_ms: int = Field(default=-1, ge=-1, description="age at which records count as acknowledged; -1: never")
+    dedup: bool = Field(default=False, description="whether resends of a producer are recognised by their sequence")
+    compaction: bool = Field(default=False, description="whether the newest record of each key is kept apart")
+    compaction_keyless: Literal["keep", "drop"] = Field(
+        default="keep", description="what compaction does without a key"
+    )
+    lease_ms: int = Field(default=0, ge=0, description="lease of the owner for reads without a message; 0: none")
+    publish: bool = Field(default=True, description="whether closed ledgers of others can be published")
+    needs_snapshot: bool = Field(default=False, description="whether nothing is trimmed above the oldest kept snapshot")
+    compression: Literal["none", "zlib", "zstd"] = Field(default="none", description="of each batch")
+    rate_records: int = Field(default=-1, ge=-1, description="records a second that the owner takes; -1: any")
+    rate_bytes: int = Field(default=-1, ge=-1, description="bytes a second that the owner takes; -1: any")
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if not self.ack <= self.write <= self.ensemble:
+            raise ValueError(f"quorums must be ack ({self.ack}) <= write ({self.write}) <= ensemble ({self.ensemble})")
+        if self.lease_ms and self.publish:
+            raise ValueError("a log with leases (lease_ms) takes no published ledgers: set publish to false with it")
+        return self
+
+    @classmethod
+    def of(cls, stored: Any) -> "LogSettings":
+        """Those that a manifest has; `LogDamaged`."""
+        try:
+            return cls.model_validate(stored)
+        except ValueError as error:
+            raise LogDamaged(f"the settings of the log can't be understood: {reason_of(error)}") from None
+
+    @classmethod
+    def made(cls, **settings: Any) -> "LogSettings":
+        """New ones; `ValueError` that names an unknown or impossible one."""
+        unknown = sorted(set(settings) - set(cls.model_fields))
+        if unknown:
+            raise ValueError(f"a log has no setting {', '.join(unknown)}: it has {', '.join(cls.model_fields)}")
+        try:
+            return cls(**settings)
+        except ValueError as error:
+            raise ValueError(reason_of(error)) from None
+
+    def changed(self, **settings: Any) -> dict[str, Any]:
+        """The members that a change gives other values; `ValueError` as `made`."""
+        merged = self.made(**{name: getattr(self, name) for name in type(self).model_fields} | settings)
+        return {name: getattr(merged, name) for name in settings if getattr(merged, name) != getattr(self, name)}
+
+
+def reason_of(error: ValueError) -> str:
+    """What pydantic says, in one line."""
+    details = getattr(error, "errors", None)
+    if details is None:
+        return str(error)
+    parts = []
+    for each in details(include_url=False, include_context=False):
+        place = ".".join(map(str, each["loc"]))
+        parts.append(f"{place}: {each['msg']}" if place else each["msg"].removeprefix("Value error, "))
+    return "; ".join(parts)
+
+
+class LogOptions(BaseModel):
+    """What one process does with the logs that it uses."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    password: bytes = Field(default=b"", repr=False, description="of the ledgers that are made and read")
+    batch_bytes: int = Field(default=256 * KIB, ge=1, description="most bytes of one entry")
+    part_bytes: int = Field(default=MIB, ge=64, description="a batch above this is cut into parts of this size")
+    append_ms: int = Field(default=30_000, ge=1, description="how long an append may take")
+    takeover_ms: int = Field(default=30_000, ge=1, description="how long a takeover tries to recover the last segment")
+    read_ms: int = Field(default=5_000, ge=1, description="how long a read that needs a proof waits for it")
+    window_records: int = Field(default=100_000, ge=1, description="records under way in one log")
+    window_bytes: int = Field(default=64 * MIB, ge=1, description="bytes under way in one log")
+    process_bytes: int = Field(default=256 * MIB, ge=1, description="bytes under way in all logs")
+    cache_bytes: int = Field(default=64 * MIB, ge=0, description="of the newest entries, kept for readers")
+    read_ahead_bytes: int = Field(default=4 * MIB, ge=1, description="that a reader asks for before they are wanted")
+    poll_ms: int = Field(default=1_000, ge=1, description="how often what is awaited is looked for, beside a watch")
+    lac_ms: int = Field(default=10, ge=1, description="after which an idle owner says what is confirmed")
+    tidy_ms: int = Field(default=60_000, ge=100, description="how often an owner tidies its log")

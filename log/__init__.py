@@ -1,0 +1,1 @@
+"""Named logs: endless sequences of records, made of ledgers."""

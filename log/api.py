@@ -1,0 +1,289 @@
+"""
+Named logs for Twisted programs.
+
+Knows: names and ids, which handles are open, how the parts are put together.
+Does not know: what any of them does.
+"""
+
+import socket
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Literal, NamedTuple
+
+from twisted.internet.defer import Deferred
+
+from quire.client.api import Client
+from quire.client.api import connect as connect_client
+from quire.conf.client import ClientOptions
+from quire.conf.log import LogOptions, LogSettings
+from quire.log.core import edits, upkeep_edits
+from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
+from quire.log.core.values import to_json
+from quire.log.owner.encoder import Hook
+from quire.log.owner.handle import Owner
+from quire.log.reader.reader import LogReader
+from quire.log.reader.view import LogView
+from quire.log.store import paths
+from quire.log.store.editing import LogRecords, create_log
+from quire.log.store.ledgers import LogLedgers
+from quire.metadata.clock import time_of_day
+from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records, RecordStore
+from quire.metadata.store import ANY
+from quire.protocol.log_errors import LogExists, NoSuchLog, NotOwner
+
+# SPDX-License-Identifier: Apache-2.0
+
+SHARDS = 256
+
+
+class LogInfo(NamedTuple):
+    """What a log is like now.  `end`: None while a segment is open."""
+
+    name: str
+    id: str
+    state: str
+    epoch: int
+    owner: str | None
+    begin: int
+    end: int | None
+    segments: int
+    bytes: int
+    settings: dict[str, Any]
+    doomed: int
+    ledger: int | None  # of the open segment
+
+
+def info_of(manifest: Manifest) -> LogInfo:
+    """Of a manifest."""
+    chunked = sum(line.n[1] - line.n[0] + 1 for line in manifest.chunks)
+    owner = manifest.owner
+    return LogInfo(
+        manifest.name,
+        manifest.id,
+        manifest.state,
+        manifest.epoch,
+        None if owner is None else owner.address or owner.host or owner.token,
+        manifest.begin.index,
+        None if manifest.open_segment is not None else manifest.closed_end[0],
+        chunked + len(manifest.segments),
+        manifest.closed_end[1] - manifest.begin.at,
+        dict(manifest.settings),
+        len(manifest.doomed),
+        None if manifest.open_segment is None else manifest.open_segment.ledger,
+    )
+
+
+class Logs:
+    """
+    The named logs of a cluster.  `bk` is the ledger client of the same session.  `reached(name)` is called right after
+    each step that a test may want to end the process at.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: LogOptions | None = None,
+        *,
+        reached: Callable[[str], None] = lambda _name: None,
+        now: Callable[[], float] = time_of_day,
+        owns_client: bool = False,
+    ) -> None:
+        self.bk = client
+        self.options = options or LogOptions()
+        self._reached = reached
+        self._now = now
+        self._owns_client = owns_client
+        self._ledgers = LogLedgers(client, self.options.password)
+        self._owners: set[Owner] = set()
+        self._readers: set[LogReader] = set()
+        self._views: dict[str, LogView] = {}
+
+    @property
+    def _records(self) -> Records:
+        store = self.bk.store
+        assert isinstance(store, RecordStore), "this metadata store keeps no records"
+        return store.records
+
+    def _log(self, id_: str, name: str) -> LogRecords:
+        return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name)
+
+    # -- logs ------------------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
+        """A new log.  `LogExists`; `ValueError` for a name or settings that can't be."""
+        path = paths.name_path(name)
+        made = LogSettings.made(**settings)
+        if made.lease_ms:
+            raise ValueError("leases (lease_ms) come with linearizable reads, which this version does not have")
+        if begin_at < 0:
+            raise ValueError(f"a log begins at a byte position of 0 or more, not {begin_at}")
+        id_ = f"{self.bk.random.getrandbits(128):032x}"
+        log = self._log(id_, name)
+        manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin_at)
+        lease = to_json({"epoch": 0, "token": "", "state": "off", "ms": 0, "edit": manifest.edit}).encode()
+        try:
+            await create_log(self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease)
+        except RecordExists:
+            if await self._id_of(name) != id_:
+                raise LogExists(f"there is a log {name!r} already: `quire log show` shows it") from None
+        self._reached("create.done")
+        return info_of(manifest)
+
+    async def _id_of(self, name: str) -> str:
+        try:
+            return decode_name((await self._records.read(paths.name_path(name))).value)
+        except NoRecord:
+            raise NoSuchLog(f"there is no log {name!r}: `quire log list` shows those that there are") from None
+
+    async def _open(self, name: str) -> LogRecords:
+        return self._log(await self._id_of(name), name)
+
+    async def info(self, name: str) -> LogInfo:
+        """`NoSuchLog`."""
+        return info_of((await (await self._open(name)).read()).value)
+
+    async def names(self) -> AsyncGenerator[str, None]:
+        """Of all logs, by shard, then by name."""
+        for number in range(SHARDS):
+            after = ""
+            while True:
+                try:
+                    page = await self._records.children(f"names/{number:02x}", after)
+                except NoRecord:
+                    break
+                if not page:
+                    break
+                for part in page:
+                    yield paths.decoded(part)
+                after = page[-1]
+
+    async def update(self, name: str, **settings: Any) -> LogInfo:
+        """Other settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
+        log = await self._open(name)
+        current = LogSettings.of((await log.read()).value.settings)
+        changed = current.changed(**settings)
+        if changed.get("lease_ms"):
+            raise ValueError("leases (lease_ms) come with linearizable reads, which this version does not have")
+        return info_of((await log.edit(upkeep_edits.Update(changed))).manifest)
+
+    async def rename(self, name: str, new: str) -> LogInfo:
+        """`NoSuchLog`, `LogExists`."""
+        log = await self._open(name)
+        old_path, new_path = paths.name_path(name), paths.name_path(new)
+        await self._records.folder(new_path.rpartition("/")[0])
+        try:
+            done = await log.edit(
+                upkeep_edits.Rename(new),
+                beside=lambda _before, _after: [Delete(old_path, ANY), Create(new_path, encode_name(log.log))],
+            )
+        except RecordExists:
+            raise LogExists(f"there is a log {new!r} already") from None
+        return info_of(done.manifest)
+
+    async def delete(self, name: str) -> None:
+        """The name is free when this returns; upkeep does the rest.  `NoSuchLog`."""
+        log = await self._open(name)
+        path = paths.name_path(name)
+        await log.edit(upkeep_edits.Delete(), beside=lambda _before, _after: [Delete(path, ANY)])
+        self._reached("delete.unnamed")
+
+    # -- handles ---------------------------------------------------------------------------------------------------
+
+    async def own(
+        self,
+        name: str,
+        *,
+        wait_s: float | None = None,
+        force: bool = False,
+        priority: int = 0,
+        address: str = "",
+        before_append: Hook | None = None,
+    ) -> Owner:
+        """
+        The log's owner, once this handle is.  `wait_s`: `NotOwner` after so long, None: waits on.  `LogTerminated`,
+        `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        """
+        owner = Owner(
+            self.bk,
+            await self._open(name),
+            self._ledgers,
+            self.options,
+            name,
+            priority=priority,
+            address=address,
+            host=f"{socket.gethostname()}",
+            before_append=before_append,
+            reached=self._reached,
+            on_end=self._owners.discard,
+        )
+        self._owners.add(owner)
+        owned = owner.start(force)
+        timer = None
+        if wait_s is not None:
+            timer = self.bk.reactor.callLater(wait_s, self._give_up, owner, owned)
+        try:
+            await owned
+        finally:
+            if timer is not None and timer.active():
+                timer.cancel()
+        return owner
+
+    def _give_up(self, owner: Owner, owned: "Deferred[None]") -> None:
+        if not owned.called:
+            owned.errback(NotOwner(f"another one owns the log {owner.name!r}"))
+            owner.close()
+
+    async def read(
+        self,
+        name: str,
+        start: int | Literal["begin", "end"] = "begin",
+        *,
+        on_trim: Literal["raise", "skip"] = "raise",
+        on_loss: Literal["raise", "skip"] = "raise",
+    ) -> LogReader:
+        """A reader from an index on.  `NoSuchLog`, `ValueError`."""
+        view = await self._view(name)
+        manifest = await view.fresh()
+        if start == "begin":
+            index = manifest.begin.index
+        elif start == "end":
+            index = await self._end(view, manifest)
+        elif isinstance(start, int) and start >= 0:
+            index = start
+        else:
+            raise ValueError(f"a reader begins at an index, at 'begin' or at 'end', not at {start!r}")
+        reader = LogReader(self.bk, view, index, on_trim, on_loss)
+        self._readers.add(reader)
+        return reader
+
+    async def _view(self, name: str) -> LogView:
+        log = await self._open(name)
+        view = self._views.get(log.log)
+        if view is None:
+            view = LogView(log, self.bk.reactor, self.bk.random, self.options.poll_ms / 1000)
+            self._views[log.log] = view
+        return view
+
+    async def _end(self, view: LogView, manifest: Manifest) -> int:
+        """The index after the last record that can be read now."""
+        reader = LogReader(self.bk, view, manifest.closed_end[0])
+        async for _batch in reader.batches():
+            pass
+        return reader.index
+
+    async def close(self) -> None:
+        """Ends every handle: owners store what was appended and resign."""
+        for reader in list(self._readers):
+            await reader.close()
+        for owner in list(self._owners):
+            await owner.close()
+        for view in self._views.values():
+            view.close()
+        if self._owns_client:
+            await self.bk.close()
+
+
+async def connect(
+    reactor: Any, uri: str, options: LogOptions | None = None, client_options: ClientOptions | None = None
+) -> Logs:
+    """Opens the cluster at `uri`.  The errors of `quire.client.api.connect`."""
+    return Logs(await connect_client(reactor, uri, client_options), options, owns_client=True)

@@ -1,0 +1,295 @@
+"""
+The body of a batch of records, in columns.
+
+The body of a batch: u8 number of columns; of each u8 id and u32 bytes; then the columns in that order, values last.
+
+    1    values     n x u32 length, then the bytes
+    2    keys       n x u32 length (2^32 - 1: none), then the bytes
+    3    times      n x i64 ms, -2^63: none
+    4    headers    n x u32 length, then per record: (u16 length, UTF-8 name, u32 length, value)...
+    5    producers  u16 names, each u16 length and UTF-8; u32 runs, each u16 name, u32 first record, u32 records,
+                    u64 first sequence
+    6    skips      n x u32 bytes that the position advances before the record
+    7    indexes    n x u64 original index (compacted ledgers)
+
+An unknown column below 128 is passed over, one from 128 on is refused.
+
+Knows: these bytes.  Does not know: entries, ledgers, where a record is in its log.
+Safety: what contradicts this page is `LogDamaged`, what a newer version wrote `UnknownFormat`; never wrong records.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from quire.protocol.log_errors import LogDamaged, UnknownFormat
+
+# SPDX-License-Identifier: Apache-2.0
+
+COLUMN = struct.Struct(">BI")  # id, bytes
+RUN = struct.Struct(">HIIQ")  # name, first record, records, first sequence
+U16, U32 = struct.Struct(">H"), struct.Struct(">I")
+BODY_BYTES_MAX = 64 << 20
+RECORDS_MAX = 65_536
+KEY_BYTES_MAX = HEADERS_BYTES_MAX = 64 << 10
+HEADER_NAME_BYTES_MAX = 255
+NONE = (1 << 32) - 1  # as a key's length
+NO_TIME = -(1 << 63)
+REFUSED_COLUMNS = 128
+
+VALUES, KEYS, TIMES, HEADERS, PRODUCERS, SKIPS, INDEXES = range(1, 8)
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class ProducerRun(NamedTuple):
+    """Consecutive records of one producer, whose sequences rise by one."""
+
+    producer: str
+    first: int  # record of the batch
+    records: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class Records:
+    """Records to be encoded.  Each column is None or has a member for each value."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None = None
+    times: Sequence[int | None] | None = None
+    headers: Sequence[Headers] | None = None
+    producers: Sequence[ProducerRun] = ()
+    skips: Sequence[int] | None = None
+    indexes: Sequence[int] | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Value bytes and skips."""
+        return sum(map(len, self.values)) + (sum(self.skips) if self.skips is not None else 0)
+
+
+def encode_body(records: Records) -> bytes:
+    """The body of a batch; `ValueError` when it is larger than one may be."""
+    count = len(records.values)
+    columns: list[tuple[int, bytes]] = []
+    if records.keys is not None:
+        keys = records.keys
+        lengths = [NONE if key is None else len(key) for key in keys]
+        columns.append((KEYS, b"".join((_u32s(lengths), *(key for key in keys if key)))))
+    if records.times is not None:
+        times = [NO_TIME if time is None else time for time in records.times]
+        columns.append((TIMES, struct.pack(f">{count}q", *times)))
+    if records.headers is not None:
+        packed = [_headers(headers) for headers in records.headers]
+        columns.append((HEADERS, b"".join((_u32s(list(map(len, packed))), *packed))))
+    if records.producers:
+        columns.append((PRODUCERS, _producers(records.producers)))
+    if records.skips is not None:
+        columns.append((SKIPS, _u32s(records.skips)))
+    if records.indexes is not None:
+        columns.append((INDEXES, struct.pack(f">{count}Q", *records.indexes)))
+    values = records.values
+    columns.append((VALUES, b"".join((_u32s(list(map(len, values))), *values))))
+    heads = b"".join([COLUMN.pack(number, len(data)) for number, data in columns])
+    body = b"".join((bytes((len(columns),)), heads, *(data for _, data in columns)))
+    if len(body) > BODY_BYTES_MAX:
+        raise ValueError(f"a batch of {len(body)} bytes is larger than the {BODY_BYTES_MAX} that one may have")
+    return body
+
+
+def _u32s(numbers: Sequence[int]) -> bytes:
+    return struct.pack(f">{len(numbers)}I", *numbers)
+
+
+def _headers(headers: Headers) -> bytes:
+    parts: list[bytes] = []
+    for name, value in headers:
+        encoded = name.encode()
+        parts += U16.pack(len(encoded)), encoded, U32.pack(len(value)), value
+    return b"".join(parts)
+
+
+def _producers(runs: Sequence[ProducerRun]) -> bytes:
+    names = {name: number for number, name in enumerate(dict.fromkeys(run.producer for run in runs))}
+    parts = [U16.pack(len(names))]
+    for name in names:
+        encoded = name.encode()
+        parts += U16.pack(len(encoded)), encoded
+    parts.append(U32.pack(len(runs)))
+    parts += [RUN.pack(names[run.producer], run.first, run.records, run.sequence) for run in runs]
+    return b"".join(parts)
+
+
+def name_at(data: bytes, at: int) -> tuple[str, int]:
+    (length,) = U16.unpack_from(data, at)
+    end = at + U16.size + length
+    if end > len(data):
+        raise ValueError(f"a name of {length} bytes runs over the end")
+    return data[at + U16.size : end].decode(), end
+
+
+class Batch:
+    """
+    The records of one entry: columns, without an object for each record.  `first` is the ordinal of the first in its
+    ledger, `offset` the byte position there before it, `stamp` that of all.
+    """
+
+    __slots__ = ("_columns", "_data", "count", "first", "offset", "stamp")
+
+    def __init__(self, body: bytes, first: int, offset: int, stamp: int, count: int, size: int) -> None:
+        """
+        `size`: bytes of values and skips.  `LogDamaged`, `UnknownFormat`; checks what it will be asked for.
+        """
+        self.first = first
+        self.offset = offset
+        self.stamp = stamp
+        self.count = count
+        self._data = body
+        self._columns: dict[int, tuple[int, int]] = {}  # id -> begin and end in the body
+        try:
+            self._find_columns(body)
+            values = sum(self._lengths(VALUES))
+            if (VALUES in self._columns) is not True or values + sum(self.skips or ()) != size:
+                raise ValueError(f"its values have {values} bytes, and with their skips not {size}")
+        except (struct.error, ValueError, IndexError) as error:
+            raise LogDamaged(f"a batch of {count} records can't be decoded: {error}") from None
+
+    def _find_columns(self, body: bytes) -> None:
+        if not 1 <= self.count <= RECORDS_MAX:
+            raise ValueError(f"a batch has 1 to {RECORDS_MAX} records")
+        at = 1 + body[0] * COLUMN.size
+        for number in range(body[0]):
+            column, size = COLUMN.unpack_from(body, 1 + number * COLUMN.size)
+            if column >= REFUSED_COLUMNS:
+                raise UnknownFormat(f"column {column} is unknown: a newer quire reads it")
+            if column in self._columns:
+                raise ValueError(f"column {column} is there twice")
+            self._columns[column] = at, at + size
+            at += size
+        if at != len(body):
+            raise ValueError(f"its columns have {at} bytes, its body {len(body)}")
+
+    def _lengths(self, column: int) -> tuple[int, ...]:
+        """The lengths at the beginning of a column; `ValueError` when they do not fill it."""
+        begin, end = self._columns.get(column, (0, 0))
+        lengths: tuple[int, ...] = struct.unpack_from(f">{self.count}I", self._data, begin)
+        if begin + 4 * self.count > end:
+            raise ValueError(f"column {column} is too short")
+        return lengths
+
+    def _pieces(self, column: int) -> list[bytes | None]:
+        lengths = self._lengths(column)
+        begin, end = self._columns[column]
+        at, data, pieces = begin + 4 * self.count, self._data, []
+        piece: bytes | None
+        for length in lengths:
+            if length == NONE:
+                piece = None
+            else:
+                piece = data[at : at + length]
+                at += length
+            pieces.append(piece)
+        if at != end:
+            raise LogDamaged(f"column {column} has {end - begin} bytes, its records {at - begin}")
+        return pieces
+
+    @property
+    def values(self) -> list[bytes]:
+        """The records' values."""
+        begin, end = self._columns[VALUES]
+        lengths = struct.unpack_from(f">{self.count}I", self._data, begin)
+        data = self._data
+        ends = list(accumulate(lengths, initial=begin + 4 * self.count))
+        if ends[-1] != end:
+            raise LogDamaged(f"its values end at {ends[-1]}, their column at {end}")
+        return [data[ends[number] : ends[number + 1]] for number in range(self.count)]
+
+    @property
+    def keys(self) -> list[bytes | None] | None:
+        """Of each record its key, or None; None when no record has one."""
+        return self._pieces(KEYS) if KEYS in self._columns else None
+
+    @property
+    def times(self) -> list[int | None] | None:
+        """Of each record its event time in ms since 1970, or None."""
+        if TIMES not in self._columns:
+            return None
+        return [None if time == NO_TIME else time for time in self._numbers(TIMES, "q", 8)]
+
+    @property
+    def skips(self) -> tuple[int, ...] | None:
+        """By how many bytes the position advances before each record."""
+        return self._numbers(SKIPS, "I", 4) if SKIPS in self._columns else None
+
+    @property
+    def indexes(self) -> tuple[int, ...] | None:
+        """The original indexes, in a compacted ledger."""
+        return self._numbers(INDEXES, "Q", 8) if INDEXES in self._columns else None
+
+    def _numbers(self, column: int, letter: str, width: int) -> tuple[int, ...]:
+        begin, end = self._columns[column]
+        if end - begin != width * self.count:
+            raise LogDamaged(f"column {column} has {end - begin} bytes for {self.count} records")
+        return struct.unpack_from(f">{self.count}{letter}", self._data, begin)
+
+    @property
+    def headers(self) -> list[tuple[tuple[str, bytes], ...]] | None:
+        """Of each record its headers."""
+        if HEADERS not in self._columns:
+            return None
+        return [_unpack_headers(piece or b"") for piece in self._pieces(HEADERS)]
+
+    @property
+    def producers(self) -> list[ProducerRun]:
+        """Which records came from which producers."""
+        if PRODUCERS not in self._columns:
+            return []
+        begin, end = self._columns[PRODUCERS]
+        data = self._data[begin:end]
+        try:
+            (count,) = U16.unpack_from(data)
+            at, names = U16.size, []
+            for _ in range(count):
+                name, at = name_at(data, at)
+                names.append(name)
+            (count,) = U32.unpack_from(data, at)
+            at += U32.size
+            if len(data) != at + count * RUN.size:
+                raise ValueError(f"{count} runs do not end with the column")
+            runs = [RUN.unpack_from(data, at + number * RUN.size) for number in range(count)]
+            found = [ProducerRun(names[run[0]], *run[1:]) for run in runs]
+            if any(run.first + run.records > self.count for run in found):
+                raise ValueError("a run names records that the batch does not have")
+        except (struct.error, ValueError, IndexError) as error:
+            raise LogDamaged(f"the column of producers can't be decoded: {error}") from None
+        return found
+
+    @property
+    def offsets(self) -> list[int]:
+        """The byte position of each record in the ledger."""
+        sizes = self._lengths(VALUES)
+        skips = self.skips or (0,) * self.count
+        found, at = [], self.offset
+        for size, skip in zip(sizes, skips, strict=True):
+            found.append(at + skip)
+            at += skip + size
+        return found
+
+
+def _unpack_headers(data: bytes) -> tuple[tuple[str, bytes], ...]:
+    at, found = 0, []
+    try:
+        while at < len(data):
+            name, at = name_at(data, at)
+            (length,) = U32.unpack_from(data, at)
+            at += U32.size
+            if at + length > len(data):
+                raise ValueError("a header runs over the end")
+            found.append((name, data[at : at + length]))
+            at += length
+    except (struct.error, ValueError) as error:
+        raise LogDamaged(f"the headers of a record can't be decoded: {error}") from None
+    return tuple(found)

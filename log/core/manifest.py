@@ -1,0 +1,340 @@
+"""
+The manifest of a log: the one small value that says what the log consists of; and its chunks, to which old segments
+move.
+
+JSON in UTF-8, keys in the order of `ManifestJson`, each element of a list on a line of its own, so that an operator can
+read it with any ZooKeeper shell.  Members that this version does not know are kept, at any depth.  Both are drawn in
+docs/logs.md, "The manifest".
+
+Knows: the members, what must hold among them, and how a segment is found by number, index or time.
+Does not know: who changes a manifest and why (`edits`), where it is kept.
+Safety: `Manifest.check` holds in every value that is read or made: at most one segment is open, it is the last, and
+each begins where the one before ends.
+"""
+
+from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from quire.log.core.values import (
+    FORMAT,
+    Begin,
+    Doomed,
+    Extra,
+    Line,
+    Owner,
+    Segment,
+    Snapshot,
+    Transfer,
+    Value,
+    defaults_of,
+    from_json,
+    to_json,
+)
+from quire.protocol.log_errors import LogDamaged, UnknownFormat
+
+# SPDX-License-Identifier: Apache-2.0
+
+VALUE_BYTES_MAX = 768 << 10
+RECENT_MAX = 64
+UNDERSTOOD_NEEDS: frozenset[str] = frozenset()
+
+OPEN, TERMINATED, DELETING = "open", "terminated", "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest(Value):
+    """One version of a log.  `check` holds."""
+
+    what = "log"
+    inner: ClassVar[Mapping[str, type[Value]]] = {
+        "owner": Owner,
+        "transfer": Transfer,
+        "begin": Begin,
+        "chunks": Line,
+        "segments": Segment,
+        "doomed": Doomed,
+        "snapshots": Snapshot,
+    }
+    format: int
+    needs: tuple[str, ...]
+    name: str
+    id: str
+    state: str
+    edit: str
+    recent: tuple[str, ...]
+    settings: Mapping[str, Any]
+    epoch: int
+    owner: Owner | None
+    transfer: Transfer | None
+    begin: Begin
+    next: int
+    table: int | None
+    chunks: tuple[Line, ...]
+    segments: tuple[Segment, ...]
+    doomed: tuple[Doomed, ...]
+    snapshots: tuple[Snapshot, ...]
+    compacted: Mapping[str, Any] | None
+    end: int | None = None
+    extra: Extra = field(default_factory=dict, hash=False)
+
+    # -- what it says ----------------------------------------------------------------------------------------------
+
+    @property
+    def open_segment(self) -> Segment | None:
+        """The one that is still written, if any."""
+        return self.segments[-1] if self.segments and self.segments[-1].is_open else None
+
+    @property
+    def last_closed(self) -> Segment | Line | None:
+        """The newest closed segment, or the newest chunk where that is in one."""
+        for segment in reversed(self.segments[-2:]):
+            if not segment.is_open:
+                return segment
+        return self.chunks[-1] if self.chunks else None
+
+    @property
+    def closed_end(self) -> tuple[int, int]:
+        """Index and byte position after the last record of a closed segment."""
+        last = self.last_closed
+        return (self.begin.index, self.begin.at) if last is None else (last.end, last.end_at)
+
+    @property
+    def last_stamp(self) -> int:
+        """The stamp of the last record of a closed segment; 0 where there is none."""
+        last = self.last_closed
+        return last.t[1] if last is not None and last.t is not None else 0
+
+    def segment(self, number: int) -> Segment | None:
+        """The segment of that number, if it is not in a chunk."""
+        at = bisect_right(self.segments, number, key=_number) - 1
+        found = self.segments[at] if at >= 0 else None
+        return found if found is not None and found.n == number else None
+
+    def line(self, number: int) -> Line | None:
+        """The chunk that holds the segment of that number, if one does."""
+        at = bisect_right(self.chunks, number, key=_line_number) - 1
+        found = self.chunks[at] if at >= 0 else None
+        return found if found is not None and found.n[0] <= number <= found.n[1] else None
+
+    def at_index(self, index: int) -> Segment | Line | None:
+        """The segment, or the chunk of the segment, that holds the record; the open one for what is not written yet."""
+        return self._find(index, _first)
+
+    def at_time(self, stamp: int) -> Segment | Line | None:
+        """The first segment, or chunk, whose last stamp is not below `stamp`; the open one, or None: it is the end."""
+        for parts in (self.chunks, self.segments):
+            at = _first_with(parts, lambda part: part.t is None or part.t[1] >= stamp)
+            if at < len(parts):
+                return parts[at]
+        return None
+
+    def _find(self, wanted: int, first: Callable[[Any], int]) -> Segment | Line | None:
+        for parts in (self.segments, self.chunks):
+            at = bisect_right(parts, wanted, key=first) - 1
+            if at >= 0:
+                found = parts[at]
+                if wanted < found.end or (isinstance(found, Segment) and found.is_open):
+                    return found
+                return None
+        return None
+
+    def after(self, number: int) -> Segment | Line | None:
+        """The first segment, or the chunk of the first, whose number is higher."""
+        at = _first_with(self.chunks, lambda line: line.n[1] > number)
+        if at < len(self.chunks):
+            return self.chunks[at]
+        at = bisect_right(self.segments, number, key=_number)
+        return self.segments[at] if at < len(self.segments) else None
+
+    def named_ledgers(self) -> set[int]:
+        """The ledgers that it names itself: those in chunks are not among them."""
+        found = {segment.ledger for segment in self.segments}
+        found |= {doomed.ledger for doomed in self.doomed}
+        found |= {snapshot.ledger for snapshot in self.snapshots}
+        if self.compacted is not None:
+            found |= {each["ledger"] for each in self.compacted.get("ledgers", ())}
+        return found
+
+    # -- bytes -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """`LogDamaged`; `UnknownFormat` when a newer version of quire is needed."""
+        found = from_json(data, "log")
+        unknown = [str(need) for need in found.get("needs", ()) if need not in UNDERSTOOD_NEEDS]
+        if unknown:
+            raise UnknownFormat(f"the log needs {', '.join(unknown)}, which a newer quire knows")
+        del found["quire"]
+        manifest = cls.parse(found)
+        manifest.check()
+        return manifest
+
+    def encode(self) -> bytes:
+        """`ValueError` when it is larger than a value may be."""
+        members = [f'"quire":{to_json("log")}']
+        for name, _default in defaults_of(Manifest):
+            value = getattr(self, name)
+            if name in LISTS:
+                lines = ",".join(f"\n  {to_json(part)}" for part in value)
+                members.append(f'"{name}":[{lines}]')
+            elif name != "end" or value is not None:
+                members.append(f'"{name}":{to_json(value)}')
+        members += [f"{to_json(name)}:{to_json(value)}" for name, value in self.extra.items()]
+        text = ""
+        for member in members:
+            separator = "" if not text else ",\n " if member.split(":", 1)[0].strip('"') in BREAKS else ","
+            text += separator + member
+        return f"{{{text}}}".encode()
+
+    def check(self) -> None:
+        """`LogDamaged` that names what does not hold."""
+        wrong = next(self._wrong(), None)
+        if wrong is not None:
+            raise LogDamaged(f"the manifest of the log {self.name!r} ({self.id}): {wrong}")
+
+    def _wrong(self) -> Iterator[str]:
+        if self.state not in {OPEN, TERMINATED, DELETING}:
+            yield f"its state is {self.state!r}"
+        parts: Sequence[Segment | Line] = (*self.chunks, *self.segments)
+        number = -1
+        index: int | None = None
+        at = 0
+        for part in parts:
+            low, high = (part.n, part.n) if isinstance(part, Segment) else part.n
+            if not number < low <= high < self.next:
+                yield f"segment {low} follows {number}, and the next is {self.next}"
+            if index is not None and (part.first, part.at) != (index, at):
+                yield f"segment {low} begins at {part.first}, byte {part.at}, the one before ends at {index}, byte {at}"
+            if isinstance(part, Segment):
+                counts = (part.records, part.bytes, part.entries, part.t)
+                if part.is_open:
+                    if part is not parts[-1] or counts != (None,) * 4:
+                        yield f"segment {low} is open, and it is not the last or has counts"
+                elif None in counts or part.records == 0:
+                    yield f"segment {low} is closed without all its counts, or empty"
+            number, index, at = high, part.end, part.end_at
+        if parts:
+            first = parts[0]
+            if not (first.first <= self.begin.index and first.at <= self.begin.at):
+                yield f"it begins at {self.begin.index}, before its first segment at {first.first}"
+            if self.begin.index > parts[-1].end:
+                yield f"it begins at {self.begin.index}, behind its last segment at {parts[-1].end}"
+        if self.owner is not None and self.owner.epoch != self.epoch:
+            yield f"its owner has epoch {self.owner.epoch}, it has {self.epoch}"
+        if self.state == TERMINATED and (self.end is None or self.open_segment is not None):
+            yield "it is terminated without an end, or has an open segment"
+
+
+LISTS = frozenset({"chunks", "segments", "doomed", "snapshots"})
+BREAKS = frozenset({"settings", "epoch", "begin", *LISTS, "compacted"})
+
+
+def _number(segment: Segment) -> int:
+    return segment.n
+
+
+def _line_number(line: Line) -> int:
+    return line.n[0]
+
+
+def _first(part: Segment | Line) -> int:
+    return part.first
+
+
+def _first_with(parts: Sequence[Any], holds: Callable[[Any], bool]) -> int:
+    """Where in a sequence the parts begin for which something holds that, once it does, holds for all behind."""
+    low, high = 0, len(parts)
+    while low < high:
+        middle = (low + high) // 2
+        if holds(parts[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+# -- chunks and names ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk(Value):
+    """An immutable record of segments that moved out of the manifest of the log with that id."""
+
+    what = "chunk"
+    inner: ClassVar[Mapping[str, type[Value]]] = {"segments": Segment}
+    format: int
+    log: str
+    edit: str
+    at: int
+    segments: tuple[Segment, ...]
+    extra: Extra = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Chunk:
+        """`LogDamaged`, `UnknownFormat`."""
+        found = from_json(data, "chunk")
+        del found["quire"]
+        return cls.parse(found)
+
+    def encode(self) -> bytes:
+        """Each segment on a line of its own."""
+        lines = ",".join(f"\n {to_json(segment)}" for segment in self.segments)
+        head = to_json({"quire": "chunk", "format": self.format, "log": self.log, "edit": self.edit, "at": self.at})
+        rest = "".join(f",{to_json(name)}:{to_json(value)}" for name, value in self.extra.items())
+        return f'{head[:-1]},"segments":[{lines}]{rest}}}'.encode()
+
+    def line(self, name: str) -> Line:
+        """Its line in the manifest, under that name."""
+        first, last = self.segments[0], self.segments[-1]
+        stamps = [segment.t for segment in self.segments if segment.t is not None]
+        return Line(
+            name,
+            (first.n, last.n),
+            first.first,
+            first.at,
+            last.end - first.first,
+            last.end_at - first.at,
+            (stamps[0][0], stamps[-1][1]),
+        )
+
+
+def encode_name(log: str) -> bytes:
+    """The record of a name, which points at the log with that id."""
+    return to_json({"quire": "name", "format": FORMAT, "log": log}).encode()
+
+
+def decode_name(data: bytes) -> str:
+    """The id of the log; `LogDamaged`, `UnknownFormat`."""
+    found = from_json(data, "name").get("log")
+    if not isinstance(found, str):
+        raise LogDamaged(f"a name points at {found!r}")
+    return found
+
+
+def new_manifest(name: str, log: str, edit: str, settings: Mapping[str, Any], begin_at: int = 0) -> Manifest:
+    """A log without records, whose first byte has the position `begin_at`."""
+    return Manifest(
+        format=FORMAT,
+        needs=(),
+        name=name,
+        id=log,
+        state=OPEN,
+        edit=edit,
+        recent=(edit,),
+        settings=settings,
+        epoch=0,
+        owner=None,
+        transfer=None,
+        begin=Begin(0, 0, begin_at),
+        next=0,
+        table=None,
+        chunks=(),
+        segments=(),
+        doomed=(),
+        snapshots=(),
+        compacted=None,
+    )

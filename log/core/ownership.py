@@ -1,0 +1,707 @@
+"""
+The owner of a log: who may append, which ledger the appends go to, and what becomes of them when that is lost.
+
+Knows: the states of a candidate and an owner (docs/logs.md, "The owner"), what waits to be sent and what is sent.
+Does not know: metadata, ledgers, time, what a record is.  `owner.driver` performs the effects and feeds what comes of
+them back in.
+
+Safety: an item is released only when its entry is acknowledged in a segment that the manifest names, or is at or below
+the end of its closed ledger; it fails as not in the log only when it was never sent, or its ledger is closed below it.
+Nothing here is safe because of the claim: who owns is in the manifest, and who may write is decided by the fence.
+
+Long: the table at the end names its steps, and each of them reads and writes the same few fields; parts of their own
+would have to share these, and a step would be harder to check.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from quire.log.core.ownership_messages import (
+    UNSENT,
+    Acked,
+    Again,
+    Append,
+    BecomeOwner,
+    Claimed,
+    ClaimFree,
+    ClaimGone,
+    ClaimMine,
+    ClaimTaken,
+    CloseLedger,
+    CreateFailed,
+    CreateLedger,
+    Deposed,
+    Discard,
+    EditAnnounce,
+    EditClaim,
+    EditClose,
+    EditOpen,
+    EditResign,
+    Effect,
+    End,
+    Expired,
+    Fail,
+    Input,
+    Item,
+    LedgerClosed,
+    LedgerCreated,
+    LedgerNotOpen,
+    LedgerVanished,
+    MakeClaim,
+    NewLedgerVanished,
+    Opened,
+    Recover,
+    Recovered,
+    RecoverFailed,
+    Refused,
+    Release,
+    ReleaseClaim,
+    Resigned,
+    RollDue,
+    SegmentClosed,
+    SegmentEnded,
+    Send,
+    Settle,
+    Settled,
+    Transfer,
+    Wait,
+    WriterEnded,
+)
+from quire.log.core.values import Counts
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import AppendUnknown, LogError, LogFenced, NotOwner
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class State(Enum):
+    OUT = auto()
+    WAITING = auto()  # a candidate
+    CLAIMING = auto()  # the claim is this handle's; the manifest is to say so
+    SETTLING = auto()  # the open segment of the owner before is brought to its end
+    IDLE = auto()
+    OPENING = auto()  # a ledger is made and named
+    WRITING = auto()
+    ROLLING = auto()  # the segment ends: its acknowledgements, its ledger's close, its last edit
+    FENCED = auto()  # the ledger ended, not by this handle: what is in it?
+    MOVING = auto()  # on the way out
+    LOST = auto()  # deposed: what is in the ledger that was this handle's?
+
+
+OWNING = frozenset(
+    {State.SETTLING, State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.FENCED, State.MOVING}
+)
+
+
+class IllegalInput(AssertionError):
+    """An input that can't come in this state: a bug."""
+
+
+class Ownership:
+    """One handle's way from candidate to owner and out."""
+
+    def __init__(self) -> None:
+        self.state = State.WAITING
+        self.epoch = 0
+        self.items: deque[Item] = deque()  # those that are sent first, then those that wait
+        self.sent = 0
+        self.segment: int | None = None  # the open segment that is this handle's
+        self.ledger: int | None = None  # of it
+        self.error: LedgerError | None = None  # why the last try failed, or why the log was lost
+        self._settling: tuple[int, int] | None = None  # number and ledger of what the owner before left open
+        self._making: int | None = None  # a ledger that is not named yet
+        self._ends: tuple[int, Counts] | None = None  # a segment whose ledger is closed, but not yet in the manifest
+        self._leaving: str | None = None  # to whom, once the present step is over
+        self._again = False  # whether `Again` is waited for
+        self._recovered = False  # in FENCED and MOVING: what is in the ledger is known
+        self._closing = False  # `CloseLedger` was asked for
+        self._cut = False  # the ledger ended, and not by this handle
+        self._effects: list[Effect] = []
+
+    @property
+    def ending(self) -> int | None:
+        """The number of a segment whose ledger is closed, but which the manifest may still say is open."""
+        return None if self._ends is None else self._ends[0]
+
+    def handle(self, given: Input) -> list[Effect]:
+        """Takes one input; the effects, in order."""
+        effects: list[Effect] = []
+        self._effects = effects
+        key = self.state, type(given)
+        if key in ILLEGAL:
+            raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
+        step = TRANSITIONS.get(key)
+        if step is not None:
+            step(self, given)
+        return effects
+
+    # -- candidate -------------------------------------------------------------------------------------------------
+
+    def _claim(self, given: ClaimFree) -> None:
+        self._do(MakeClaim())
+
+    def _have_claim(self, given: ClaimMine) -> None:
+        self.state = State.CLAIMING
+        self._do(EditClaim())
+
+    def _lose_claim(self, given: ClaimGone | ClaimTaken) -> None:
+        self.state = State.WAITING
+
+    def _claimed(self, given: Claimed) -> None:
+        self.epoch = given.epoch
+        if given.open_segment is None:
+            self._own()
+        else:
+            self.state = State.SETTLING
+            self._settling = given.open_segment
+            self._do(Recover(*given.open_segment))
+
+    def _refuse_claim(self, given: Refused) -> None:
+        self._out(given.error)
+
+    def _stop(self, given: Transfer) -> None:
+        self._out(None)
+
+    def _out(self, error: LedgerError | None) -> None:
+        self.state = State.OUT
+        self._fail(self._take(len(self.items)), error or NotOwner("the owner was closed before this was sent"))
+        self._do(ReleaseClaim(), End(error))
+
+    # -- settling what another left --------------------------------------------------------------------------------
+
+    def _settle_recovered(self, given: Recovered) -> None:
+        if self._is_settling(given.n):
+            self._do(EditClose(given.n, given.counts))
+
+    def _is_settling(self, number: int) -> bool:
+        return self._settling is not None and self._settling[0] == number
+
+    def _settle_failed(self, given: RecoverFailed) -> None:
+        if self._is_settling(given.n):
+            self.error = given.error
+            self._wait("recover")
+
+    def _settle_again(self, given: Again) -> None:
+        if self._again and self._settling is not None:
+            self._again = False
+            self._do(Recover(*self._settling))
+
+    def _settle_vanished(self, given: LedgerVanished) -> None:
+        if not self._is_settling(given.n):
+            return
+        if given.error is None:
+            self._own()
+        else:
+            self._out(given.error)
+
+    def _settled(self, given: SegmentClosed | SegmentEnded) -> None:
+        if self._is_settling(given.n):
+            self._own()
+
+    def _settle_too_long(self, given: Expired) -> None:
+        if given.patience and self.error is not None:
+            self._out(self.error)
+
+    def _own(self) -> None:
+        self._settling = None
+        self._again = False
+        self.error = None
+        self.state = State.IDLE
+        self._do(BecomeOwner())
+        self._go_on()
+
+    # -- appending -------------------------------------------------------------------------------------------------
+
+    def _keep(self, given: Append) -> None:
+        self.items.append(given.item)
+
+    def _append_idle(self, given: Append) -> None:
+        self.items.append(given.item)
+        self._go_on()
+
+    def _append(self, given: Append) -> None:
+        self.items.append(given.item)
+        self._send()
+
+    def _refuse(self, given: Append) -> None:
+        self._fail([given.item], NotOwner("this handle does not own the log any more, or hands it over"))
+
+    def _send(self) -> None:
+        fresh = [self.items[number] for number in range(self.sent, len(self.items))]
+        if fresh:
+            self.sent = len(self.items)
+            self._do(Send(fresh))
+
+    def _acked(self, given: Acked) -> None:
+        if given.n == self.segment:
+            self._release(given.entry)
+            self._drained()
+
+    def _release(self, last: int) -> None:
+        """Those that are in the ledger up to that entry."""
+        count = 0
+        while count < self.sent and self.items[count].last <= last:
+            count += 1
+        if count:
+            self._do(Release(self._take(count)))
+
+    def _take(self, count: int) -> list[Item]:
+        self.sent = max(0, self.sent - count)
+        return [self.items.popleft() for _ in range(count)]
+
+    def _fail(self, items: list[Item], error: LedgerError) -> None:
+        if items:
+            self._do(Fail(items, error))
+
+    # -- segments --------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """From IDLE: to a ledger for what waits, or out."""
+        if self._leaving is not None:
+            self._move(self._leaving)
+        elif self.items:
+            self.state = State.OPENING
+            self._do(CreateLedger())
+
+    def _created(self, given: LedgerCreated) -> None:
+        self._making = given.ledger
+        self._do(EditOpen(given.ledger, self._ends))
+
+    def _create_failed(self, given: CreateFailed) -> None:
+        self.error = given.error
+        self._wait("create")
+
+    def _create_again(self, given: Again) -> None:
+        if not self._again:
+            return
+        self._again = False
+        if self._leaving is not None and not self.items:
+            self._move(self._leaving)
+        else:
+            self._do(CreateLedger())
+
+    def _create_anew(self, given: NewLedgerVanished) -> None:
+        self._making = None
+        self._do(CreateLedger())
+
+    def _opened(self, given: Opened) -> None:
+        self.state = State.WRITING
+        self.segment, self.ledger = given.n, self._making
+        self._making = self._ends = self.error = None
+        self._closing = self._again = self._recovered = self._cut = False
+        self._send()
+        if self._leaving is not None:
+            self._move(self._leaving)
+
+    def _closed_before(self, given: SegmentClosed | SegmentEnded) -> None:
+        """The segment before the one that is opened was closed by a publisher."""
+        if self._ends is not None and self._ends[0] == given.n:
+            self._ends = None
+
+    def _roll(self, given: RollDue) -> None:
+        self.state = State.ROLLING
+        self._drained()
+
+    def _drained(self) -> None:
+        """Closes the ledger once nothing is under way in it."""
+        ending = self.state is State.ROLLING or (self.state is State.MOVING and not self._recovered)
+        if ending and not self.sent and self.segment is not None and not self._closing:
+            self._closing = True
+            self._do(CloseLedger(self.segment))
+
+    def _rolled(self, given: LedgerClosed) -> None:
+        if given.n != self.segment:
+            return
+        self._ends = given.n, given.counts
+        self.segment = self.ledger = None
+        if self.items:
+            self.state = State.OPENING
+            self._do(CreateLedger())
+        else:
+            self._do(EditClose(given.n, given.counts))
+
+    def _close_edited(self, given: SegmentClosed | SegmentEnded) -> None:
+        """The manifest has the counts of the segment that ended."""
+        if self._ends is not None and self._ends[0] == given.n:
+            self._ends = None
+            self.state = State.IDLE
+            self._go_on()
+
+    # -- a fence without a new owner -------------------------------------------------------------------------------
+
+    def _fenced(self, given: WriterEnded | LedgerNotOpen) -> None:
+        if given.n == self.segment:
+            self._begin_fenced()
+            self._recover()
+
+    def _recover(self) -> None:
+        assert self.segment is not None
+        assert self.ledger is not None
+        self._do(Recover(self.segment, self.ledger))
+
+    def _begin_fenced(self) -> None:
+        if self.state is not State.MOVING:
+            self.state = State.FENCED
+        self._recovered = self._again = False
+        self._cut = True
+
+    def _ended(self, given: SegmentEnded) -> None:
+        """The manifest says what is in the ledger, so it need not be recovered."""
+        if given.n == self.segment:
+            self._begin_fenced()
+            self._known(given.entries - 1, None)
+
+    def _recover_done(self, given: Recovered) -> None:
+        if given.n == self.segment and not self._recovered:
+            self._known(given.last, (given.n, given.counts))
+
+    def _known(self, last: int, ends: tuple[int, Counts] | None) -> None:
+        """What is in the ledger up to its last entry is in the log; the rest is sent again, in order."""
+        self._release(last)
+        self._recovered, self._again = True, False
+        self._ends = ends
+        if self.state is State.MOVING:
+            self._fail(self._take(len(self.items)), LogFenced("the ledger ended before this was stored"))
+            self._leave()
+            return
+        for item in self.items:
+            item.last = UNSENT
+        self.sent = 0
+        self._wait("fence")
+
+    def _ended_late(self, given: SegmentEnded) -> None:
+        if given.n != self.segment:
+            return
+        if self._recovered:
+            self._ends = None
+        else:
+            self._ended(given)
+
+    def _ended_or_edited(self, given: SegmentEnded) -> None:
+        """A publisher has closed the segment: before its ledger was closed by us, or after."""
+        self._ended(given)
+        if self.state is State.ROLLING:
+            self._close_edited(given)
+
+    def _recover_failed(self, given: RecoverFailed) -> None:
+        if given.n == self.segment and not self._recovered:
+            self.error = given.error
+            self._wait("recover")
+
+    def _vanished(self, given: LedgerVanished) -> None:
+        if given.n != self.segment or self._recovered:
+            return
+        self._fail_unknown(self.sent)
+        if given.error is not None:
+            self._out(given.error)
+        else:
+            self._known(-1, None)
+
+    def _fail_unknown(self, count: int) -> None:
+        self._fail(
+            self._take(count),
+            AppendUnknown("the end of the ledger that this was sent to could not be learned: it may be stored, or not"),
+        )
+
+    def _fenced_again(self, given: Again) -> None:
+        if not self._again:
+            return
+        self._again = False
+        if not self._recovered:
+            self._recover()
+            return
+        self.segment = None
+        if self.items:
+            self.state = State.OPENING
+            self._do(CreateLedger())
+        elif self._ends is not None:
+            self.state = State.ROLLING
+            self._do(EditClose(*self._ends))
+        else:
+            self.state = State.IDLE
+            self._go_on()
+
+    def _fenced_late(self, given: Expired) -> None:
+        """What was sent and is not known in time fails, and is not sent again."""
+        count = 0
+        while count < self.sent and self.items[count].deadline <= given.now:
+            count += 1
+        if count and not self._recovered:
+            self._fail_unknown(count)
+
+    def _unsent_late(self, given: Expired) -> None:
+        """Nothing is under way: what waits too long fails, never sent."""
+        count = 0
+        while count < len(self.items) and self.items[count].deadline <= given.now:
+            count += 1
+        error = self.error or LogError("no ledger could be opened for this in time; it was not sent")
+        self._fail(self._take(count), error)
+
+    # -- leaving ---------------------------------------------------------------------------------------------------
+
+    def _leave_later(self, given: Transfer | ClaimTaken) -> None:
+        self._leaving = given.to if isinstance(given, Transfer) else given.token
+
+    def _leave_now(self, given: Transfer | ClaimTaken) -> None:
+        self._move(given.to if isinstance(given, Transfer) else given.token)
+
+    def _move(self, to: str) -> None:
+        before, self.state = self.state, State.MOVING
+        self._recovered = self._again = self._cut = False
+        if to and before is not State.SETTLING:
+            self._do(EditAnnounce(to))
+        waiting = [self.items.pop() for _ in range(len(self.items) - self.sent)]
+        self._fail(waiting[::-1], NotOwner("this handle hands the log over; it was not sent"))
+        if self.segment is None:
+            self._leave()
+        else:
+            self._drained()
+
+    def _leave(self) -> None:
+        self._do(EditResign(self._ends))
+
+    def _moved_closed(self, given: LedgerClosed) -> None:
+        if given.n == self.segment and not self._recovered:
+            self._recovered = True
+            self._ends = given.n, given.counts
+            self._leave()
+
+    def _moving_again(self, given: Again) -> None:
+        if self._again and not self._recovered:
+            self._again = False
+            self._recover()
+
+    def _moving_late(self, given: Expired) -> None:
+        if not self._cut:
+            return
+        self._fenced_late(given)
+        if given.patience and not self._recovered and not self.sent and self.error is not None:
+            self._recovered = True
+            self._leave()
+
+    def _moving_fenced(self, given: WriterEnded | LedgerNotOpen) -> None:
+        if given.n == self.segment and not self._cut and not self._recovered:
+            self._begin_fenced()
+            self._recover()
+
+    def _resigned(self, given: Resigned) -> None:
+        self._out(None)
+
+    # -- lost ------------------------------------------------------------------------------------------------------
+
+    def _deposed(self, given: Deposed | Refused) -> None:
+        self.error = given.error
+        waiting = [self.items.pop() for _ in range(len(self.items) - self.sent)]
+        self._fail(waiting[::-1], given.error)
+        if isinstance(given, Refused):
+            self._discard()
+        if not self.sent:
+            self._out(given.error)
+            return
+        self.state = State.LOST
+        assert self.segment is not None
+        assert self.ledger is not None
+        self._do(Settle(self.segment, self.ledger))
+
+    def _discard(self) -> None:
+        """A ledger whose naming was refused for good was never named."""
+        making, self._making = self._making, None
+        if making is not None:
+            self._do(Discard(making))
+
+    def _discard_refused(self, given: Refused) -> None:
+        self._discard()
+
+    def _discard_created(self, given: LedgerCreated) -> None:
+        self._do(Discard(given.ledger))
+
+    def _named_after_all(self, given: Opened) -> None:
+        self._making = None
+
+    def _lost_acked(self, given: Acked) -> None:
+        if given.n == self.segment:
+            self._release(given.entry)
+            if not self.sent:
+                self._out(self.error)
+
+    def _lost_settled(self, given: Settled | SegmentEnded | Recovered) -> None:
+        if given.n != self.segment:
+            return
+        self._release(given.entries - 1 if isinstance(given, SegmentEnded) else given.last)
+        self._out(self.error)
+
+    def _lost_unknown(self, given: LedgerVanished) -> None:
+        if given.n == self.segment:
+            self._fail_unknown(self.sent)
+            self._out(self.error)
+
+    def _lost_late(self, given: Expired) -> None:
+        self._fenced_late(given)
+        if not self.sent:
+            self._out(self.error)
+
+    # -- the rest --------------------------------------------------------------------------------------------------
+
+    def _claim_again(self, given: ClaimGone) -> None:
+        self._do(MakeClaim())
+
+    def _wait(self, why: str) -> None:
+        self._again = True
+        self._do(Wait(why))
+
+    def _do(self, *effects: Effect) -> None:
+        self._effects += effects
+
+
+Step = Callable[[Ownership, Any], None]
+M = Ownership
+
+# What happens; a pair that is in none of the three tables can't be.
+TRANSITIONS: dict[tuple[State, type[Any]], Step] = {}
+BY_STATE: dict[State, dict[type[Any], Step]] = {
+    State.WAITING: {
+        ClaimFree: M._claim,
+        ClaimMine: M._have_claim,
+        Transfer: M._stop,
+        Append: M._refuse,
+    },
+    State.CLAIMING: {
+        Claimed: M._claimed,
+        Refused: M._refuse_claim,
+        ClaimGone: M._lose_claim,
+        ClaimTaken: M._lose_claim,
+        Transfer: M._stop,
+        Append: M._refuse,
+    },
+    State.SETTLING: {
+        Recovered: M._settle_recovered,
+        RecoverFailed: M._settle_failed,
+        Again: M._settle_again,
+        LedgerVanished: M._settle_vanished,
+        SegmentClosed: M._settled,
+        SegmentEnded: M._settled,
+        Expired: M._settle_too_long,
+        Refused: M._deposed,
+        Deposed: M._deposed,
+        ClaimGone: M._claim_again,
+        ClaimTaken: M._leave_now,
+        Transfer: M._leave_now,
+        Append: M._keep,
+    },
+    State.IDLE: {
+        Append: M._append_idle,
+        Refused: M._deposed,
+        Deposed: M._deposed,
+        ClaimGone: M._claim_again,
+        ClaimTaken: M._leave_now,
+        Transfer: M._leave_now,
+    },
+    State.OPENING: {
+        Append: M._keep,
+        LedgerCreated: M._created,
+        CreateFailed: M._create_failed,
+        NewLedgerVanished: M._create_anew,
+        Again: M._create_again,
+        Opened: M._opened,
+        SegmentClosed: M._closed_before,
+        SegmentEnded: M._closed_before,
+        Expired: M._unsent_late,
+        Refused: M._deposed,
+        Deposed: M._deposed,
+        ClaimGone: M._claim_again,
+        ClaimTaken: M._leave_later,
+        Transfer: M._leave_later,
+    },
+    State.WRITING: {
+        Append: M._append,
+        Acked: M._acked,
+        RollDue: M._roll,
+        WriterEnded: M._fenced,
+        LedgerNotOpen: M._fenced,
+        SegmentEnded: M._ended,
+        Refused: M._deposed,
+        Deposed: M._deposed,
+        ClaimGone: M._claim_again,
+        ClaimTaken: M._leave_now,
+        Transfer: M._leave_now,
+    },
+    State.ROLLING: {
+        Append: M._keep,
+        Acked: M._acked,
+        LedgerClosed: M._rolled,
+        SegmentClosed: M._close_edited,
+        WriterEnded: M._fenced,
+        LedgerNotOpen: M._fenced,
+        SegmentEnded: M._ended_or_edited,
+        Refused: M._deposed,
+        Deposed: M._deposed,
+        ClaimGone: M._claim_again,
+        ClaimTaken: M._leave_later,
+        Transfer: M._leave_later,
+    },
+    State.FENCED: {
+        Append: M._keep,
+        Acked: M._acked,
+        Recovered: M._recover_done,
+        RecoverFailed: M._recover_failed,
+        LedgerVanished: M._vanished,
+        SegmentEnded: M._ended_late,
+        Again: M._fenced_again,
+        Expired: M._fenced_late,
+        Refused: M._deposed,
+        Deposed: M._deposed,
+        ClaimGone: M._claim_again,
+        ClaimTaken: M._leave_later,
+        Transfer: M._leave_later,
+    },
+    State.MOVING: {
+        Append: M._refuse,
+        Acked: M._acked,
+        LedgerClosed: M._moved_closed,
+        WriterEnded: M._moving_fenced,
+        LedgerNotOpen: M._moving_fenced,
+        SegmentEnded: M._ended_late,
+        Recovered: M._recover_done,
+        RecoverFailed: M._recover_failed,
+        LedgerVanished: M._vanished,
+        Again: M._moving_again,
+        Expired: M._moving_late,
+        Resigned: M._resigned,
+        Refused: M._deposed,
+        Deposed: M._deposed,
+    },
+    State.LOST: {
+        Append: M._refuse,
+        Acked: M._lost_acked,
+        Settled: M._lost_settled,
+        SegmentEnded: M._lost_settled,
+        Recovered: M._lost_settled,
+        LedgerVanished: M._lost_unknown,
+        Expired: M._lost_late,
+        Refused: M._discard_refused,
+        LedgerCreated: M._discard_created,
+        Opened: M._named_after_all,
+    },
+    State.OUT: {
+        Append: M._refuse,
+        Refused: M._discard_refused,
+        LedgerCreated: M._discard_created,
+        Opened: M._named_after_all,
+    },
+}
+TRANSITIONS.update(((state, kind), step) for state, rows in BY_STATE.items() for kind, step in rows.items())
+
+# Answers to effects that were not asked for in these states, nor before them.
+NEVER: dict[type[Any], tuple[State, ...]] = {
+    LedgerCreated: (State.WAITING, State.CLAIMING, State.SETTLING),
+    CreateFailed: (State.WAITING, State.CLAIMING, State.SETTLING),
+    NewLedgerVanished: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.WRITING),
+    Opened: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.WRITING, State.ROLLING, State.FENCED),
+    Resigned: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.OPENING, State.WRITING, State.ROLLING),
+    Settled: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.OPENING, State.WRITING, State.ROLLING),
+    LedgerClosed: (State.WAITING, State.CLAIMING, State.SETTLING),
+    Acked: (State.WAITING, State.CLAIMING, State.SETTLING),
+}
+ILLEGAL = frozenset((state, kind) for kind, states in NEVER.items() for state in states)

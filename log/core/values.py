@@ -1,0 +1,286 @@
+"""
+JSON objects of a log as frozen values, which keep the members that this version does not know; and the parts of a
+manifest.
+
+Knows: how a value is parsed and written, what the parts of a manifest are.
+Does not know: what must hold among them (`manifest`).
+"""
+
+from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import NoneType
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from quire.protocol.log_errors import LogDamaged, UnknownFormat
+
+# SPDX-License-Identifier: Apache-2.0
+
+FORMAT = 1
+
+T = TypeVar("T", bound="Value")
+Extra = Mapping[str, Any]
+NOTHING: Extra = {}
+
+
+class Value:
+    """
+    A JSON object as a frozen dataclass: each field is a member, `extra` holds those that are not known.  A field with a
+    default is left out of the JSON where it has that.
+    """
+
+    __slots__ = ()
+    what: ClassVar[str] = "value"
+    inner: ClassVar[Mapping[str, type[Value]]] = {}  # members that are objects, or lists of them
+    extra: Extra
+
+    @classmethod
+    def parse(cls: type[T], data: object) -> T:
+        """`LogDamaged` when members are missing or of another kind."""
+        if not isinstance(data, dict):
+            raise LogDamaged(f"a {cls.what} is to be an object, not {str(data)[:80]!r}")
+        kinds, known, extra = _kinds(cls), {}, {}
+        try:
+            for name, value in data.items():
+                kind = kinds.get(name)
+                if kind is None:
+                    extra[name] = value
+                elif type(value) in kind.plain:
+                    known[name] = value
+                else:
+                    known[name] = kind.parse(name, value)
+            made: Callable[..., T] = cls
+            return made(**known, extra=extra) if extra else made(**known)
+        except (TypeError, ValueError) as error:
+            raise LogDamaged(f"a {cls.what} can't be understood: {error}") from None
+
+    def members(self) -> dict[str, Any]:
+        """What its JSON holds; inner objects as they are."""
+        found = {}
+        for name, default in defaults_of(type(self)):
+            value = getattr(self, name)
+            if value != default:
+                found[name] = value
+        if self.extra:
+            found.update(self.extra)
+        return found
+
+
+class Kind:
+    """What a member may be: `plain` types as they are in JSON, or what `parse` makes of it."""
+
+    __slots__ = ("inner", "plain", "text")
+
+    def __init__(self, text: str, inner: type[Value] | None) -> None:
+        self.text = text.removesuffix(" | None")
+        self.inner = inner
+        named = {"int": int, "str": str, "bool": bool, "Mapping[str, Any]": dict}.get(self.text)
+        self.plain = {kind for kind in (named, NoneType if text.endswith("| None") else None) if kind is not None}
+
+    def parse(self, name: str, value: object) -> object:
+        """`ValueError`."""
+        if self.inner is not None and not self.text.startswith("tuple"):
+            return self.inner.parse(value)
+        if self.text.startswith("tuple") and isinstance(value, list):
+            if self.inner is not None:
+                return tuple([self.inner.parse(each) for each in value])
+            wanted = str if self.text == "tuple[str, ...]" else int
+            if all(type(each) is wanted for each in value) and (wanted is str or len(value) == 2):
+                return tuple(value)
+        raise ValueError(f"{name} is {str(value)[:80]!r}, not {self.text}")
+
+
+KINDS: dict[type, dict[str, Kind]] = {}
+DEFAULTS: dict[type, list[tuple[str, object]]] = {}
+ENCODER = json.JSONEncoder(default=lambda value: value.members(), separators=(",", ":"), ensure_ascii=False)
+
+
+def _kinds(cls: type[Value]) -> dict[str, Kind]:
+    found = KINDS.get(cls)
+    if found is None:
+        found = KINDS[cls] = {each.name: Kind(str(each.type), cls.inner.get(each.name)) for each in _fields(cls)}
+    return found
+
+
+def defaults_of(cls: type[Value]) -> list[tuple[str, object]]:
+    found = DEFAULTS.get(cls)
+    if found is None:
+        found = DEFAULTS[cls] = [(each.name, each.default) for each in _fields(cls)]
+    return found
+
+
+def _fields(cls: Any) -> list[Any]:
+    return [each for each in fields(cls) if each.name != "extra"]
+
+
+def to_json(value: object) -> str:
+    """Compact JSON of a value, a list of values, or what JSON has itself."""
+    return ENCODER.encode(value)
+
+
+def from_json(data: bytes, what: str) -> dict[str, Any]:
+    """The object that `data` is; `LogDamaged` when it is none, `UnknownFormat` when a newer version wrote it."""
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise LogDamaged(f"a {what} can't be decoded: {error}") from None
+    if not isinstance(found, dict) or found.get("quire") != what:
+        raise LogDamaged(f"it is no {what}: it begins with {data[:40]!r}")
+    number = found.get("format")
+    if not isinstance(number, int) or number < 1:
+        raise LogDamaged(f"a {what} has the format {number!r}")
+    if number > FORMAT:
+        raise UnknownFormat(f"a {what} has format {number}, this quire knows {FORMAT}: a newer one reads it")
+    return found
+
+
+# -- members ---------------------------------------------------------------------------------------------------------
+
+
+class Counts(NamedTuple):
+    """What a closed segment holds: records, bytes of values and skips, entries, and the last record's stamp."""
+
+    records: int
+    bytes: int
+    entries: int
+    stamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment(Value):
+    """
+    A ledger's place in a log.  Open (no counts yet) while its owner writes it.  `t`: no stamp is below the first, and
+    the second is that of the last record.  `raw`: entries without our frame, one record each.  `leased`: opened while
+    leases were on.  `lost`: its ledger is gone and was given up.  `offload`: where a copy is.
+    """
+
+    what = "segment"
+    n: int
+    ledger: int
+    epoch: int
+    first: int
+    at: int
+    records: int | None = None
+    bytes: int | None = None
+    entries: int | None = None
+    t: tuple[int, int] | None = None
+    txn: str | None = None
+    batch: int | None = None
+    part: int | None = None
+    raw: bool = False
+    leased: bool = False
+    lost: bool = False
+    offload: Mapping[str, Any] | None = None
+    extra: Extra = field(default_factory=dict, hash=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its counts are not known yet."""
+        return self.records is None
+
+    @property
+    def end(self) -> int:
+        """The index after its last record; of an open one its first."""
+        return self.first + (self.records or 0)
+
+    @property
+    def end_at(self) -> int:
+        """The byte position after its last record."""
+        return self.at + (self.bytes or 0)
+
+    def closed(self, counts: Counts, floor: int) -> Segment:
+        """With what its ledger holds; no stamp of it is below `floor`."""
+        return replace(
+            self,
+            records=counts.records,
+            bytes=counts.bytes,
+            entries=counts.entries,
+            t=(min(floor, counts.stamp), counts.stamp),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Line(Value):
+    """The line of a chunk in the manifest: `c` is its name, `n` the numbers of its first and last segment."""
+
+    what = "line of a chunk"
+    c: str
+    n: tuple[int, int]
+    first: int
+    at: int
+    records: int
+    bytes: int
+    t: tuple[int, int]
+    extra: Extra = field(default_factory=dict, hash=False)
+
+    @property
+    def end(self) -> int:
+        """The index after its last record."""
+        return self.first + self.records
+
+    @property
+    def end_at(self) -> int:
+        """The byte position after its last record."""
+        return self.at + self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Owner(Value):
+    """Who may append: the random token of one handle, its epoch, and where it is."""
+
+    what = "owner"
+    token: str
+    epoch: int
+    address: str = ""
+    host: str = ""
+    since: int = 0
+    extra: Extra = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer(Value):
+    """To whose token the owner hands over, and how long others leave the claim to it."""
+
+    what = "transfer"
+    to: str
+    wait_ms: int
+    extra: Extra = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin(Value):
+    """The first record that may be read: its segment, index and byte position."""
+
+    what = "begin"
+    n: int
+    index: int
+    at: int
+    extra: Extra = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed(Value):
+    """A ledger that was taken out and is being deleted."""
+
+    what = "doomed ledger"
+    ledger: int
+    why: str
+    since: int
+    extra: Extra = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Value):
+    """A state machine's snapshot; `index` is the first record that it does not hold."""
+
+    what = "snapshot"
+    index: int
+    ledger: int
+    bytes: int
+    entries: int
+    crc: int
+    machine: str
+    epoch: int
+    extra: Extra = field(default_factory=dict, hash=False)

@@ -1,0 +1,6 @@
+"""
+Owning a log: claims, the machine's driver, and what a user appends.
+
+In reading order: `handle` (face), `appends`, `driver`, `ledger_effects`, `claims`,
+`news`, `timers`, `encoder` (face).
+"""

@@ -1,0 +1,158 @@
+"""
+What a user appends, before it has a place: checked, cut to entries, gathered; and what the user is answered.
+
+Knows: the limits of one append, and which appends may share an entry.
+Does not know: when something is sent, what becomes of it.
+"""
+
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from twisted.internet.defer import Deferred
+
+from quire.log.core.batch import (
+    BODY_BYTES_MAX,
+    HEADER_NAME_BYTES_MAX,
+    HEADERS_BYTES_MAX,
+    KEY_BYTES_MAX,
+    Headers,
+    Records,
+)
+from quire.log.owner.encoder import Placed
+
+# SPDX-License-Identifier: Apache-2.0
+
+RECORDS_PER_ENTRY_MAX = 8192
+VALUE_BYTES_MAX = BODY_BYTES_MAX - (1 << 20)
+
+
+class Position(NamedTuple):
+    """Where a record is: its index, and the byte position of its value."""
+
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    at: int
+
+
+class Appended(NamedTuple):
+    """Where the records of one call are."""
+
+    indexes: Sequence[int]
+    positions: list[int]
+
+
+class Call:
+    """One append, which may become several entries, or share one with others."""
+
+    __slots__ = ("count", "done", "indexes", "left", "one", "positions")
+
+    def __init__(self, count: int, one: bool) -> None:
+        self.done: Deferred[Any] = Deferred()
+        self.count = count
+        self.one = one
+        self.left = count  # records that are not acknowledged
+        self.indexes: list[int] = []
+        self.positions: list[int] = []
+
+
+class Batch:
+    """What one item carries: records, and how many of them are whose."""
+
+    __slots__ = ("barrier", "calls", "placed", "records")
+
+    def __init__(self, records: Records, calls: list[tuple[Call, int]], barrier: bool = False) -> None:
+        self.records = records
+        self.calls = calls
+        self.placed = Placed()
+        self.barrier = barrier
+
+
+def check(records: Records) -> int:
+    """The bytes of its values; `TypeError`, `ValueError` for what can't be appended."""
+    size = 0
+    for value in records.values:
+        if not isinstance(value, bytes):
+            raise TypeError(f"a value must be bytes, not {type(value).__name__}")
+        if len(value) > VALUE_BYTES_MAX:
+            raise ValueError(f"a value of {len(value)} bytes is larger than the {VALUE_BYTES_MAX} that one may have")
+        size += len(value)
+    count = len(records.values)
+    for column in (records.keys, records.times, records.headers):
+        if column is not None and len(column) != count:
+            raise ValueError(f"there are {count} values, and {len(column)} of what belongs to them")
+    for key in records.keys or ():
+        if key is not None and not isinstance(key, bytes):
+            raise TypeError(f"a key must be bytes, not {type(key).__name__}")
+        if key is not None and len(key) > KEY_BYTES_MAX:
+            raise ValueError(f"a key of {len(key)} bytes is larger than the {KEY_BYTES_MAX} that one may have")
+    for time in records.times or ():
+        if time is not None:
+            operator.index(time)
+    for headers in records.headers or ():
+        check_headers(headers)
+    return size
+
+
+def check_headers(headers: Headers) -> None:
+    """`TypeError`, `ValueError`."""
+    size = 0
+    for name, value in headers:
+        if not isinstance(name, str) or not isinstance(value, bytes):
+            raise TypeError("a header is a str and bytes")
+        length = len(name.encode())
+        if length > HEADER_NAME_BYTES_MAX:
+            raise ValueError(f"a header's name of {length} bytes is longer than {HEADER_NAME_BYTES_MAX}")
+        size += length + len(value)
+    if size > HEADERS_BYTES_MAX:
+        raise ValueError(f"headers of {size} bytes are larger than the {HEADERS_BYTES_MAX} that a record may have")
+
+
+def cut(records: Records, batch_bytes: int) -> "list[Records]":
+    """In pieces of at most so many bytes, one record at least."""
+    values = records.values
+    if len(values) <= RECORDS_PER_ENTRY_MAX and records.bytes <= batch_bytes:
+        return [records]
+    pieces: list[Records] = []
+    start = 0
+    while start < len(values):
+        end, size = start, 0
+        while end < len(values) and end - start < RECORDS_PER_ENTRY_MAX:
+            size += len(values[end])
+            if size > batch_bytes and end > start:
+                break
+            end += 1
+        pieces.append(part(records, start, end))
+        start = end
+    return pieces
+
+
+def part(records: Records, start: int, end: int) -> Records:
+    """Those records."""
+    return Records(
+        records.values[start:end],
+        None if records.keys is None else records.keys[start:end],
+        None if records.times is None else records.times[start:end],
+        None if records.headers is None else records.headers[start:end],
+    )
+
+
+def alike(one: Records, other: Records) -> bool:
+    """Whether both have the same columns, so that they can be one batch."""
+    return (one.keys is None, one.times is None, one.headers is None) == (
+        other.keys is None,
+        other.times is None,
+        other.headers is None,
+    )
+
+
+def joined(taken: Sequence[tuple[Records, Call]]) -> Records:
+    """Records with the same columns as one batch."""
+    if len(taken) == 1:
+        return taken[0][0]
+    first = taken[0][0]
+    return Records(
+        [value for records, _ in taken for value in records.values],
+        None if first.keys is None else [key for records, _ in taken for key in records.keys or ()],
+        None if first.times is None else [time for records, _ in taken for time in records.times or ()],
+        None if first.headers is None else [each for records, _ in taken for each in records.headers or ()],
+    )

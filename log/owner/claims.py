@@ -1,0 +1,193 @@
+"""
+A handle's claim on a log, and its place among the candidates.
+
+Knows: the records `owner` and `candidates/<token>`, that who holds the claim is decided by the token in it, and that a
+create whose answer was lost may still take effect.
+Does not know: what an owner may do: nothing is safe because of a claim.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+from twisted.internet.defer import Deferred
+
+from quire.metadata.clock import Clock, Timer, pause
+from quire.metadata.records import Create, Delete, NoRecord, RecordError, RecordExists, Records
+from quire.metadata.store import Versioned, Watch
+from quire.protocol.errors import MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+IDLE_LOOK_S = 30.0  # plus or minus half
+TURN_S = 0.5  # that a candidate leaves the claim to each of higher priority
+BETTER_MAX = 3
+
+
+class Claims:
+    """
+    `free`, `mine`, `gone` and `taken(token)` are called as the claim is seen: nobody's; this handle's; no longer this
+    handle's, and nobody's; another's.  `about`: what the claim says beside the token.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        clock: Clock,
+        random: Random,
+        path: str,
+        token: str,
+        priority: int,
+        about: dict[str, object],
+        poll_s: float,
+        free: Callable[[], None],
+        mine: Callable[[], None],
+        gone: Callable[[], None],
+        taken: Callable[[str], None],
+    ) -> None:
+        self._records = records
+        self._clock = clock
+        self._random = random
+        self._owner = f"{path}/owner"
+        self._candidates = f"{path}/candidates"
+        self._token = token
+        self._priority = priority
+        self._about = about
+        self._poll_s = poll_s
+        self._free, self._mine, self._gone, self._taken = free, mine, gone, taken
+        self._held = False
+        self._timer: Timer | None = None
+        self._watch: Watch | None = None
+        self._ended = False
+        self._making = False
+
+    async def register(self) -> None:
+        """Joins the candidates and begins to look at the claim."""
+        with suppress(RecordExists):
+            await self._records.create(f"{self._candidates}/{self._token}", self._value(), claim=True)
+        self._watch = self._records.watch(self._owner, self._seen)
+        self._look_later()
+
+    def _value(self) -> bytes:
+        said = {"token": self._token, "priority": self._priority, **self._about}
+        return json.dumps(said, separators=(",", ":")).encode()
+
+    def _seen(self, found: Versioned[bytes] | None) -> None:
+        if self._ended:
+            return
+        token = token_of(found)
+        if token == self._token:
+            self._held = True
+            self._mine()
+        elif token is not None:
+            self._held = False
+            self._taken(token)
+        elif self._held:
+            self._held = False
+            self._gone()
+        else:
+            self._free()
+
+    async def make(self, first_for: str = "", wait_s: float = 0.0) -> None:
+        """
+        Tries to take the claim, until it has an owner; others of higher priority, and the one that it is handed to,
+        have their turn first.
+        """
+        if self._making:
+            return
+        self._making = True
+        try:
+            turn = await self._turn()
+            if first_for and first_for != self._token:
+                turn += wait_s
+            if turn:
+                await pause(self._clock, turn)
+            while not self._ended:
+                try:
+                    await self._records.create(self._owner, self._value(), claim=True)
+                    found: Versioned[bytes] | None = await self._records.read(self._owner)
+                except RecordExists:
+                    found = await self._look()
+                except NoRecord:
+                    found = None  # it went again, or the log is gone, which its manifest says
+                except MetaStore:
+                    await pause(self._clock, self._poll_s)
+                    continue
+                if found is not None:
+                    self._seen(found)
+                self._look_later(self._poll_s)
+                return
+        finally:
+            self._making = False
+
+    def _look_later(self, seconds: float = 0.0) -> None:
+        """Looks besides the watch, which may not be called for a change that another one undid."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        wait = seconds or self._random.uniform(0.5, 1.5) * IDLE_LOOK_S
+        self._timer = self._clock.callLater(wait, lambda: Deferred.fromCoroutine(self._look_again()))
+
+    async def _look_again(self) -> None:
+        with suppress(MetaStore):
+            self._seen(await self._look())
+        if not self._ended:
+            self._look_later()
+
+    async def _look(self) -> Versioned[bytes] | None:
+        try:
+            return await self._records.read(self._owner)
+        except NoRecord:
+            return None
+
+    async def _turn(self) -> float:
+        """Seconds that are left to candidates of higher priority."""
+        try:
+            names = await self._records.children(self._candidates)
+            better = 0
+            for name in names:
+                if name == self._token:
+                    continue
+                with suppress(NoRecord, ValueError):
+                    value = (await self._records.read(f"{self._candidates}/{name}")).value
+                    better += int(json.loads(value).get("priority", 0)) > self._priority
+        except MetaStore:
+            return 0.0
+        return TURN_S * min(better, BETTER_MAX)
+
+    async def force(self) -> None:
+        """Takes another's claim in one step: its holder would make it again at once."""
+        found = await self._look()
+        if found is not None and token_of(found) != self._token:
+            with suppress(RecordError):
+                await self._records.multi(
+                    [Delete(self._owner, found.version), Create(self._owner, self._value(), claim=True)]
+                )
+
+    async def release(self) -> None:
+        """
+        Leaves the candidates, and removes the claim if it has this handle's token.  A create that was never answered
+        may still land: that one goes with the session.
+        """
+        self._ended = True
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        with suppress(MetaStore):
+            found = await self._look()
+            if found is not None and token_of(found) == self._token:
+                await self._records.delete(self._owner, found.version)
+        with suppress(MetaStore):
+            candidate = await self._records.read(f"{self._candidates}/{self._token}")
+            await self._records.delete(f"{self._candidates}/{self._token}", candidate.version)
+
+
+def token_of(found: Versioned[bytes] | None) -> str | None:
+    """The token in a claim; None where there is none."""
+    if found is None:
+        return None
+    try:
+        return str(json.loads(found.value)["token"])
+    except (ValueError, KeyError, TypeError):
+        return ""  # another's, whatever it is

@@ -1,0 +1,415 @@
+"""
+The driver of an owner's machine: performs its effects on the metadata store and on ledgers, and feeds it what comes of
+them.
+
+Knows: which operation answers which effect, that an edit whose outcome is unknown is tried again with its id, and what
+the manifest and a ledger's metadata mean for the machine.
+Does not know: what the machine decides; what is appended and who waits for it (`handle`).
+
+Safety: a ledger that an edit names is looked up again after each conflict; what a closed segment holds is said by the
+last entry of its CLOSED ledger, or by this handle's own writer when its close ended where it should.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.client.api import Client, Writer
+from quire.conf.log import LogOptions, LogSettings
+from quire.log.core import edits
+from quire.log.core import ownership_messages as m
+from quire.log.core.edits import Edit, Me
+from quire.log.core.manifest import Manifest
+from quire.log.core.ownership import Ownership, State
+from quire.log.core.values import Counts, Segment
+from quire.log.core.values import Owner as OwnerValue
+from quire.log.core.values import Transfer as TransferValue
+from quire.log.owner.claims import Claims
+from quire.log.owner.ledger_effects import LedgerEffects
+from quire.log.owner.news import news
+from quire.log.owner.timers import OwnerTimers
+from quire.log.store.editing import Edited, LogRecords
+from quire.log.store.ledgers import LogLedgers, Tags
+from quire.metadata.clock import Clock, pause
+from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.metadata.records import RecordError
+from quire.metadata.store import Versioned, Watch
+from quire.protocol.errors import MetaStore, NoSuchLedger
+from quire.protocol.log_errors import LogError
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+TRANSFER_WAIT_MS = 500
+
+
+class OwnerDriver:
+    """
+    One handle's machine, from `start` to its end.  `send(items, writer)` encodes and appends; `opened(segment, stamp)`
+    comes before the first of a segment; `counts()` is what the segment holds by now; `released`, `failed`, `owner` and
+    `over` hear what comes of it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        records: LogRecords,
+        ledgers: LogLedgers,
+        options: LogOptions,
+        *,
+        priority: int,
+        address: str,
+        host: str,
+        events: Any,
+        reached: Callable[[str], None],
+    ) -> None:
+        self.machine = Ownership()
+        self.token = f"{client.random.getrandbits(128):032x}"
+        self.writer: Writer | None = None
+        self._client = client
+        self._clock: Clock = client.reactor
+        self._records = records
+        self._options = options
+        self._ledgers = ledgers
+        self._address, self._host = address, host
+        self._events = events
+        self._reached = reached
+        self._poll_s = options.poll_ms / 1000
+        self._queue: list[m.Input] = []
+        self._feeding = False
+        self.ended = False
+        self.timers = OwnerTimers(self._clock, client.random, options)
+        self._claimed_at = 0.0
+        self._manifest_watch: Watch | None = None
+        self._ledger_watch: Watch | None = None
+        self.ledger_effects = LedgerEffects(self, client, records, ledgers, reached)
+        self._claims = Claims(
+            records.records,
+            self._clock,
+            client.random,
+            records.path,
+            self.token,
+            priority,
+            {"address": address, "host": host, "since": records.now_ms()},
+            self._poll_s,
+            lambda: self.feed(m.ClaimFree()),
+            lambda: self.feed(m.ClaimMine()),
+            lambda: self.feed(m.ClaimGone()),
+            lambda token: self.feed(m.ClaimTaken(token)),
+        )
+
+    @property
+    def me(self) -> Me:
+        return Me(self.token, self.machine.epoch)
+
+    @property
+    def epoch(self) -> int:
+        return self.machine.epoch
+
+    @property
+    def settling(self) -> bool:
+        """Whether what another one left open is brought to its end."""
+        return self.machine.state is State.SETTLING
+
+    @property
+    def lost(self) -> bool:
+        """Whether another one owns the log, and what was sent is not settled yet."""
+        return self.machine.state is State.LOST
+
+    async def new_ledger(self, tags: Tags) -> Writer:
+        """As the settings of now have it."""
+        return await self._ledgers.create(self.settings, tags)
+
+    @property
+    def settings(self) -> LogSettings:
+        """Those of the newest manifest that is known."""
+        known = self._records.known
+        assert known is not None
+        return LogSettings.of(known.value.settings)
+
+    async def start(self, force: bool) -> None:
+        """Becomes a candidate.  `NoSuchLog`, `LogTerminated`."""
+        manifest = (await self._records.read()).value
+        edits.check_open(manifest)
+        self._manifest_watch = self._records.records.watch(self._records.path, self._seen)
+        if force:
+            await self._claims.force()
+        await self._claims.register()
+        self._reached("claim.registered")
+        self._tick()
+
+    # -- the machine -----------------------------------------------------------------------------------------------
+
+    def feed(self, given: m.Input) -> None:
+        """Hands an input to the machine and performs what follows."""
+        self._queue.append(given)
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._queue:
+                for effect in self.machine.handle(self._queue.pop(0)):
+                    self._perform(effect)
+        finally:
+            self._feeding = False
+
+    def _perform(self, effect: m.Effect) -> None:
+        step = PERFORM[type(effect)]
+        step(self, effect)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        def failed(failure: Any) -> None:
+            log.failure("an effect of a log's owner failed", failure)
+            self.feed(m.Deposed(LogError(f"a bug ended this owner: {failure.getErrorMessage()}")))
+
+        Deferred.fromCoroutine(work).addErrback(failed)
+
+    async def _edit(self, edit: Edit, beside_check: Callable[[], Awaitable[bool]] | None = None) -> Edited | None:
+        """
+        The outcome of an edit, tried until it is known; None: refused, which was fed.  `beside_check` is asked after
+        each outcome that is not known; False ends the tries.
+        """
+        id_ = self._records.new_id()
+        while not self.ended:
+            try:
+                return await self._records.edit(edit, id_, again=beside_check)
+            except LogError as error:
+                self.feed(m.Refused(error))
+                return None
+            except RecordError:
+                raise
+            except MetaStore as error:
+                log.warn("the edit {edit} of a log is not answered: {error}", edit=edit.name, error=str(error))
+                await pause(self._clock, self._poll_s)
+        return None
+
+    def counts(self) -> Counts:
+        """What the present segment holds once all that was sent is acknowledged."""
+        found: Counts = self._events.counts()
+        return found
+
+    def calm(self, why: str) -> None:
+        """The next wait for that is short again."""
+        self.timers.calm(why)
+
+    # -- what is seen ----------------------------------------------------------------------------------------------
+
+    def _seen(self, found: Versioned[bytes] | None) -> None:
+        if self.ended:
+            return
+        if found is None:
+            self.feed(m.Deposed(self._records.gone()))
+            return
+        try:
+            manifest = self._records.learn(found.value, found.version).value
+        except LogError as error:
+            self.feed(m.Deposed(error))
+            return
+        for given in news(manifest, self.machine, self.token):
+            self.feed(given)
+
+    def _ledger_seen(self, n: int, metadata: LedgerMetadata | None) -> None:
+        if metadata is None or metadata.state is not LedgerState.OPEN:
+            self.feed(m.LedgerNotOpen(n))
+
+    # -- claims ----------------------------------------------------------------------------------------------------
+
+    def _make_claim(self, effect: m.MakeClaim) -> None:
+        known = self._records.known
+        transfer = known.value.transfer if known is not None else None
+        first, wait_ms = (transfer.to, transfer.wait_ms) if transfer is not None else ("", 0)
+        self.run(self._claims.make(first, wait_ms / 1000))
+
+    def _release_claim(self, effect: m.ReleaseClaim) -> None:
+        self.run(self._claims.release())
+
+    def _edit_claim(self, effect: m.EditClaim) -> None:
+        async def work() -> None:
+            self._claimed_at = self._clock.seconds()
+            self._reached("claim.claimed")
+            while not self.ended:
+                try:
+                    await self._records.records.sync()
+                    await self._records.read()
+                    break
+                except LogError as error:
+                    self.feed(m.Refused(error))
+                    return
+                except MetaStore:
+                    await pause(self._clock, self._poll_s)
+            value = OwnerValue(self.token, 0, self._address, self._host, self._records.now_ms())
+            done = await self._edit(edits.Claim(value))
+            if done is None:
+                return
+            self._reached("claim.epoch")
+            found = done.manifest.open_segment
+            self.feed(m.Claimed(done.manifest.epoch, None if found is None else (found.n, found.ledger)))
+
+        self.run(work())
+
+    def _become_owner(self, effect: m.BecomeOwner) -> None:
+        self._events.owner(self.machine.epoch)
+
+    # -- edits -----------------------------------------------------------------------------------------------------
+
+    def _edit_close(self, effect: m.EditClose) -> None:
+        async def work() -> None:
+            now = self._records.now_ms()
+            if await self._edit(edits.CloseSegment(effect.n, effect.counts, self.me, now_ms=now)) is not None:
+                self._reached("settle.closed")
+                self.feed(m.SegmentClosed(effect.n))
+
+        self.run(work())
+
+    def _edit_open(self, effect: m.EditOpen) -> None:
+        async def is_open() -> bool:
+            """After each conflict: a ledger that is gone, or was fenced by another one, is not named."""
+            try:
+                return (await self._client.metadata(effect.ledger)).state is LedgerState.OPEN
+            except NoSuchLedger:
+                return False
+
+        async def work() -> None:
+            edit = edits.OpenSegment(self.me, effect.ledger, ends=effect.ends)
+            done = await self._edit(edit, is_open)
+            if done is None:
+                return
+            found = done.manifest.open_segment
+            if found is None or found.ledger != effect.ledger:
+                self.ledger_effects.writers.pop(effect.ledger).shut_down()
+                self.feed(m.NewLedgerVanished())
+                return
+            self._reached("open.named" if effect.ends is None else "roll.named")
+            self._begin_segment(found, done.manifest)
+
+        self.run(work())
+
+    def _begin_segment(self, segment: Segment, manifest: Manifest) -> None:
+        if self.writer is not None:
+            self.writer.shut_down()
+        self.forget_ledger()
+        self.writer = self.ledger_effects.writers.pop(segment.ledger)
+        self._events.opened(segment, manifest.last_stamp)
+        self.timers.roll(LogSettings.of(manifest.settings), lambda: self.feed(m.RollDue()))
+        number = segment.n
+        self._ledger_watch = self._client.watch_ledger(segment.ledger, lambda found: self._ledger_seen(number, found))
+        self.feed(m.Opened(number))
+
+    def _edit_announce(self, effect: m.EditAnnounce) -> None:
+        async def work() -> None:
+            if await self._edit(edits.Announce(self.me, TransferValue(effect.to, TRANSFER_WAIT_MS))) is not None:
+                self._reached("move.announced")
+                self.feed(m.Announced())
+
+        self.run(work())
+
+    def _edit_resign(self, effect: m.EditResign) -> None:
+        async def work() -> None:
+            if effect.ends is None:
+                edit: Edit = edits.Resign(self.me)
+            else:
+                edit = edits.CloseSegment(
+                    effect.ends[0], effect.ends[1], self.me, resign=True, now_ms=self._records.now_ms()
+                )
+            if await self._edit(edit) is not None:
+                self._reached("move.closed")
+                self.feed(m.Resigned())
+
+        self.run(work())
+
+    # -- ledgers ---------------------------------------------------------------------------------------------------
+
+    def _send(self, effect: m.Send) -> None:
+        assert self.writer is not None
+        assert self.machine.segment is not None
+        self.timers.cancel("idle")
+        self._events.send(effect.items, self.writer, self.machine.segment)
+        self._roll_if_due()
+
+    def appended(self, n: int, last: int, done: "Deferred[range]") -> None:
+        """The entries of an item are on their way, up to `last`."""
+
+        def acked(_range: range) -> None:
+            if n == self.machine.segment:
+                self.feed(m.Acked(n, last))
+                self._write_lac_later()
+
+        def failed(_failure: Any) -> None:
+            self.feed(m.WriterEnded(n))
+
+        done.addCallbacks(acked, failed)
+
+    def forget_ledger(self) -> None:
+        """Its state is no news any more."""
+        if self._ledger_watch is not None:
+            self._ledger_watch.cancel()
+            self._ledger_watch = None
+        self.timers.cancel("idle")
+        self.timers.cancel("roll")
+
+    def _roll_if_due(self) -> None:
+        if self.machine.state is State.WRITING:
+            counts, settings = self.counts(), self.settings
+            if counts.records >= settings.roll_records or counts.bytes >= settings.roll_bytes:
+                self.feed(m.RollDue())
+
+    def _tick(self) -> None:
+        self.timers.deadlines(self._tick)
+        now = self._clock.seconds()
+        self.feed(m.Expired(now, patience=now >= self._claimed_at + self._options.takeover_ms / 1000))
+
+    def _wait(self, effect: m.Wait) -> None:
+        if effect.why == "fence":
+            self._reached("fence.released")
+        self.timers.again(effect.why, lambda: self.feed(m.Again()))
+
+    def _write_lac_later(self) -> None:
+        if self.machine.sent == 0 and self.machine.state is State.WRITING:
+            self.timers.idle(self._write_lac)
+
+    def _write_lac(self) -> None:
+        if self.writer is not None and self.machine.state is State.WRITING:
+            self.writer.write_lac().addErrback(lambda _failure: None)  # the next append says it, too
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _release(self, effect: m.Release) -> None:
+        self._events.released(effect.items)
+
+    def _fail(self, effect: m.Fail) -> None:
+        self._events.failed(effect.items, effect.error)
+
+    def _end(self, effect: m.End) -> None:
+        self.ended = True
+        self.forget_ledger()
+        self.timers.stop()
+        if self._manifest_watch is not None:
+            self._manifest_watch.cancel()
+        for writer in [*self.ledger_effects.writers.values(), *([self.writer] if self.writer is not None else [])]:
+            writer.shut_down()
+        self._events.over(effect.error)
+
+
+PERFORM: dict[type[Any], Callable[[OwnerDriver, Any], None]] = {
+    m.MakeClaim: OwnerDriver._make_claim,
+    m.ReleaseClaim: OwnerDriver._release_claim,
+    m.EditClaim: OwnerDriver._edit_claim,
+    m.EditOpen: OwnerDriver._edit_open,
+    m.EditClose: OwnerDriver._edit_close,
+    m.EditAnnounce: OwnerDriver._edit_announce,
+    m.EditResign: OwnerDriver._edit_resign,
+    m.BecomeOwner: OwnerDriver._become_owner,
+    m.CreateLedger: lambda driver, effect: driver.ledger_effects.create(effect),
+    m.Discard: lambda driver, effect: driver.ledger_effects.discard(effect),
+    m.Send: OwnerDriver._send,
+    m.CloseLedger: lambda driver, effect: driver.ledger_effects.close(effect),
+    m.Recover: lambda driver, effect: driver.ledger_effects.recover(effect),
+    m.Settle: lambda driver, effect: driver.ledger_effects.settle(effect),
+    m.Release: OwnerDriver._release,
+    m.Fail: OwnerDriver._fail,
+    m.Wait: OwnerDriver._wait,
+    m.End: OwnerDriver._end,
+}

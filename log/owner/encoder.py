@@ -1,0 +1,133 @@
+"""
+What an owner's appends become in the present segment: entries, with their place in the ledger and in the log.
+
+Knows: the ordinal, offset and stamp of the next entry, and the index of its first record.
+Does not know: when entries are sent, what becomes of them.
+
+Safety: stamps never fall; an index is what the records of closed segments and of this ledger's entries add up to.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from quire.log.core.batch import Records, encode_body
+from quire.log.core.frame import Compress, Compression, Kind, pack_entries
+from quire.log.core.values import Counts, Segment
+from quire.protocol.log_errors import LogDamaged, UnknownFormat
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a hook lets an append store: the values, and by how many bytes the position advances before each."""
+
+    values: Sequence[bytes]
+    skips: Sequence[int] | None = None
+
+
+Hook = Callable[[int, int, int, Sequence[bytes]], Sequence[bytes] | Prepared]
+
+
+@dataclass(slots=True)
+class Placed:
+    """Where an append is: the index and byte position of its first record, and the position of each."""
+
+    first: int = -1
+    positions: list[int] = field(default_factory=list)
+
+
+def compressor(name: str) -> tuple[Compression, Compress | None]:
+    """`ValueError` names the command that installs what is missing."""
+    if name == "zlib":
+        return Compression.ZLIB, lambda body: zlib.compress(body, 1)
+    if name == "zstd":
+        try:
+            import zstandard
+        except ImportError:
+            raise ValueError("zstd is not installed: pip install 'quire[zstd]'") from None
+        return Compression.ZSTD, zstandard.ZstdCompressor().compress
+    return Compression.NONE, None
+
+
+def decompress(compression: int, stored: bytes, size: int) -> bytes:
+    """The body of an entry, of at most `size` bytes; `LogDamaged`, `UnknownFormat`."""
+    try:
+        if compression == Compression.ZLIB:
+            inflate = zlib.decompressobj()
+            body = inflate.decompress(stored, size + 1)
+        elif compression == Compression.ZSTD:
+            import zstandard
+
+            body = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
+        else:
+            raise UnknownFormat(f"its compression {compression} is unknown: a newer quire reads it")
+    except ImportError:
+        raise UnknownFormat("it is compressed with zstd, which is not installed: pip install 'quire[zstd]'") from None
+    except (zlib.error, ValueError) as error:
+        raise LogDamaged(f"it can't be decompressed: {error}") from None
+    return body
+
+
+class Encoder:
+    """The next entry of one segment."""
+
+    __slots__ = ("_at", "_compress", "_compression", "_first", "entries", "offset", "ordinal", "part_bytes", "stamp")
+
+    def __init__(self, segment: Segment, stamp: int, part_bytes: int, compression: str) -> None:
+        """`stamp`: no record gets a lower one."""
+        self.ordinal = 0
+        self.offset = 0
+        self.entries = 0
+        self.stamp = stamp
+        self.part_bytes = part_bytes
+        self._first = segment.first
+        self._at = segment.at
+        self._compression, self._compress = compressor(compression)
+
+    @property
+    def index(self) -> int:
+        """The index of the next record."""
+        return self._first + self.ordinal
+
+    @property
+    def position(self) -> int:
+        """The byte position of the next record."""
+        return self._at + self.offset
+
+    @property
+    def counts(self) -> Counts:
+        """What the ledger holds when all entries so far are in it."""
+        return Counts(self.ordinal, self.offset, self.entries, self.stamp)
+
+    def encode(self, records: Records, now_ms: int, placed: Placed) -> list[bytes]:
+        """The entries of an append, whose place goes to `placed`; `ValueError` when it is too large."""
+        stamp = max(self.stamp, now_ms)
+        size = records.bytes
+        entries = pack_entries(
+            Kind.BATCH,
+            encode_body(records),
+            ordinal=self.ordinal,
+            offset=self.offset,
+            stamp=stamp,
+            records=len(records.values),
+            value_bytes=size,
+            part_bytes=self.part_bytes,
+            compression=self._compression,
+            compress=self._compress,
+        )
+        placed.first = self.index
+        at = self.position
+        positions = placed.positions = []
+        skips = records.skips
+        for number, value in enumerate(records.values):
+            if skips is not None:
+                at += skips[number]
+            positions.append(at)
+            at += len(value)
+        self.stamp = stamp
+        self.ordinal += len(records.values)
+        self.offset += size
+        self.entries += len(entries)
+        return entries

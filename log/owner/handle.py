@@ -1,0 +1,385 @@
+"""
+An owner as Twisted programs see it: appends, their window, and what becomes of them.
+
+Knows: which calls one item answers, how much is under way, and where each record got its place.
+Does not know: claims, ledgers, edits (`driver`), what a record means.
+
+Batch first: what arrives while something is under way is gathered until the reactor's next turn and becomes one entry.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from quire.client.api import Client, Writer
+from quire.conf.log import LogOptions
+from quire.log.core import ownership_messages as m
+from quire.log.core.batch import (
+    Headers,
+    Records,
+)
+from quire.log.core.frame import Kind, pack_entries
+from quire.log.core.values import Counts, Segment
+from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, Appended, Batch, Call, Position, alike, check, cut, joined
+from quire.log.owner.driver import OwnerDriver
+from quire.log.owner.encoder import Encoder, Hook, Prepared
+from quire.log.store.editing import LogRecords
+from quire.log.store.ledgers import LogLedgers
+from quire.protocol.errors import LedgerError, TooManyRequests
+from quire.protocol.log_errors import NotOwner
+
+# SPDX-License-Identifier: Apache-2.0
+
+ENTRIES_UNDER_WAY_MAX = 64
+
+
+class Owner:
+    """
+    A log that this process owns; it ends for good when the ownership is lost.  `name`, `epoch`.  `on_lost`, if set, is
+    called then.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        records: LogRecords,
+        ledgers: LogLedgers,
+        options: LogOptions,
+        name: str,
+        *,
+        priority: int = 0,
+        address: str = "",
+        host: str = "",
+        before_append: Hook | None = None,
+        reached: Callable[[str], None] = lambda _name: None,
+        on_end: Callable[["Owner"], None] = lambda _owner: None,
+    ) -> None:
+        self.name = name
+        self.epoch = 0
+        self.lost = False
+        self.on_lost: Callable[[], None] | None = None
+        self._clock = client.reactor
+        self._options = options
+        self._records = records
+        self._hook = before_append
+        self._on_end = on_end
+        self._encoder: Encoder | None = None
+        self._end: tuple[int, int] = (0, 0)  # index and position after the last that was acknowledged
+        self._owned: Deferred[None] = Deferred()
+        self._gathered: list[tuple[Records, Call]] = []
+        self._flush_due = False
+        self._under_way = 0  # items
+        self._count = self._bytes = 0  # records and bytes of the window
+        self._ready: list[Deferred[None]] = []
+        self._closed: list[Deferred[None]] = []
+        self._over = False
+        self._error: LedgerError | None = None
+        self._reached = reached
+        self._driver = OwnerDriver(
+            client,
+            records,
+            ledgers,
+            options,
+            priority=priority,
+            address=address,
+            host=host,
+            events=self,
+            reached=reached,
+        )
+
+    # -- what a user does ------------------------------------------------------------------------------------------
+
+    def start(self, force: bool = False) -> Deferred[None]:
+        """Fires when the log is this handle's; the error when it can't be."""
+
+        async def begin() -> None:
+            await self._driver.start(force)
+
+        def failed(failure: Any) -> None:
+            if not self._owned.called:
+                self._owned.errback(failure)
+
+        Deferred.fromCoroutine(begin()).addErrback(failed)
+        return self._owned
+
+    @property
+    def token(self) -> str:
+        """Of this handle, by which others may hand the log over to it."""
+        return self._driver.token
+
+    @property
+    def end(self) -> Position:
+        """Where the next record will be, if nothing is under way."""
+        return Position(*self._end)
+
+    def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        time_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> Deferred[Position]:
+        """
+        Durable on the ack quorum when it fires.  `NotOwner` (never sent), `LogFenced` (not in the log),
+        `AppendUnknown`, `TooManyRequests` when the window is full: `ready` tells when it is not.
+        """
+        records = Records(
+            [value],
+            None if key is None else [key],
+            None if time_ms is None else [time_ms],
+            None if headers is None else [headers],
+        )
+        return self._append(records, True)
+
+    def append_many(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        times_ms: Sequence[int | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        atomic: bool = False,
+    ) -> Deferred[Appended]:
+        """As `append`, in order.  `atomic`: all in one batch of at most 64 MiB, or `ValueError`."""
+        records = Records(list(values), keys, times_ms, headers)
+        if not records.values:
+            return succeed(Appended(range(0), []))
+        return self._append(records, False, atomic)
+
+    def _append(self, records: Records, one: bool, atomic: bool = False) -> Deferred[Any]:
+        try:
+            size = check(records)
+        except (TypeError, ValueError) as error:
+            return fail(error)
+        if self._over or not self.epoch:
+            return fail(self._error or NotOwner(f"the log {self.name!r} is not this handle's (any more)"))
+        count = len(records.values)
+        options = self._options
+        if self._count and (self._count + count > options.window_records or self._bytes + size > options.window_bytes):
+            return fail(
+                TooManyRequests(f"{self._count} records of {self._bytes} bytes are under way in the log {self.name!r}")
+            )
+        self._count += count
+        self._bytes += size
+        call = Call(count, one)
+        parts = [records] if atomic else list(cut(records, options.batch_bytes))
+        for part in parts:
+            self._gathered.append((part, call))
+        if self._under_way == 0:
+            self._flush()
+        elif not self._flush_due:
+            self._flush_due = True
+            self._clock.callLater(0, self._flush)
+        return call.done
+
+    def ready(self) -> Deferred[None]:
+        """Fires when the window takes more."""
+        ready: Deferred[None] = Deferred()
+        options = self._options
+        if self._over or (self._count < options.window_records and self._bytes < options.window_bytes):
+            ready.callback(None)
+        else:
+            self._ready.append(ready)
+        return ready
+
+    def barrier(self) -> Deferred[Position]:
+        """An entry without records behind all that was appended before; fires with the end of the log then."""
+        if self._over or not self.epoch:
+            return fail(self._error or NotOwner(f"the log {self.name!r} is not this handle's (any more)"))
+        self._flush()
+        call = Call(0, True)
+        self._submit(Batch(Records([]), [(call, 0)], barrier=True))
+        return call.done
+
+    def roll(self) -> None:
+        """The segment ends; the next append begins another."""
+        self._driver.feed(m.RollDue())
+
+    def transfer(self, token: str = "") -> Deferred[None]:
+        """Hands the log over to the candidate with that token; fires when it is not this handle's any more."""
+        return self._leave(token)
+
+    def close(self) -> Deferred[None]:
+        """Stores what was appended, closes the segment and resigns.  Never fails."""
+        self._flush()
+        return self._leave("")
+
+    def _leave(self, to: str) -> Deferred[None]:
+        closed: Deferred[None] = Deferred()
+        if self._over:
+            closed.callback(None)
+            return closed
+        self._closed.append(closed)
+        if len(self._closed) == 1:
+            self._driver.feed(m.Transfer(to))
+        return closed
+
+    # -- gathering -------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        while self._gathered and self._under_way < ENTRIES_UNDER_WAY_MAX and not self._over:
+            taken: list[tuple[Records, Call]] = []
+            size = count = 0
+            while self._gathered:
+                records, _call = self._gathered[0]
+                length = records.bytes
+                if taken and (
+                    size + length > self._options.batch_bytes
+                    or count + len(records.values) > RECORDS_PER_ENTRY_MAX
+                    or not alike(records, taken[0][0])
+                ):
+                    break
+                taken.append(self._gathered.pop(0))
+                size += length
+                count += len(records.values)
+            self._submit(Batch(joined(taken), [(call, len(records.values)) for records, call in taken]))
+
+    def _submit(self, batch: Batch) -> None:
+        self._under_way += 1
+        deadline = self._clock.seconds() + self._options.append_ms / 1000
+        self._driver.feed(m.Append(m.Item(len(batch.records.values), batch.records.bytes, deadline, batch)))
+
+    # -- what the driver says --------------------------------------------------------------------------------------
+
+    def owner(self, epoch: int) -> None:
+        """The log is this handle's."""
+        self.epoch = epoch
+        known = self._records.known
+        assert known is not None
+        self._end = known.value.closed_end
+        if not self._owned.called:
+            self._owned.callback(None)
+
+    def opened(self, segment: Segment, stamp: int) -> None:
+        """A segment begins."""
+        known = self._records.known
+        assert known is not None
+        compression = str(known.value.settings.get("compression", "none"))
+        self._encoder = Encoder(segment, stamp, self._options.part_bytes, compression)
+        self._end = segment.first, segment.at
+
+    def counts(self) -> Counts:
+        """What the present segment holds once all that was sent is acknowledged."""
+        assert self._encoder is not None
+        return self._encoder.counts
+
+    def send(self, items: Sequence[m.Item], writer: Writer, n: int) -> None:
+        """Encodes and appends."""
+        for item in items:
+            batch = item.work
+            assert isinstance(batch, Batch)
+            try:
+                entries = self._encoded(batch)
+            except Exception as error:  # of the hook, or too large: this append fails, and nothing else
+                self._settle(batch, error)
+                item.work = None
+                entries = self._nothing()
+            encoder = self._encoder
+            assert encoder is not None
+            item.last = encoder.entries - 1
+            self._driver.appended(n, item.last, writer.append_many(entries))
+
+    def _encoded(self, batch: Batch) -> list[bytes]:
+        encoder = self._encoder
+        assert encoder is not None
+        if batch.barrier:
+            batch.placed.first = encoder.index
+            batch.placed.positions = [encoder.position]
+            return self._nothing()
+        records = batch.records
+        now_ms = self._records.now_ms()
+        if self._hook is not None:
+            made = self._hook(encoder.index, encoder.position, max(encoder.stamp, now_ms), list(records.values))
+            values, skips = (made.values, made.skips) if isinstance(made, Prepared) else (made, None)
+            if len(values) != len(records.values) or (skips is not None and len(skips) != len(values)):
+                raise ValueError(f"before_append gave {len(values)} values for {len(records.values)}")
+            records = Records(list(values), records.keys, records.times, records.headers, records.producers, skips)
+        return encoder.encode(records, now_ms, batch.placed)
+
+    def _nothing(self) -> list[bytes]:
+        """An entry that completes no record."""
+        encoder = self._encoder
+        assert encoder is not None
+        entries = pack_entries(Kind.BARRIER, b"", ordinal=encoder.ordinal, offset=encoder.offset, stamp=encoder.stamp)
+        encoder.entries += 1
+        return entries
+
+    def released(self, items: Sequence[m.Item]) -> None:
+        """They are acknowledged."""
+        for item in items:
+            batch = item.work
+            if not isinstance(batch, Batch):
+                self._under_way -= 1
+                continue
+            placed = batch.placed
+            start = 0
+            for call, count in batch.calls:
+                call.indexes += range(placed.first + start, placed.first + start + count)
+                call.positions += placed.positions[start : start + count]
+                start += count
+                call.left -= count
+            if not batch.barrier:
+                last = batch.records.values[-1] if self._hook is None else b""
+                self._end = placed.first + start, placed.positions[-1] + len(last)
+            self._settle(batch, None)
+        self._flush_more()
+
+    def failed(self, items: Sequence[m.Item], error: LedgerError) -> None:
+        """They are not acknowledged."""
+        for item in items:
+            if isinstance(item.work, Batch):
+                self._settle(item.work, error)
+            else:
+                self._under_way -= 1
+        self._flush_more()
+
+    def _settle(self, batch: Batch, error: BaseException | None) -> None:
+        self._under_way -= 0 if isinstance(error, Exception) and not isinstance(error, LedgerError) else 1
+        for call, _count in batch.calls:
+            if call.done.called:
+                continue
+            if error is not None:
+                call.done.errback(error)
+            elif call.left == 0:
+                call.done.callback(self._answer(call, batch))
+        self._count -= len(batch.records.values)
+        self._bytes -= batch.records.bytes
+
+    def _answer(self, call: Call, batch: Batch) -> object:
+        if batch.barrier:
+            return Position(batch.placed.first, batch.placed.positions[0])
+        if call.one:
+            return Position(call.indexes[0], call.positions[0])
+        indexes = call.indexes
+        dense = indexes[-1] - indexes[0] == len(indexes) - 1
+        return Appended(range(indexes[0], indexes[-1] + 1) if dense else indexes, call.positions)
+
+    def _flush_more(self) -> None:
+        if self._gathered and not self._over:
+            self._flush()
+        options = self._options
+        if self._ready and self._count < options.window_records and self._bytes < options.window_bytes:
+            ready, self._ready = self._ready, []
+            for each in ready:
+                each.callback(None)
+
+    def over(self, error: LedgerError | None) -> None:
+        """The handle has ended; None: as it was asked to."""
+        self._over = True
+        self._error = error or NotOwner(f"this handle of the log {self.name!r} was closed")
+        self.lost = error is not None
+        gathered, self._gathered = self._gathered, []
+        for _records, call in gathered:
+            if not call.done.called:
+                call.done.errback(self._error)
+        if not self._owned.called:
+            self._owned.errback(self._error)
+        for each in [*self._ready, *self._closed]:
+            each.callback(None)
+        self._ready, self._closed = [], []
+        self._on_end(self)
+        if error is not None and self.on_lost is not None:
+            self.on_lost()

@@ -1,0 +1,37 @@
+"""
+What a newer manifest means for an owner.
+
+Knows: which inputs of its machine follow.  Does not know: how the manifest was heard of.
+"""
+
+from quire.log.core import edits
+from quire.log.core import ownership_messages as m
+from quire.log.core.manifest import DELETING, OPEN, Manifest
+from quire.log.core.ownership import OWNING, Ownership, State
+from quire.protocol.log_errors import LogFenced, NoSuchLog
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def news(manifest: Manifest, machine: Ownership, token: str) -> list[m.Input]:
+    """The inputs, in order."""
+    if machine.state not in OWNING and machine.state is not State.LOST:
+        return []
+    found: list[m.Input] = []
+    for number in {machine.segment, machine.ending} - {None}:
+        assert number is not None
+        segment = manifest.segment(number)
+        if segment is not None and not segment.is_open:
+            found.append(m.SegmentEnded(number, segment.entries or 0))
+        elif segment is None and manifest.line(number) is None and number < manifest.next:
+            found.append(m.SegmentEnded(number, 0))
+    if machine.state not in OWNING or (machine.state is State.MOVING and manifest.owner is None):
+        return found
+    mine = manifest.owner is not None and manifest.owner.token == token and manifest.epoch == machine.epoch
+    if manifest.state == DELETING:
+        found.append(m.Deposed(NoSuchLog(f"the log {manifest.name!r} is being deleted")))
+    elif manifest.state != OPEN:
+        found.append(m.Deposed(edits.terminated(manifest)))
+    elif not mine:
+        found.append(m.Deposed(LogFenced(f"the log {manifest.name!r} is owned by epoch {manifest.epoch} now")))
+    return found

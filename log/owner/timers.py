@@ -1,0 +1,74 @@
+"""
+The timers of an owner: how long it waits before it tries again, when a segment is old, when appends are too old, and
+when an idle owner says what is confirmed.
+
+Knows: these times.  Does not know: what is done then.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from quire.conf.log import LogOptions, LogSettings
+from quire.metadata.clock import Clock, Timer
+
+# SPDX-License-Identifier: Apache-2.0
+
+RETRY_S = (0.2, 5.0)  # after a failed create or recovery: the first wait, doubled up to the last
+FENCE_S = (0.2, 5.0)  # that a publisher has to go first
+FENCE_CALM_S = 10.0  # without a fence for so long the wait is short again
+CHECKS_PER_APPEND_TIME = 30  # of deadlines
+
+
+class OwnerTimers:
+    """Each timer is set again by its method; `stop` ends all of them."""
+
+    def __init__(self, clock: Clock, random: Random, options: LogOptions) -> None:
+        self._clock = clock
+        self._random = random
+        self._options = options
+        self._waits: dict[str, float] = {}
+        self._fenced_at = -FENCE_CALM_S
+        self._timers: dict[str, Timer] = {}
+
+    def _set(self, name: str, seconds: float, fn: Callable[[], object]) -> None:
+        self.cancel(name)
+        self._timers[name] = self._clock.callLater(seconds, fn)
+
+    def cancel(self, name: str) -> None:
+        """That one, if it runs."""
+        timer = self._timers.pop(name, None)
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def stop(self) -> None:
+        """All of them."""
+        for name in list(self._timers):
+            self.cancel(name)
+
+    def again(self, why: str, fn: Callable[[], object]) -> None:
+        """Later: each time after twice the wait, until `calm`."""
+        low, high = FENCE_S if why == "fence" else RETRY_S
+        if why == "fence":
+            now = self._clock.seconds()
+            if now - self._fenced_at > FENCE_CALM_S:
+                self.calm("fence")
+            self._fenced_at = now
+        seconds = self._waits.get(why, low)
+        self._waits[why] = min(seconds * 2, high)
+        self._set(f"again {why}", seconds, fn)
+
+    def calm(self, why: str) -> None:
+        """The next wait for that is short again."""
+        self._waits.pop(why, None)
+
+    def deadlines(self, fn: Callable[[], object]) -> None:
+        """When appends may be too old the next time."""
+        self._set("deadlines", self._options.append_ms / 1000 / CHECKS_PER_APPEND_TIME, fn)
+
+    def roll(self, settings: LogSettings, fn: Callable[[], object]) -> None:
+        """When the segment that begins now is old."""
+        self._set("roll", settings.roll_age_ms / 1000 * self._random.uniform(0.95, 1.05), fn)
+
+    def idle(self, fn: Callable[[], object]) -> None:
+        """When nothing came for a while after an acknowledgement."""
+        self._set("idle", self._options.lac_ms / 1000, fn)

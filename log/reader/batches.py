@@ -1,0 +1,89 @@
+"""
+What a reader is given: the records of one entry, as columns or as objects.
+
+Knows: how places in a ledger become places in the log.  Does not know: how entries are read.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from quire.log.core.batch import Batch, Headers
+from quire.log.core.values import Segment
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Record(NamedTuple):
+    """One record as a reader gets it."""
+
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    at: int
+    stamp_ms: int
+    value: bytes
+    key: bytes | None
+    time_ms: int | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+class LogBatch:
+    """
+    The records of one entry that a reader was asked for: `index` of the first, `count`, and columns without an object
+    for each.
+    """
+
+    __slots__ = ("_batch", "_from", "_segment", "count", "index")
+
+    def __init__(self, segment: Segment, batch: Batch, start: int) -> None:
+        """`start`: how many records of the batch come before those that were asked for."""
+        self._segment = segment
+        self._batch = batch
+        self._from = start
+        self.index = segment.first + batch.first + start
+        self.count = batch.count - start
+
+    @property
+    def end(self) -> int:
+        """The index after its last record."""
+        return self.index + self.count
+
+    @property
+    def stamp_ms(self) -> int:
+        """The log's time of all its records."""
+        segment, batch = self._segment, self._batch
+        return segment.t[0] if segment.txn is not None and segment.t is not None else batch.stamp
+
+    @property
+    def values(self) -> list[bytes]:
+        """Of each record."""
+        return self._batch.values[self._from :] if self._from else self._batch.values
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        """Of each record, or None."""
+        keys = self._batch.keys
+        return [None] * self.count if keys is None else keys[self._from :]
+
+    @property
+    def positions(self) -> list[int]:
+        """The byte position of each record in the log."""
+        at = self._segment.at
+        return [at + offset for offset in self._batch.offsets[self._from :]]
+
+    def records(self) -> list[Record]:
+        """An object for each."""
+        batch, start = self._batch, self._from
+        times: Sequence[int | None] = batch.times or [None] * batch.count
+        headers: Sequence[Headers] = batch.headers or [()] * batch.count
+        stamp = self.stamp_ms
+        columns = zip(
+            range(self.index, self.end),
+            self.positions,
+            self.values,
+            self.keys,
+            times[start:],
+            headers[start:],
+            strict=True,
+        )
+        return [
+            Record(index, at, stamp, value, key, time, tuple(header)) for index, at, value, key, time, header in columns
+        ]

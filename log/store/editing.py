@@ -1,0 +1,233 @@
+"""
+The edit loop: reads a manifest, applies an edit, writes it by compare-and-set, and tries again after a conflict.
+
+Knows: that an edit keeps its id over all tries, and that an edit whose answer was lost is looked for among the recent
+ones; chunks, which are created before the manifest names them.
+Does not know: what an edit is about (`core.edits`), who asks.
+
+Safety: the predicate and the change are applied to the very value whose version is replaced.  An outcome that is not
+known is `MetaStore`, and the caller tries the same edit again with the same id; nobody acts on its absence before the
+version has moved past the one that it named.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+from quire.log.core import edits
+from quire.log.core.edits import Edit, Made
+from quire.log.core.manifest import Chunk, Manifest
+from quire.log.store.paths import PARTS, chunk_path, log_path
+from quire.metadata.clock import Clock, pause
+from quire.metadata.records import (
+    Check,
+    Create,
+    NoRecord,
+    RecordChanged,
+    RecordError,
+    RecordExists,
+    Records,
+    Step,
+    Write,
+)
+from quire.metadata.store import ANY, Versioned
+from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import LogError, NoSuchLog
+
+# SPDX-License-Identifier: Apache-2.0
+
+CONFLICTS_MAX = 100
+SYNC_FROM = 2  # conflicts
+PAUSE_FROM = 3
+PAUSE_S = (0.005, 0.05)
+CHUNKS_KEPT = 16
+
+Beside = Callable[[Manifest, Manifest], Sequence[Step]]  # before and after -> what changes in the same step
+
+
+def nothing(before: Manifest, after: Manifest) -> Sequence[Step]:
+    """Only the manifest changes."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The manifest after an edit, its version, and whether the edit was wanted."""
+
+    manifest: Manifest
+    version: int
+    done: bool
+
+
+class LogRecords:
+    """
+    The records of one log.  `now` is the time of day in seconds; `known` the newest manifest that was read or written
+    through this, with its version.
+    """
+
+    def __init__(
+        self, records: Records, clock: Clock, random: Random, now: Callable[[], float], log: str, name: str
+    ) -> None:
+        self.records = records
+        self.log = log
+        self.known: Versioned[Manifest] | None = None
+        self._name = name
+        self._clock = clock
+        self._random = random
+        self._now = now
+        self._chunks: dict[str, Chunk] = {}  # the last that were read; immutable
+
+    @property
+    def path(self) -> str:
+        """Of the manifest."""
+        return log_path(self.log)
+
+    def new_id(self) -> str:
+        """A random id of an edit, claim or log handle."""
+        return f"{self._random.getrandbits(64):016x}"
+
+    def now_ms(self) -> int:
+        """The time of day."""
+        return int(self._now() * 1000)
+
+    async def read(self) -> Versioned[Manifest]:
+        """The manifest of now.  `NoSuchLog`, `LogDamaged`, `UnknownFormat`."""
+        try:
+            data, version = await self.records.read(self.path)
+        except NoRecord:
+            self.known = None
+            raise self.gone() from None
+        return self.learn(data, version)
+
+    def learn(self, data: bytes, version: int) -> Versioned[Manifest]:
+        """What was read or heard; the one that is known stays when it is newer."""
+        known = self.known
+        if known is not None and known.version >= version:
+            return known
+        self.known = Versioned(Manifest.decode(data), version)
+        return self.known
+
+    def gone(self) -> NoSuchLog:
+        """The error of a log that is not there."""
+        return NoSuchLog(f"there is no log {self._name!r}: `quire log list` shows those that there are")
+
+    async def chunk(self, name: str) -> Chunk:
+        """A chunk that a manifest names; `NoRecord` when it is gone, as after a trim."""
+        found = self._chunks.pop(name, None)
+        if found is None:
+            found = Chunk.decode((await self.records.read(chunk_path(self.log, name))).value)
+        self._chunks[name] = found
+        while len(self._chunks) > CHUNKS_KEPT:
+            del self._chunks[next(iter(self._chunks))]
+        return found
+
+    async def edit(
+        self,
+        edit: Edit,
+        id_: str = "",
+        beside: Beside = nothing,
+        again: Callable[[], Awaitable[bool]] | None = None,
+    ) -> Edited:
+        """
+        Carries out an edit.  Its refusals; `MetaStore` when its outcome is unknown: call it again with the same id.
+        `RecordError` of a step beside the manifest's.  `again` is asked before each try upon another value than the
+        first: False ends the tries, the edit not done.
+        """
+        id_ = id_ or self.new_id()
+        is_fresh = self.known is None
+        current = self.known or await self.read()
+        conflicts = 0
+        while True:
+            manifest = current.value
+            if id_ in manifest.recent:
+                return Edited(manifest, current.version, True)
+            refusal: LogError | None = None
+            try:
+                after = edit.apply(manifest)
+            except LogError as error:
+                after, refusal = None, error
+            if after is None and not is_fresh:  # an old value may say no to what a new one wants
+                is_fresh, current = True, await self.read()
+                continue
+            if refusal is not None:
+                raise refusal
+            if after is None:
+                return Edited(manifest, current.version, False)
+            made = edits.made(after, id_, self.now_ms(), lambda: f"{self._random.getrandbits(32):08x}")
+            try:
+                version = await self._write(made, current, beside(manifest, made.manifest))
+            except RecordChanged as error:
+                if error.step != self._step_of(made):
+                    raise
+            else:
+                return Edited(self.learn_own(made.manifest, version), version, True)
+            conflicts += 1
+            if conflicts >= CONFLICTS_MAX:
+                raise MetaStore(f"the manifest of the log {self._name!r} changed {conflicts} times during one edit")
+            if conflicts >= SYNC_FROM:
+                await self.records.sync()
+            if conflicts >= PAUSE_FROM:
+                await pause(self._clock, self._random.uniform(*PAUSE_S))
+            before, current, is_fresh = current, await self.read(), True
+            if id_ not in current.value.recent and current.version != before.version:
+                await self._drop(made)
+                if again is not None and not await again():
+                    return Edited(current.value, current.version, False)
+
+    def learn_own(self, manifest: Manifest, version: int) -> Manifest:
+        """What was just written."""
+        if self.known is None or self.known.version < version:
+            self.known = Versioned(manifest, version)
+        return manifest
+
+    def _step_of(self, made: Made) -> int:
+        """Which step of the multi writes the manifest."""
+        return len(made.chunks)
+
+    async def _write(self, made: Made, current: Versioned[Manifest], beside: Sequence[Step]) -> int:
+        for name, chunk in made.chunks:
+            try:
+                await self.records.create(chunk_path(self.log, name), chunk.encode())
+            except NoRecord:
+                raise self.gone() from None
+            except RecordExists:  # an earlier try of this very create
+                continue
+        steps: list[Step] = [Check(chunk_path(self.log, name), ANY) for name, _ in made.chunks]
+        steps.append(Write(self.path, edits.encoded(made.manifest), current.version))
+        try:
+            versions = await self.records.multi([*steps, *beside])
+        except NoRecord as error:
+            if error.step == len(made.chunks):
+                self.known = None
+                raise self.gone() from None
+            if error.step < len(made.chunks):  # the upkeep took it for one that nobody names
+                changed = RecordChanged(str(error))
+                changed.step = len(made.chunks)
+                raise changed from None
+            raise
+        return versions[len(made.chunks)]
+
+    async def _drop(self, made: Made) -> None:
+        """Removes the chunks of a try that can't take effect any more, for the version that it named has moved."""
+        for name, _ in made.chunks:
+            with suppress(RecordError):
+                await self.records.delete(chunk_path(self.log, name), ANY)
+
+
+async def create_log(records: Records, name_path: str, log: str, manifest: bytes, name: bytes, lease: bytes) -> None:
+    """
+    Makes a log with its folders and its name in one step.  `RecordExists` when the name is taken, or when an earlier
+    try has done it: the name tells.
+    """
+    path = log_path(log)
+    await records.folder(path.rpartition("/")[0])
+    await records.folder(name_path.rpartition("/")[0])
+    await records.multi(
+        [
+            Create(name_path, name),
+            Create(path, manifest),
+            Create(f"{path}/lease", lease),
+            *(Create(f"{path}/{part}") for part in PARTS),
+        ]
+    )

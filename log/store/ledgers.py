@@ -1,0 +1,117 @@
+"""
+The ledgers of a log: made with their tags, brought to their end, counted, deleted.
+
+Knows: which custom metadata a ledger of this layer carries, and that the header of its last entry says what a
+closed ledger holds.
+Does not know: manifests, who owns, what a record is.
+
+Safety: a ledger is counted only when it is CLOSED; it is deleted only after that, so that nobody can go on
+writing it.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from quire.client.api import Client, Writer
+from quire.conf.log import LogSettings
+from quire.log.core.frame import unpack_header
+from quire.log.core.values import Counts
+from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.errors import NoSuchLedger
+from quire.protocol.log_errors import LogDamaged, UnknownFormat
+
+# SPDX-License-Identifier: Apache-2.0
+
+TAG = b"quire"
+
+
+class Tags(NamedTuple):
+    """Whose a ledger is and what it is for."""
+
+    component: str  # log-segment, log-part, log-cursor, log-snapshot, log-compacted
+    log: str
+    name: str
+    creation: str  # random
+    more: Mapping[str, str] = {}
+
+    def encoded(self) -> dict[str, bytes]:
+        """As custom metadata."""
+        found = {
+            "application": "quire",
+            "component": self.component,
+            "quire/log": self.log,
+            "quire/name": self.name,
+            "quire/creation": self.creation,
+            **{f"quire/{name}": value for name, value in self.more.items()},
+        }
+        return {name: value.encode() for name, value in found.items()}
+
+
+def log_of(metadata: LedgerMetadata) -> str | None:
+    """The id of the log that a ledger was made for; None when it is not one of this layer."""
+    custom = metadata.custom
+    if custom.get("application") != TAG or not custom.get("component", b"").startswith(b"log-"):
+        return None
+    return custom.get("quire/log", b"").decode("ascii", "replace")
+
+
+class Ended(NamedTuple):
+    """A ledger that is closed: the id of its last entry, -1 for none, and what it holds."""
+
+    last: int
+    counts: Counts
+
+
+class LogLedgers:
+    """The ledgers of this layer through one client; `password` is that of those that are made."""
+
+    def __init__(self, client: Client, password: bytes) -> None:
+        self._client = client
+        self._password = password
+
+    async def create(self, settings: LogSettings, tags: Tags, ledger: int | None = None) -> Writer:
+        """A new ledger.  The errors of `Client.create_ledger`."""
+        return await self._client.create_ledger(
+            ensemble_size=settings.ensemble,
+            write_quorum=settings.write,
+            ack_quorum=settings.ack,
+            password=self._password,
+            digest=settings.digest,
+            custom_metadata=tags.encoded(),
+            ledger_id=ledger,
+        )
+
+    async def end(self, ledger: int, raw: bool = False) -> Ended:
+        """
+        Fences a ledger, brings it to its end, and counts what it holds.  `NoSuchLedger`, the errors of a recovery,
+        `LogDamaged` that names the entry.
+        """
+        return await self.count(ledger, await self._client.recover_ledger(ledger), raw)
+
+    async def count(self, ledger: int, metadata: LedgerMetadata, raw: bool = False) -> Ended:
+        """What a CLOSED ledger holds."""
+        last = metadata.last_entry
+        if raw:
+            return Ended(last, Counts(last + 1, metadata.length, last + 1, 0))
+        if last < 0:
+            return Ended(-1, Counts(0, 0, 0, 0))
+        reader = await self._client.open_ledger(ledger, metadata.password or b"", recover=False)
+        try:
+            (entry,) = await reader.read(last, last)
+        finally:
+            await reader.close()
+        try:
+            header = unpack_header(entry.data)
+        except (LogDamaged, UnknownFormat) as error:
+            raise type(error)(f"ledger {ledger}, entry {last}: {error}") from None
+        return Ended(
+            last, Counts(header.ordinal + header.records, header.offset + header.bytes, last + 1, header.stamp)
+        )
+
+    async def delete(self, ledger: int) -> None:
+        """Brings a ledger to its end and removes it.  One that is not there is success."""
+        try:
+            await self._client.recover_ledger(ledger)
+        except NoSuchLedger:
+            return
+        await self._client.delete_ledger(ledger)

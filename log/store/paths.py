@@ -1,0 +1,72 @@
+"""
+Where a log's records are (docs/logs.md, "Where things are").
+
+    clock                                   scratch
+    names/<hh>/<name>                       points at a log; hh: last two hex digits of the CRC-32 of the encoded name
+    logs/<id[:2]>/<id>                      the manifest; ids are random and never used again
+        chunk/<n>-<8 hex>                   segments that moved out of the manifest
+        owner, candidates/<token>           claims
+        lease                               made with the log, deleted with it
+        txn/<txn>                           a publisher's state
+        intents/<txn>/<batch>-<part>-...    the ledgers of a part, named before they exist
+        cursors/<name>, cursor/<id>         names and states of cursors
+    adopted/<hh>/<ledger>                   plain ledgers that a log took in
+
+Knows: these paths, and how a user's name becomes a part of one.
+Does not know: what the records hold.
+"""
+
+from binascii import crc32
+from urllib.parse import quote, unquote
+
+# SPDX-License-Identifier: Apache-2.0
+
+NAME_BYTES_MAX = 200  # once percent-encoded
+PARTS = ("candidates", "chunk", "cursor", "cursors", "intents", "txn")  # the folders that each log has
+
+
+def encoded(name: str, what: str = "log") -> str:
+    """A user's name as a part of a path; `ValueError` when it can't be one."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a {what} is a str, not {type(name).__name__}")
+    made = quote(name, safe="")
+    made = made.replace("~", "%7E")
+    if made.strip(".") == "":
+        made = made.replace(".", "%2E")
+    if not 1 <= len(made) <= NAME_BYTES_MAX or any(ord(letter) < 32 or ord(letter) == 127 for letter in name):
+        raise ValueError(
+            f"{name[:100]!r} is no name of a {what}: 1 to {NAME_BYTES_MAX} bytes once percent-encoded, without control "
+            "characters"
+        )
+    return made
+
+
+def decoded(part: str) -> str:
+    """The user's name that a part of a path stands for."""
+    return unquote(part)
+
+
+def shard(part: str) -> str:
+    """Two hex digits, so that no folder has more than a 256th of all."""
+    return f"{crc32(part.encode()) & 0xFF:02x}"
+
+
+def name_path(name: str) -> str:
+    """Of the record that points at the log."""
+    part = encoded(name)
+    return f"names/{shard(part)}/{part}"
+
+
+def log_path(log: str) -> str:
+    """Of the manifest of the log with that id."""
+    return f"logs/{log[:2]}/{log}"
+
+
+def chunk_path(log: str, chunk: str) -> str:
+    """Of a chunk."""
+    return f"{log_path(log)}/chunk/{chunk}"
+
+
+def adopted_path(ledger: int) -> str:
+    """Of the record that says which log took a plain ledger in."""
+    return f"adopted/{ledger & 0xFF:02x}/{ledger}"

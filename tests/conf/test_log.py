@@ -1,0 +1,62 @@
+"""Settings of a log and options of a process: defaults, contradictions, and what a later version wrote."""
+
+import pytest
+
+from quire.conf.log import LogOptions, LogSettings
+from quire.protocol.log_errors import LogDamaged
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_defaults():
+    """Those of docs/logs.md."""
+    made = LogSettings.made()
+    assert (made.ensemble, made.write, made.ack, made.digest) == (3, 3, 2, "CRC32C")
+    assert (made.roll_records, made.roll_bytes, made.roll_age_ms) == (1 << 24, 256 << 20, 4 * 3600_000)
+    assert (made.publish, made.lease_ms, made.dedup) == (True, 0, False)
+    assert LogOptions().window_bytes == 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ack": 4}, "quorums must be ack"),
+        ({"write": 4}, "quorums must be ack"),
+        ({"roll_bytes": 0}, "roll_bytes"),
+        ({"digest": "DUMMY"}, "digest"),
+        ({"lease_ms": 100}, "publish"),
+        ({"rolls": 1}, "no setting rolls"),
+        ({"quota": "wait"}, "quota"),
+    ],
+)
+def test_settings_that_can_not_be(settings, said):
+    """The error names the setting."""
+    with pytest.raises(ValueError, match=said):
+        LogSettings.made(**settings)
+
+
+def test_a_change_names_what_it_changes():
+    """Only what is another value; it is checked together with the rest."""
+    made = LogSettings.made(ensemble=5)
+    assert made.changed(ensemble=5, ack=3) == {"ack": 3}
+    with pytest.raises(ValueError, match="quorums"):
+        made.changed(write=6)
+    with pytest.raises(ValueError, match="no setting"):
+        made.changed(unknown=1)
+
+
+def test_stored_settings():
+    """Members of a later version are kept; what can't be understood is damage."""
+    stored = {**LogSettings.made().model_dump(), "later": 1}
+    assert LogSettings.of(stored).model_dump() == stored
+    for wrong in ({"ack": "x"}, [], None):
+        with pytest.raises(LogDamaged):
+            LogSettings.of(wrong)
+
+
+def test_the_password_is_not_shown():
+    """Neither in the repr nor in an error."""
+    assert "secret" not in repr(LogOptions(password=b"secret"))
+    with pytest.raises(ValueError, match="batch_bytes") as raised:
+        LogOptions(password=b"secret", batch_bytes=0)
+    assert "secret" not in str(raised.value)

@@ -1,0 +1,63 @@
+"""Three bookies and a metadata store in this process, and as many processes' worth of logs on them as a test wants."""
+
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from quire.client.api import Client
+from quire.conf.client import ClientOptions
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
+from quire.metadata.memory.store import open_memory
+from tests.bookie.fakes.in_process import new_store, running
+from tests.reactor import reactor
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Cluster:
+    """`logs()` opens another handle, with a client and a session of its own."""
+
+    def __init__(self, uri, stack, bookies) -> None:
+        self.uri = uri
+        self.bookies = bookies
+        self._stack = stack
+
+    async def logs(self, reached=lambda _name: None, **options) -> Logs:
+        store = open_memory(reactor, self.uri)
+        made = Logs(
+            Client(reactor, store, ClientOptions(placement="random")),
+            LogOptions(poll_ms=50, **options),
+            reached=reached,
+            owns_client=True,
+        )
+        self._stack.push_async_callback(made.close)
+        return made
+
+
+@asynccontextmanager
+async def cluster(tmp_path, bookies=3):
+    """Started, and ended with all that was opened."""
+    async with AsyncExitStack() as stack:
+        store = await new_store()
+        stack.push_async_callback(store.close)
+        started = []
+        for number in range(bookies):
+            own = open_memory(reactor, store.uri)
+            stack.push_async_callback(own.close)
+            started.append(
+                await stack.enter_async_context(
+                    running(tmp_path / str(number), own, bookie_id=f"b{number}", journal_sync_data=False)
+                )
+            )
+        yield Cluster(store.uri, stack, started)
+
+
+async def values(reader, count=None):
+    """All that is there, or the next so many; indexes are dense."""
+    found = []
+    start = reader.index
+    async for batch in reader.batches() if count is None else reader.tail(60):
+        assert batch.index == start + len(found)
+        found += batch.values
+        if count is not None and len(found) >= count:
+            break
+    return found

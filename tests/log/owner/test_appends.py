@@ -1,0 +1,55 @@
+"""What a user appends: limits, entries, what may share one."""
+
+import pytest
+
+from quire.log.core.batch import Records
+from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, VALUE_BYTES_MAX, Call, alike, check, cut, joined
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@pytest.mark.parametrize(
+    ("records", "error", "said"),
+    [
+        (Records(["text"]), TypeError, "bytes"),
+        (Records([bytes(VALUE_BYTES_MAX + 1)]), ValueError, "larger"),
+        (Records([b""], keys=["k"]), TypeError, "key"),
+        (Records([b""], keys=[bytes(65_537)]), ValueError, "key"),
+        (Records([b""], keys=[]), ValueError, "1 values"),
+        (Records([b""], times=[0.5]), TypeError, "float"),
+        (Records([b""], headers=[[("n", "v")]]), TypeError, "header"),
+        (Records([b""], headers=[[("n" * 256, b"")]]), ValueError, "name"),
+        (Records([b""], headers=[[("n", bytes(65_536))]]), ValueError, "headers"),
+    ],
+)
+def test_limits(records, error, said):
+    """Each is refused before anything is sent, and the error says what is too large or of another kind."""
+    with pytest.raises(error, match=said):
+        check(records)
+
+
+def test_what_may_be_appended():
+    """Its bytes are counted; keys, times and headers may be missing one by one."""
+    assert check(Records([b"ab", b""], [None, b"k"], [None, 7], [(), (("n", b"v"),)])) == 2
+
+
+def test_a_long_list_is_cut():
+    """By bytes and by count, a single large value stays whole; all columns go with their records."""
+    values = [b"%04d" % number for number in range(100)]
+    keys = [b"%d" % number for number in range(100)]
+    pieces = cut(Records(values, keys), 30)
+    assert [len(piece.values) for piece in pieces] == [7] * 14 + [2]
+    assert [key for piece in pieces for key in piece.keys] == keys
+    assert [len(piece.values) for piece in cut(Records([b"x" * 50] * 2), 30)] == [1, 1]
+    many = Records([b""] * (RECORDS_PER_ENTRY_MAX + 1))
+    assert [len(piece.values) for piece in cut(many, 1 << 20)] == [RECORDS_PER_ENTRY_MAX, 1]
+    assert cut(many, 1 << 20)[0].keys is None
+
+
+def test_appends_that_share_an_entry():
+    """Those with the same columns, in their order."""
+    one, two = Records([b"a"], [b"k"]), Records([b"b", b"c"], [None, b"l"])
+    assert alike(one, two)
+    assert not alike(one, Records([b"d"]))
+    both = joined([(one, Call(1, True)), (two, Call(2, False))])
+    assert (both.values, both.keys, both.times) == ([b"a", b"b", b"c"], [b"k", None, b"l"], None)

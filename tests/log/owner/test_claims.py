@@ -1,0 +1,189 @@
+"""Claims on a log: who has one is decided by the token, others wait for their turn, a stale one goes."""
+
+from random import Random
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from quire.log.owner.claims import TURN_S, Claims
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
+from quire.metadata.records import NoRecord
+from quire.metadata.store import ANY
+from quire.protocol.errors import MetaStore
+from tests.metadata.stories import failing
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class World:
+    """A log's claims, and handles that say what they hear."""
+
+    def __init__(self):
+        self.clock = Clock()
+        self.cluster = MemoryCluster("claims")
+        self.cluster.init()
+        self.look = MemoryStore(self.clock, self.cluster).records
+
+    async def ready(self):
+        await self.look.folder("logs/x/candidates")
+        return self
+
+    def handle(self, token, priority=0, store=None):
+        store = store or MemoryStore(self.clock, self.cluster)
+        heard = []
+        claims = Claims(
+            store.records,
+            self.clock,
+            Random(1),
+            "logs/x",
+            token,
+            priority,
+            {},
+            0.05,
+            lambda: heard.append("free"),
+            lambda: heard.append("mine"),
+            lambda: heard.append("gone"),
+            heard.append,
+        )
+        claims.heard, claims.store = heard, store
+        return claims
+
+    async def registered(self, token, priority=0, store=None):
+        claims = self.handle(token, priority, store)
+        await claims.register()
+        self.clock.advance(0)
+        return claims
+
+    def make(self, claims, *args):
+        return Deferred.fromCoroutine(claims.make(*args))
+
+
+def test_one_of_two_gets_the_claim():
+    """The other hears whose it is, and that it is free again when it is released."""
+
+    async def story():
+        world = await World().ready()
+        one, two = await world.registered("one"), await world.registered("two")
+        assert one.heard == two.heard == ["free"]
+        await world.make(one)
+        world.clock.advance(0)
+        assert one.heard[-1] == "mine"
+        await world.make(two)
+        assert two.heard[-1] == "one"
+        await one.release()
+        world.clock.advance(0)
+        assert two.heard[-1] == "free"
+        assert await world.look.children("logs/x/candidates") == ["two"]
+
+    run(story)
+
+
+def test_two_handles_on_one_session_are_two():
+    """The token decides, not the session."""
+
+    async def story():
+        world = await World().ready()
+        one = await world.registered("one")
+        two = await world.registered("two", store=one.store)
+        await world.make(one)
+        await world.make(two)
+        assert two.heard[-1] == "one"
+        await two.release()
+        assert (await world.look.read("logs/x/owner")).value.startswith(b'{"token":"one"')
+
+    run(story)
+
+
+def test_a_session_that_ends():
+    """Its claim goes, and its handle hears that; it can make it again."""
+
+    async def story():
+        world = await World().ready()
+        one = await world.registered("one")
+        await world.make(one)
+        one.store.expire_session()
+        world.clock.advance(0.05)  # the watch has seen neither
+        assert one.heard[-1] == "gone"
+        await world.make(one)
+        world.clock.advance(0)
+        assert one.heard[-1] == "mine"
+
+    run(story)
+
+
+def test_force_takes_it_in_one_step():
+    """The holder has no chance to make it again first."""
+
+    async def story():
+        world = await World().ready()
+        one, two = await world.registered("one"), await world.registered("two")
+        await world.make(one)
+        await two.force()
+        world.clock.advance(0)
+        assert two.heard[-1] == "mine"
+        assert one.heard[-1] == "two"
+        await two.force()
+        assert (await world.look.read("logs/x/owner")).value.startswith(b'{"token":"two"')
+
+    run(story)
+
+
+def test_better_candidates_go_first():
+    """Half a second for each of higher priority; and for the one that it is handed to."""
+
+    async def story():
+        world = await World().ready()
+        low = await world.registered("low")
+        high, higher = await world.registered("high", 5), await world.registered("higher", 9)
+        waiting = world.make(low)
+        world.clock.advance(2 * TURN_S - 0.01)
+        assert not waiting.called
+        await world.make(higher, "other", 0.0)
+        world.clock.advance(0.02)
+        await waiting
+        assert low.heard[-1] == "higher"
+        await higher.release()
+        world.clock.advance(0)
+        waiting = world.make(high, "low", 0.3)
+        world.clock.advance(0.29)
+        assert not waiting.called
+        world.clock.advance(0.02)
+        await waiting
+        assert high.heard[-1] == "mine"
+
+    run(story)
+
+
+def test_a_lost_answer():
+    """The claim was made: the next try finds its own token."""
+
+    async def story():
+        world = await World().ready()
+        one = await world.registered("one")
+        faults = [Fault(error=MetaStore("no answer"), applied=True)]
+        one.store.faults = lambda name, _: faults.pop() if faults and name == "record_multi" else None
+        waiting = world.make(one)
+        world.clock.advance(0.1)
+        await waiting
+        world.clock.advance(0)
+        assert one.heard[-1] == "mine"
+
+    run(story)
+
+
+def test_a_release_takes_only_its_own():
+    """Another's claim stays."""
+
+    async def story():
+        world = await World().ready()
+        one, two = await world.registered("one"), await world.registered("two")
+        await world.make(one)
+        await two.release()
+        assert (await world.look.read("logs/x/owner")).value
+        await world.look.delete("logs/x/owner", ANY)
+        await one.release()
+        await failing(world.look.read("logs/x/owner"), NoRecord)
+
+    run(story)

@@ -1,0 +1,217 @@
+"""Owners that are killed at every step, take each other's log away, and lose the metadata store: what was acknowledged
+is there."""
+
+import pytest
+from twisted.internet.defer import Deferred, gatherResults
+
+from quire.log.store import paths
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import LogFenced, NotOwner
+from tests.log.fakes.cluster import cluster
+from tests.metadata.stories import Heard
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+NEVER = Fault(before=1e6)
+POINTS = [
+    "claim.registered",
+    "claim.claimed",
+    "claim.epoch",
+    "settle.recovered",
+    "settle.closed",
+    "open.created",
+    "open.named",
+    "roll.drained",
+    "roll.closed",
+    "roll.named",
+    "fence.recovered",
+    "fence.released",
+    "move.closed",
+]
+OFTEN = ["open.created", "roll.drained", "roll.closed", "roll.named", "fence.recovered", "fence.released"]
+
+
+def kill(logs):
+    """As SIGKILL: nothing of this process takes effect any more, and its session ends."""
+    store = logs.bk.store
+    store.faults = lambda *_: NEVER
+    store.expire_session()
+    logs.bk.pool.close()
+
+
+class Doomed:
+    """A process that is killed when it comes to a point for the `nth` time."""
+
+    def __init__(self, point, nth):
+        self.left = nth
+        self.point = point
+        self.logs = None
+        self.died = Deferred()
+
+    def reached(self, name):
+        if name == self.point and self.logs is not None:
+            self.left -= 1
+            if self.left == 0:
+                kill(self.logs)
+                self.died.callback(None)
+
+
+class Told:
+    """What a process was told of each of its appends."""
+
+    def __init__(self):
+        self.acked = {}
+        self.failed = {}
+        self.sent = 0
+
+    def append(self, owner, name):
+        """One append; nothing waits for it."""
+        value = b"%s-%d" % (name, self.sent)
+        self.sent += 1
+        done = owner.append(value)
+        done.addCallback(lambda position: self.acked.__setitem__(value, position.index))
+        done.addErrback(lambda failure: self.failed.__setitem__(value, failure.value))
+        return done
+
+
+async def content(logs, count):
+    """The values from the first on, until there are so many."""
+    found = []
+    async for batch in (await logs.read("a")).tail(60):
+        assert batch.index == len(found)
+        found += batch.values
+        if len(found) >= count:
+            return found
+    return found
+
+
+def check(found, told):
+    """Each acknowledged append is at its index; none is there twice; one that failed as not stored is not there."""
+    assert len(set(found)) == len(found)
+    for value, index in told.acked.items():
+        assert found[index] == value
+    for value, error in told.failed.items():
+        if isinstance(error, LogFenced | NotOwner):
+            assert value not in found
+
+
+@pytest.mark.parametrize(("point", "nth"), [(each, 1) for each in POINTS] + [(each, 2) for each in OFTEN])
+def test_an_owner_that_is_killed_at_a_step(tmp_path, point, nth):
+    """The next one takes over and goes on; everything that the first was told is true."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            doomed, told = Doomed(point, nth), Told()
+            logs, second = await world.logs(doomed.reached), await world.logs()
+            await second.create("a", roll_records=3)
+            if point.startswith("settle"):
+                before = await second.own("a")
+                await before.append(b"before")
+                await second.bk.recover_ledger((await second.info("a")).ledger)
+                kill(second)
+                second = await world.logs()
+            doomed.logs = logs
+            owning = Deferred.fromCoroutine(logs.own("a"))
+            owning.addCallbacks(lambda owner: Deferred.fromCoroutine(use(owner)), lambda _failure: None)
+
+            async def use(owner):
+                while not doomed.died.called and point != "move.closed":
+                    waiting = [told.append(owner, b"first") for _ in range(4)]
+                    ledger = (await second.info("a")).ledger
+                    if point.startswith("fence") and ledger is not None:
+                        await second.bk.recover_ledger(ledger)
+                    await gatherResults(waiting)
+                if point == "move.closed":
+                    told.append(owner, b"first")
+                    owner.close()
+
+            await doomed.died.addTimeout(60, reactor)
+            owner = await second.own("a", wait_s=60)
+            position = await owner.append(b"second")
+            found = await content(second, position.index + 1)
+            assert found[-1] == b"second"
+            check(found, told)
+
+    run(story)
+
+
+def test_two_that_take_the_log_from_each_other(tmp_path):
+    """By force, under load: acknowledgements of an epoch never follow those of a later one, each answer is true."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            both = [await world.logs(append_ms=3000), await world.logs(append_ms=3000)]
+            await both[0].create("a", roll_records=7)
+            told = [Told(), Told()]
+            waiting = []
+            for turn in range(12):
+                mine = turn % 2
+                owner = await both[mine].own("a", force=True)
+                assert owner.epoch == turn + 1
+                waiting += [told[mine].append(owner, b"%d" % mine) for _ in range(20)]
+                await owner.append(b"turn %d" % turn)
+            await gatherResults(waiting)
+            found = await content(both[0], max(max(each.acked.values()) for each in told) + 1)
+            for each in told:
+                check(found, each)
+            turns = [found.index(b"turn %d" % turn) for turn in range(12)]
+            assert turns == sorted(turns)
+
+    run(story)
+
+
+def test_the_store_is_away(tmp_path):
+    """Appends to the open ledger go on; those that need a new segment wait, and go on when it is back."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", roll_records=5)
+            owner = await logs.own("a")
+            await owner.append(b"0")
+            store = logs.bk.store
+            store.faults = lambda *_: Fault(error=MetaStore("away"))
+            for number in range(1, 4):
+                assert (await owner.append(b"%d" % number)).index == number
+            later = [owner.append(b"%d" % number) for number in range(4, 12)]
+            assert (await later[0]).index == 4
+            assert not later[-1].called
+            store.faults = None
+            done = await gatherResults(later[1:])
+            assert [each.index for each in done] == list(range(5, 12))
+
+    run(story)
+
+
+def test_handing_over(tmp_path):
+    """The candidate that is named gets the log although another one waits longer; no append is lost."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two, three = [await world.logs() for _ in range(3)]
+            await one.create("a")
+            owner = await one.own("a")
+            other = Deferred.fromCoroutine(two.own("a"))
+            wanted = Deferred.fromCoroutine(three.own("a", address="three:1"))
+            records = one.bk.store.records
+            candidates = f"{paths.log_path((await one.info('a')).id)}/candidates"
+            heard = Heard()
+            records.watch_children(candidates, heard)
+            names = await heard.until(lambda names: len(names) == 3)
+            about = {token: (await records.read(f"{candidates}/{token}")).value for token in names}
+            (third,) = [token for token, value in about.items() if b"three:1" in value]
+            told = Told()
+            waiting = [told.append(owner, b"one") for _ in range(10)]
+            await owner.transfer(third)
+            successor = await wanted
+            assert not other.called
+            assert successor.epoch == 2
+            await gatherResults(waiting)
+            position = await successor.append(b"mine")
+            check(await content(three, position.index + 1), told)
+            await successor.close()
+            assert (await other).epoch == 3
+
+    run(story)

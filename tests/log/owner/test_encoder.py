@@ -1,0 +1,71 @@
+"""What an owner's appends become: places, stamps, parts, compression."""
+
+import pytest
+
+from quire.log.core.batch import Records, encode_body
+from quire.log.core.frame import Assembler
+from quire.log.core.values import Counts, Segment
+from quire.log.owner.encoder import Encoder, Placed, compressor, decompress
+from quire.protocol.log_errors import LogDamaged, UnknownFormat
+
+# SPDX-License-Identifier: Apache-2.0
+
+SEGMENT = Segment(3, 70, 1, 100, 1000)
+
+
+def test_places_continue_the_segment():
+    """Index and position begin where the segment does, and skips move the position."""
+    encoder, placed = Encoder(SEGMENT, 0, 1 << 20, "none"), Placed()
+    encoder.encode(Records([b"ab", b"cde"]), 50, placed)
+    assert (placed.first, placed.positions) == (100, [1000, 1002])
+    encoder.encode(Records([b"f", b"g"], skips=[10, 1]), 50, placed)
+    assert (placed.first, placed.positions) == (102, [1015, 1017])
+    assert (encoder.index, encoder.position) == (104, 1018)
+    assert encoder.counts == Counts(4, 18, 2, 50)
+
+
+def test_stamps_never_fall():
+    """A clock that is set back gives the stamp of before, as does a log that is ahead."""
+    encoder, placed = Encoder(SEGMENT, 500, 1 << 20, "none"), Placed()
+    assembler = Assembler(decompress)
+    stamps = []
+    for now in (100, 600, 300, 700):
+        (entry,) = encoder.encode(Records([b"x"]), now, placed)
+        stamps.append(assembler.feed(entry).stamp)
+    assert stamps == [500, 600, 600, 700]
+
+
+@pytest.mark.parametrize("name", ["none", "zlib"])
+def test_large_batches_are_cut(name):
+    """Into parts, of which the last completes all records; the count of entries goes with them."""
+    encoder, placed = Encoder(SEGMENT, 0, 100, name), Placed()
+    values = [bytes(range(256)) * 4, b"end"]
+    entries = encoder.encode(Records(values), 1, placed)
+    assert encoder.entries == len(entries) > 1
+    assembler = Assembler(decompress)
+    *before, batch = [assembler.feed(entry) for entry in entries]
+    assert before == [None] * (len(entries) - 1)
+    assert batch.values == values
+
+
+def test_compression_that_is_not_there():
+    """Neither to write nor to read, and the error says what installs it."""
+    try:
+        import zstandard  # noqa: F401
+    except ImportError:
+        with pytest.raises(ValueError, match=r"quire\[zstd\]"):
+            compressor("zstd")
+        with pytest.raises(UnknownFormat, match=r"quire\[zstd\]"):
+            decompress(2, b"", 1)
+    with pytest.raises(UnknownFormat, match="compression 7"):
+        decompress(7, b"", 1)
+
+
+def test_bytes_that_do_not_decompress():
+    """Damage; and never more than was announced is made of them."""
+    _, compress = compressor("zlib")
+    body = encode_body(Records([bytes(10_000)]))
+    with pytest.raises(LogDamaged):
+        decompress(1, b"no zlib", 100)
+    assert len(decompress(1, compress(body), 100)) == 101
+    assert decompress(1, compress(body), len(body)) == body

@@ -1,0 +1,71 @@
+"""A ledger that is gone, and one that a publisher settled: what the manifest says decides."""
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.log.core.edits import Publish
+from quire.log.core.upkeep_edits import Clear
+from quire.log.core.values import Counts
+from quire.log.store.editing import LogRecords
+from quire.protocol.log_errors import AppendUnknown, SegmentLost
+from tests.log.fakes.cluster import cluster, values
+from tests.metadata.stories import failing
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+async def records_of(logs):
+    """The log's records, for edits by hand."""
+    return LogRecords(logs.bk.store.records, reactor, logs.bk.random, lambda: 1700.0, (await logs.info("a")).id, "a")
+
+
+def test_an_open_ledger_that_is_deleted_by_hand(tmp_path):
+    """The owner ends and says which segment is lost, and the command that goes on; so does a takeover."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            await owner.append(b"one")
+            lost = Deferred()
+            owner.on_lost = lambda: lost.callback(None)
+            await other.bk.delete_ledger((await logs.info("a")).ledger)
+            await lost
+            error = await failing(owner.append(b"two"), SegmentLost, AppendUnknown)
+            assert "quire log give-up a 0" in str(error)
+            error = await failing(Deferred.fromCoroutine(other.own("a")), SegmentLost)
+            assert "segment 0" in str(error)
+
+    run(story)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_publisher_that_settles_the_open_segment(tmp_path, empty):
+    """It recovers the ledger and closes or dooms the segment in its edit; the owner goes on behind it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            count = 0
+            if not empty:
+                await owner.append(b"one")
+                count = 1
+            else:
+                await owner.barrier()  # opens a segment without a record
+            info = await logs.info("a")
+            records = await records_of(other)
+            await other.bk.recover_ledger(info.ledger)
+            counts = Counts(count, 3 * count, 1, 5)
+            assert (await records.edit(Publish([], 5, (0, counts)))).done
+            if empty:
+                await other.bk.delete_ledger(info.ledger)
+                assert (await records.edit(Clear([info.ledger]))).done
+            assert (await owner.append(b"two")).index == count
+            assert (await logs.info("a")).epoch == 1
+            assert await values(await logs.read("a"), count + 1) == [*[b"one"][:count], b"two"]
+
+    run(story)

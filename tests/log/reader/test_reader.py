@@ -1,0 +1,116 @@
+"""Readers where something is trimmed, lost, damaged or ended."""
+
+from dataclasses import replace
+
+from twisted.internet.defer import Deferred
+
+from quire.log.core.edits import Me
+from quire.log.core.upkeep_edits import GiveUp, Terminate, Trim
+from quire.log.store.editing import LogRecords
+from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog, SegmentLost
+from tests.log.fakes.cluster import cluster, values
+from tests.metadata.stories import failing
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+WANTED = [b"%d" % number for number in range(12)]
+
+
+async def filled(world):
+    """A log of segments of three records each, and its records for edits by hand."""
+    logs = await world.logs(batch_bytes=1)
+    await logs.create("a", roll_records=3)
+    owner = await logs.own("a")
+    for value in WANTED:
+        await owner.append(value)
+    await owner.close()
+    id_ = (await logs.info("a")).id
+    records = LogRecords(logs.bk.store.records, reactor, logs.bk.random, lambda: 1700.0, id_, "a")
+    await records.read()
+    return logs, records
+
+
+def story_of(coroutine):
+    return Deferred.fromCoroutine(coroutine)
+
+
+def test_what_was_trimmed(tmp_path):
+    """An error that says where the log begins, or passed over; also for a reader that is on its way."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, records = await filled(world)
+            reader, skipping = await logs.read("a", 1), await logs.read("a", 1, on_trim="skip")
+            await records.edit(Trim(2, 7, 8, 1, {}))
+            error = await failing(story_of(values(reader)), LogTrimmed)
+            assert error.begin == 7
+            assert [value async for batch in skipping.batches() for value in batch.values] == WANTED[7:]
+            assert await values(await logs.read("a")) == WANTED[7:]
+
+    run(story)
+
+
+def test_a_segment_whose_ledger_is_gone(tmp_path):
+    """`SegmentLost` with the command that goes on; after that, passed over where the reader wants it so."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, records = await filled(world)
+            segment = records.known.value.segments[1]
+            await logs.bk.delete_ledger(segment.ledger)
+            error = await failing(story_of(values(await logs.read("a"))), SegmentLost)
+            assert "quire log give-up a 1" in str(error)
+            await records.edit(GiveUp(segment, 3, 1, "operator"))
+            await failing(story_of(values(await logs.read("a"))), SegmentLost)
+            reader = await logs.read("a", on_loss="skip")
+            found = [value async for batch in reader.batches() for value in batch.values]
+            assert found == WANTED[:3] + WANTED[6:]
+
+    run(story)
+
+
+def test_counts_that_contradict_the_ledger(tmp_path):
+    """A manifest that says more or fewer entries than the ledger has is damage that names both."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, records = await filled(world)
+            manifest, version = records.known
+            last = manifest.segments[-1]
+            for change in ({"entries": last.entries + 1}, {"records": last.records + 1}, {"bytes": last.bytes + 5}):
+                wrong = replace(manifest, segments=(*manifest.segments[:-1], replace(last, **change)))
+                version = await records.records.write(records.path, wrong.encode(), version)
+                error = await failing(story_of(values(await logs.read("a", last.first))), LogDamaged)
+                assert f"ledger {last.ledger}" in str(error)
+
+    run(story)
+
+
+def test_the_end_of_a_log(tmp_path):
+    """A tail ends where the log was terminated; a deleted log is an error."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, records = await filled(world)
+            owner = await logs.own("a")
+            await owner.append(b"last")
+            reader = await logs.read("a", 12)
+            following = reader.tail(60)
+            assert (await anext(following)).values == [b"last"]
+            owner.roll()
+            end = Deferred.fromCoroutine(_end(following))
+            while (await records.read()).value.open_segment is not None:
+                await records.records.sync()
+            await records.edit(Terminate(Me(owner.token, owner.epoch)))
+            await end
+            assert reader.terminated
+            await logs.delete("a")
+            await failing(story_of(values(reader)), NoSuchLog)
+
+    run(story)
+
+
+async def _end(following):
+    async for batch in following:
+        raise AssertionError(f"{batch.values} behind the end")

@@ -1,0 +1,142 @@
+"""Named logs over three real bookies: appended, rolled, taken over, fenced, read and followed."""
+
+import pytest
+from twisted.internet.defer import gatherResults
+
+from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog, NotOwner
+from tests.log.fakes.cluster import cluster, values
+from tests.metadata.stories import failing
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_a_log_s_life(tmp_path):
+    """Created, written, read by another process, renamed, deleted; the second of a name is refused."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            info = await logs.create("orders/eu", roll_bytes=1 << 20)
+            assert (info.state, info.epoch, info.begin, info.end) == ("open", 0, 0, 0)
+            await failing_story(other.create("orders/eu"), LogExists)
+            owner = await logs.own("orders/eu")
+            assert await owner.append(b"one", key=b"k") == (0, 0)
+            done = await owner.append_many([b"two", b"three"])
+            assert (done.indexes, done.positions) == (range(1, 3), [3, 6])
+            reader = await other.read("orders/eu")
+            (record, *_rest) = [each async for batch in reader.batches() for each in batch.records()]
+            assert (record.index, record.at, record.value, record.key) == (0, 0, b"one", b"k")
+            await owner.close()
+            assert (await other.info("orders/eu")).end == 3
+            assert await values(await other.read("orders/eu", 1)) == [b"two", b"three"]
+            await other.rename("orders/eu", "orders/us")
+            assert [name async for name in logs.names()] == ["orders/us"]
+            await logs.delete("orders/us")
+            await failing_story(other.info("orders/us"), NoSuchLog)
+            await failing_story(owner_append(owner), NotOwner)
+
+    run(story)
+
+
+async def owner_append(owner):
+    return await owner.append(b"x")
+
+
+async def failing_story(story, *kinds):
+    """The error of a coroutine that must fail."""
+    from twisted.internet.defer import Deferred
+
+    return await failing(Deferred.fromCoroutine(story), *kinds)
+
+
+def test_segments_follow_each_other(tmp_path):
+    """Appends under load over many rollovers: all are there once, in order, and a reader crosses the borders."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(batch_bytes=200), await world.logs()
+            await logs.create("a", roll_records=30)
+            owner = await logs.own("a")
+            wanted = [b"%05d" % number for number in range(500)]
+            done = []
+            for number in range(0, 500, 25):
+                done += await gatherResults([owner.append(value) for value in wanted[number : number + 25]])
+            assert [each.index for each in done] == list(range(500))
+            assert [each.at for each in done] == [5 * number for number in range(500)]
+            info = await other.info("a")
+            assert info.segments > 3
+            assert await values(await other.read("a"), 500) == wanted
+            for start in (1, 29, 30, 31, 255, 499):
+                assert await values(await other.read("a", start), 500 - start) == wanted[start:]
+            assert await values(await other.read("a", "end")) == []
+
+    run(story)
+
+
+def test_a_tail_follows_over_segments(tmp_path):
+    """Records come as they are acknowledged, over rollovers and a takeover, without gap or repeat."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, second, other = await world.logs(), await world.logs(), await world.logs()
+            await logs.create("a", roll_records=3)
+            reader = await other.read("a")
+            following = reader.tail(60)
+            owner = await logs.own("a")
+            for number in range(20):
+                if number == 10:
+                    await owner.close()
+                    owner = await second.own("a")
+                    assert owner.epoch == 2
+                await owner.append(b"%d" % number)
+                batch = await anext(following)
+                assert (batch.index, batch.values) == (number, [b"%d" % number])
+            await following.aclose()
+
+    run(story)
+
+
+def test_a_takeover_by_force(tmp_path):
+    """What the first owner was acknowledged is there; it learns that it lost the log; its later appends are refused."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, second = await world.logs(), await world.logs()
+            await logs.create("a")
+            first = await logs.own("a")
+            await gatherResults([first.append(b"%d" % number) for number in range(50)])
+            with pytest.raises(NotOwner):
+                await second.own("a", wait_s=0.2)
+            owner = await second.own("a", force=True)
+            assert owner.epoch == 2
+            position = await owner.append(b"mine")
+            assert position.index == 50
+            await failing(first.append(b"late"), LogFenced, NotOwner)
+            assert await values(await second.read("a"), 51) == [b"%d" % number for number in range(50)] + [b"mine"]
+
+    run(story)
+
+
+def test_a_fence_without_a_new_owner(tmp_path):
+    """A repair closes the ledger under the owner: it goes on in the next one; callers see a pause, no error."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            wanted = []
+            for round_ in range(5):
+                some = [b"%d-%d" % (round_, number) for number in range(20)]
+                waiting = gatherResults([owner.append(value) for value in some])
+                wanted += some
+                ledger = (await other.info("a")).ledger
+                if ledger is not None:
+                    await other.bk.recover_ledger(ledger)
+                done = await waiting
+                assert [each.index for each in done] == list(range(len(wanted) - 20, len(wanted)))
+            assert await values(await other.read("a"), len(wanted)) == wanted
+            assert (await other.info("a")).epoch == 1
+
+    run(story)
