@@ -20,6 +20,7 @@ from quire.log.core.manifest import Manifest, decode_name, encode_name, new_mani
 from quire.log.core.values import to_json
 from quire.log.owner.encoder import Hook
 from quire.log.owner.handle import Owner
+from quire.log.publish.sink import Sink
 from quire.log.reader.reader import LogReader
 from quire.log.reader.view import LogView
 from quire.log.store import paths
@@ -269,6 +270,10 @@ class Logs:
         async for _batch in reader.batches():
             pass
         return reader.index
+
+    async def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
+        """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
+        return Sink(self.bk, await self._open(name), self._ledgers, self.options, txn, run, first_batch, self._reached)
 
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""

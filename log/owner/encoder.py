@@ -86,6 +86,11 @@ class Encoder:
         self._at = segment.at
         self._compression, self._compress = compressor(compression)
 
+    @classmethod
+    def of_ledger(cls, part_bytes: int, compression: str) -> "Encoder":
+        """Of a ledger whose place in a log is not known yet."""
+        return cls(Segment(0, 0, 0, 0, 0), 0, part_bytes, compression)
+
     @property
     def index(self) -> int:
         """The index of the next record."""

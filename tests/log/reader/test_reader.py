@@ -5,11 +5,12 @@ from dataclasses import replace
 from twisted.internet.defer import Deferred
 
 from quire.log.core.edits import Me
+from quire.log.core.manifest import Manifest
 from quire.log.core.upkeep_edits import GiveUp, Terminate, Trim
 from quire.log.store.editing import LogRecords
 from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog, SegmentLost
 from tests.log.fakes.cluster import cluster, values
-from tests.metadata.stories import failing
+from tests.metadata.stories import Heard, failing
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -100,8 +101,9 @@ def test_the_end_of_a_log(tmp_path):
             assert (await anext(following)).values == [b"last"]
             owner.roll()
             end = Deferred.fromCoroutine(_end(following))
-            while (await records.read()).value.open_segment is not None:
-                await records.records.sync()
+            heard = Heard()
+            records.records.watch(records.path, heard)
+            await heard.until(lambda found: Manifest.decode(found.value).open_segment is None)
             await records.edit(Terminate(Me(owner.token, owner.epoch)))
             await end
             assert reader.terminated

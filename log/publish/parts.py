@@ -1,0 +1,153 @@
+"""
+One task attempt's part: ledgers that are named in an intent before they exist, written, and closed.
+
+Knows: the order of claim, intent, ledger and records, and when the next ledger is begun.
+Does not know: what is published, other parts.
+
+Safety: a ledger's intent is made before the ledger; a writer whose intent is gone deletes its ledger and ends.
+"""
+
+from collections.abc import Callable, Sequence
+
+from crc32c import crc32c
+
+from quire.client.api import Client, Writer
+from quire.conf.log import LogOptions, LogSettings
+from quire.log.core.batch import Headers, Records
+from quire.log.core.publishing import IntentName, Part, PartLedger, Txn
+from quire.log.owner.appends import check, cut
+from quire.log.owner.encoder import Encoder, Placed
+from quire.log.publish.txns import Txns
+from quire.log.store.ledgers import LogLedgers, Tags
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class PartWriter:
+    """
+    Appends to ledgers of its own.  `close` gives the `Part` that a driver publishes; `discard` deletes what it wrote.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        txns: Txns,
+        ledgers: LogLedgers,
+        options: LogOptions,
+        settings: LogSettings,
+        txn: Txn,
+        batch: int,
+        part: int,
+        attempt: int,
+        reached: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._txns = txns
+        self._ledgers = ledgers
+        self._options = options
+        self._settings = settings
+        self._txn = txn
+        random = f"{client.random.getrandbits(32):08x}"
+        self._name = IntentName(batch, part, attempt, random)
+        self._reached = reached
+        self._version = -1  # of the intent, once it is there
+        self._ids: tuple[int, ...] = ()
+        self._writer: Writer | None = None
+        self._encoder: Encoder | None = None
+        self._crc = 0
+        self._records = 0
+        self._done: list[PartLedger] = []
+        self._closed = False
+
+    async def append_many(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        times_ms: Sequence[int | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+    ) -> int:
+        """Durable when it returns: how many records the part has.  `LogFenced` when its run is over."""
+        if self._closed:
+            raise ValueError("this part was closed")
+        records = Records(list(values), keys, times_ms, headers)
+        check(records)
+        for piece in cut(records, self._options.batch_bytes) if records.values else ():
+            if self._encoder is not None and self._encoder.offset >= self._settings.roll_bytes:
+                await self._end_ledger()
+            if self._writer is None:
+                await self._begin_ledger()
+            assert self._encoder is not None
+            assert self._writer is not None
+            entries = self._encoder.encode(piece, self._txns.log.now_ms(), Placed())
+            await self._writer.append_many(entries)
+            for value in piece.values:
+                self._crc = crc32c(value, self._crc)
+            self._records += len(piece.values)
+        return self._records
+
+    async def _begin_ledger(self) -> None:
+        ledger = await self._client.store.new_ledger_id()
+        ids = (*self._ids, ledger)
+        self._version = await self._txns.intend(str(self._name), self._txn, ids, self._version)
+        self._ids = ids
+        self._reached("part.intended")
+        name = self._name
+        tags = Tags(
+            "log-part",
+            self._txns.log.log,
+            self._txns.txn,
+            self._txns.log.new_id(),
+            {
+                "txn": self._txn.txn,
+                "run": self._txn.run,
+                "batch": str(name.batch),
+                "part": str(name.part),
+                "attempt": str(name.attempt),
+            },
+        )
+        writer = await self._ledgers.create(self._settings, tags, ledger)
+        self._reached("part.created")
+        if not await self._txns.is_intended(str(name)):
+            writer.shut_down()
+            await self._ledgers.delete(ledger)
+            raise self._txns.over(str(name), self._txn)
+        self._reached("part.looked")
+        self._writer = writer
+        self._crc = 0
+        self._encoder = Encoder.of_ledger(self._options.part_bytes, self._settings.compression)
+
+    async def _end_ledger(self) -> None:
+        writer, encoder = self._writer, self._encoder
+        assert writer is not None
+        assert encoder is not None
+        self._writer = self._encoder = None
+        await writer.close()
+        counts = encoder.counts
+        self._done.append(PartLedger(writer.id, counts.entries, counts.records, counts.bytes, self._crc))
+
+    async def close(self) -> Part:
+        """What the driver publishes; a part without a record has no ledger."""
+        if not self._closed:
+            self._closed = True
+            self._reached("part.written")
+            if self._writer is not None:
+                await self._end_ledger()
+            self._reached("part.closed")
+        txn, name = self._txn, self._name
+        intent = str(name) if self._version >= 0 else ""
+        return Part(
+            txn.txn, txn.run, txn.claim, name.batch, name.part, name.attempt, intent, self._version, tuple(self._done)
+        )
+
+    async def discard(self) -> None:
+        """Deletes what was written.  `ValueError` after `close`: the part may be published at any moment."""
+        if self._closed:
+            raise ValueError("this part was closed and may be published: abort its batch instead")
+        self._closed = True
+        if self._writer is not None:
+            self._writer.shut_down()
+        for ledger in self._ids:
+            await self._ledgers.delete(ledger)
+        if self._version >= 0:
+            await self._txns.forget(str(self._name), self._version)

@@ -1,0 +1,290 @@
+"""
+A publisher's end: parts for tasks, commit and abort for their driver, and what upkeep takes.
+
+Knows: the order of looking, settling, publishing and cleaning up.
+Does not know: Spark, records, who owns the log.
+
+Safety: a batch is published in one step with the txn that says so and without the intents of its parts.  An abort moves
+the txn before it deletes anything.  Upkeep reads the txn first and then an intent; ledgers are fenced before they are
+deleted, and their intent goes last.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from quire.client.api import Client
+from quire.conf.log import LogOptions, LogSettings
+from quire.log.core import publishing
+from quire.log.core.edits import Publish, Published, check_open
+from quire.log.core.manifest import Manifest
+from quire.log.core.publishing import Again, IntentName, Part, Txn
+from quire.log.core.values import Counts, Segment
+from quire.log.publish.parts import PartWriter
+from quire.log.publish.txns import Txns
+from quire.log.store.editing import LogRecords
+from quire.log.store.ledgers import LogLedgers, log_of
+from quire.metadata.clock import pause
+from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Step, Write
+from quire.metadata.store import Versioned
+from quire.protocol.errors import NoSuchLedger
+from quire.protocol.log_errors import PublishRefused
+
+# SPDX-License-Identifier: Apache-2.0
+
+FRESH_S = 0.2  # that an owner's segment is left to carry something before a publisher fences it
+VERIFIED_AT_ONCE = 50
+
+
+class Receipt(NamedTuple):
+    """What a batch became: indexes from `first` to `end` - 1, in those segments.  `again`: it was published before."""
+
+    batch: int
+    first: int
+    end: int
+    segments: tuple[int, ...]
+    again: bool
+
+
+class Sink:
+    """One run of a txn.  `first_batch`: where a txn begins that is not there yet."""
+
+    def __init__(
+        self,
+        client: Client,
+        log: LogRecords,
+        ledgers: LogLedgers,
+        options: LogOptions,
+        txn: str,
+        run: str,
+        first_batch: int,
+        reached: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._log = log
+        self._ledgers = ledgers
+        self._options = options
+        self._txns = Txns(log, txn)
+        self._run = run
+        self._first_batch = first_batch
+        self._reached = reached
+        self._seen: dict[int, float] = {}  # open segment -> when it was seen first
+
+    async def part(self, batch: int, part: int, attempt: int) -> PartWriter:
+        """A task attempt's writer.  `LogFenced` when the run is over."""
+        txn = (await self._txns.claim(self._run, self._first_batch)).value
+        self._reached("part.claimed")
+        settings = LogSettings.of((await self._log.read()).value.settings)
+        return PartWriter(
+            self._client,
+            self._txns,
+            self._ledgers,
+            self._options,
+            settings,
+            txn,
+            batch,
+            part,
+            attempt,
+            self._reached,
+        )
+
+    # -- commit ----------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, batch: int, parts: Sequence[Part], *, verify: Literal["metadata", "entries"] = "metadata"
+    ) -> Receipt:
+        """
+        Publishes the parts in the order given, in one step.  Called again it gives the receipt of the first time.
+        `LogFenced`, `BatchGap`, `PublishRefused`, `LogTerminated`; `MetaStore`: unknown, call it again.
+        """
+        edit = self._log.new_id()
+        verified = False
+        while True:
+            await self._log.records.sync()
+            txn = await self._owned()
+            again = publishing.committing(txn.value, self._run, batch)
+            if again is not None:
+                await self.janitor()
+                return _receipt(batch, again)
+            manifest = (await self._log.read()).value
+            check_open(manifest)
+            publishing.check_parts(txn.value, batch, parts)
+            if not verified:
+                await self._verify(parts, verify)
+                verified = True
+                self._reached("publish.checked")
+            settled = await self._settle(manifest)
+            if settled is None and manifest.open_segment is not None:
+                continue
+            receipt = await self._publish(txn, batch, parts, settled, edit)
+            if receipt is not None:
+                self._reached("publish.done")
+                await self.janitor()
+                return receipt
+
+    async def _owned(self) -> Versioned[Txn]:
+        """The txn with this run as its owner: a new run claims it.  `LogFenced` for a former one."""
+        return await self._txns.claim(self._run, self._first_batch)
+
+    async def _verify(self, parts: Sequence[Part], verify: str) -> None:
+        """`PublishRefused` names a ledger that is not what its part says."""
+        for part in parts:
+            for each in part.ledgers:
+                try:
+                    metadata = await self._client.metadata(each.ledger)
+                except NoSuchLedger:
+                    raise PublishRefused(f"ledger {each.ledger} of part {part.part} is gone") from None
+                named = metadata.custom.get("quire/txn", b"").decode(), metadata.custom.get("quire/run", b"").decode()
+                if log_of(metadata) != self._log.log or named != (part.txn, part.run):
+                    raise PublishRefused(
+                        f"ledger {each.ledger} of part {part.part} was not written for this log and run"
+                    )
+                if not metadata.is_closed or metadata.last_entry != each.entries - 1:
+                    raise PublishRefused(
+                        f"ledger {each.ledger} of part {part.part} is not closed at entry {each.entries - 1}"
+                    )
+                if verify == "entries":
+                    counts = (await self._ledgers.count(each.ledger, metadata)).counts
+                    if (counts.records, counts.bytes) != (each.records, each.bytes):
+                        raise PublishRefused(
+                            f"ledger {each.ledger} of part {part.part} holds {counts.records} records of "
+                            f"{counts.bytes} bytes, its part says {each.records} of {each.bytes}"
+                        )
+
+    async def _settle(self, manifest: Manifest) -> tuple[int, Counts] | None:
+        """Brings an owner's open segment to its end; None: there is none, or it is another one now."""
+        segment = manifest.open_segment
+        if segment is None:
+            return None
+        clock = self._client.reactor
+        seen = self._seen.setdefault(segment.n, clock.seconds())
+        if clock.seconds() < seen + FRESH_S:
+            await pause(clock, seen + FRESH_S - clock.seconds())
+            if (await self._log.read()).value.open_segment != segment:
+                return None
+        try:
+            counts = (await self._ledgers.end(segment.ledger)).counts
+        except NoSuchLedger:
+            await self._gone(segment)
+            return None
+        self._reached("publish.settled")
+        return segment.n, counts
+
+    async def _gone(self, segment: Segment) -> None:
+        """Another publisher may have settled it, and upkeep deleted it; otherwise the log has lost a segment."""
+        await self._log.records.sync()
+        if (await self._log.read()).value.open_segment == segment:
+            raise PublishRefused(
+                f"segment {segment.n}, ledger {segment.ledger}, is gone: `quire log give-up` goes on without it"
+            )
+
+    async def _publish(
+        self, txn: Versioned[Txn], batch: int, parts: Sequence[Part], settled: tuple[int, Counts] | None, edit: str
+    ) -> Receipt | None:
+        """None: something changed meanwhile, and it has to be looked at again."""
+        log = self._log
+        ledgers = [
+            Published(each.ledger, each.records, each.bytes, each.entries, part.part)
+            for part in parts
+            for each in part.ledgers
+        ]
+        total = sum(each.records for each in ledgers)
+
+        def beside(_before: Manifest, after: Manifest) -> list[Step]:
+            end = after.closed_end[0]
+            numbers = (after.next - len(ledgers), after.next - 1) if ledgers else None
+            receipt = publishing.Published(end - total, end, numbers)
+            done = publishing.published(txn.value, batch, receipt, log.now_ms(), edit)
+            steps: list[Step] = [Write(self._txns.path, done.encode(), txn.version)]
+            steps += [Delete(f"{self._txns.intents}/{part.intent}", part.version) for part in parts if part.intent]
+            return steps
+
+        try:
+            if ledgers:
+                now_ms = min(log.now_ms(), await log.records.clock())
+                publish = Publish(ledgers, now_ms, settled, self._txns.txn, batch, now_ms=now_ms)
+                if not (await log.edit(publish, edit, beside)).done:
+                    return None
+            else:
+                known = await log.read()
+                await log.records.multi([Check(log.path, known.version), *beside(known.value, known.value)])
+        except RecordChanged:
+            return None
+        except RecordError as error:
+            if (await self._txns.read()).version != txn.version:
+                return None
+            raise PublishRefused(
+                f"an intent of batch {batch} is gone or has changed, so its part was not closed by this run: {error}"
+            ) from None
+        # as it is stored: of several tries, one whose answer was lost may be the one that took effect
+        stored = publishing.committing((await self._txns.read()).value, self._run, batch)
+        return None if stored is None else _receipt(batch, stored)._replace(again=False)
+
+    # -- abort and upkeep ------------------------------------------------------------------------------------------
+
+    async def abort(self, batch: int, parts: Sequence[Part] = ()) -> None:
+        """
+        Deletes what tasks of this run wrote for the batch, unless it was published.  `LogFenced` when the run is over.
+        """
+        while True:
+            await self._log.records.sync()
+            try:
+                found = await self._txns.read()
+            except NoRecord:
+                return
+            edit = self._log.new_id()
+            marked = publishing.aborting(found.value, self._run, batch, self._log.now_ms(), edit)
+            if marked is None:
+                return
+            if await self._txns.write(marked, found.version):
+                break
+        self._reached("abort.moved")
+        await self._clean("abort", batch)
+
+    async def janitor(self) -> int:
+        """Deletes what can't be published any more, of any run; how many parts that were."""
+        return await self._clean("janitor", None)
+
+    async def _clean(self, what: str, batch: int | None) -> int:
+        """The dead intents (of one batch), with their ledgers."""
+        count = 0
+        await self._log.records.sync()
+        try:
+            txn = (await self._txns.read()).value  # before any intent: one that was seen before may be published
+        except NoRecord:
+            return 0
+        for name in await self._txns.names():
+            parsed = IntentName.parse(name)
+            if batch is not None and parsed.batch != batch:
+                continue
+            while True:
+                try:
+                    intent, version = await self._txns.intent(name)
+                except NoRecord:
+                    break
+                if not publishing.is_dead(txn, parsed.batch, intent.claim):
+                    break
+                await self._log.records.sync()
+                for ledger in intent.ledgers:
+                    await self._ledgers.delete(ledger)
+                self._reached(f"{what}.deleted")
+                with suppress(RecordChanged):  # a task that went on has named one ledger more
+                    try:
+                        await self._log.records.delete(f"{self._txns.intents}/{name}", version)
+                    except NoRecord:
+                        break
+                    count += 1
+                    self._reached(f"{what}.cleared")
+                    break
+        return count
+
+
+def _numbers(numbers: tuple[int, int] | None) -> tuple[int, ...]:
+    return () if numbers is None else tuple(range(numbers[0], numbers[1] + 1))
+
+
+def _receipt(batch: int, again: Again) -> Receipt:
+    known = again.receipt
+    if known is None:
+        return Receipt(batch, -1, -1, (), True)
+    return Receipt(batch, known.first, known.end, _numbers(known.n), True)

@@ -1,0 +1,126 @@
+"""
+The records of a publisher: its txn, and the intents of its parts.
+
+Knows: where they are, how a run claims a txn, and that a write whose answer was lost is recognised by its content.
+Does not know: ledgers, manifests.
+"""
+
+from contextlib import suppress
+
+from quire.log.core.publishing import Intent, Txn, claimed, new_txn
+from quire.log.store.editing import LogRecords
+from quire.log.store.paths import encoded
+from quire.metadata.records import Create, NoRecord, RecordChanged, RecordExists
+from quire.metadata.store import Versioned
+from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import LogFenced
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Txns:
+    """Those of one txn of one log."""
+
+    def __init__(self, log: LogRecords, txn: str) -> None:
+        self.log = log
+        self.txn = txn
+        part = encoded(txn, "txn")
+        self.path = f"{log.path}/txn/{part}"
+        self.intents = f"{log.path}/intents/{part}"
+
+    async def read(self) -> Versioned[Txn]:
+        """`NoRecord`, `LogDamaged`."""
+        data, version = await self.log.records.read(self.path)
+        return Versioned(Txn.decode(data), version)
+
+    async def claim(self, run: str, first_batch: int = 0) -> Versioned[Txn]:
+        """The txn with that run as its owner.  `LogFenced` for a former run; `NoSuchLog`."""
+        records, log = self.log.records, self.log
+        edit = log.new_id()
+        while True:
+            try:
+                found = await self.read()
+            except NoRecord:
+                made = new_txn(self.txn, run, log.now_ms(), edit, first_batch)
+                try:
+                    await records.multi([Create(self.intents), Create(self.path, made.encode())])
+                except RecordExists:
+                    continue
+                except NoRecord:
+                    raise log.gone() from None
+                continue
+            changed = claimed(found.value, run, log.now_ms(), edit)
+            if changed is None:
+                return found
+            with suppress(RecordChanged):
+                await records.write(self.path, changed.encode(), found.version)
+
+    async def write(self, txn: Txn, version: int) -> bool:
+        """Whether the txn was replaced; an answer that is lost is looked for.  `MetaStore` when that can't be known."""
+        try:
+            await self.log.records.write(self.path, txn.encode(), version)
+        except RecordChanged:
+            return (await self.read()).value.edit == txn.edit
+        except NoRecord:
+            raise self.log.gone() from None
+        except MetaStore:
+            found = await self.read()
+            if found.value.edit == txn.edit:
+                return True
+            if found.version == version:
+                raise  # it may still take effect
+            return False
+        return True
+
+    async def intent(self, name: str) -> Versioned[Intent]:
+        """`NoRecord`, `LogDamaged`."""
+        data, version = await self.log.records.read(f"{self.intents}/{name}")
+        return Versioned(Intent.decode(data), version)
+
+    async def names(self) -> list[str]:
+        """Of all intents."""
+        found: list[str] = []
+        while True:
+            try:
+                page = await self.log.records.children(self.intents, found[-1] if found else "")
+            except NoRecord:
+                return found
+            if not page:
+                return found
+            found += page
+
+    async def intend(self, name: str, txn: Txn, ledgers: tuple[int, ...], version: int) -> int:
+        """
+        Names a part's ledgers, in a new intent (`version` -1) or in that version of it; its version then.  `LogFenced`
+        when the intent is gone.
+        """
+        records, path = self.log.records, f"{self.intents}/{name}"
+        data = Intent(txn.run, txn.claim, ledgers, self.log.now_ms()).encode()
+        try:
+            return await (records.create(path, data) if version < 0 else records.write(path, data, version))
+        except (RecordExists, RecordChanged):  # by an earlier try whose answer was lost
+            found = await self.intent(name)
+            if found.value.ledgers != ledgers:
+                raise self.over(name, txn) from None
+            return found.version
+        except NoRecord:
+            raise self.over(name, txn) from None
+
+    def over(self, name: str, txn: Txn) -> LogFenced:
+        """The error of a task whose intent is gone."""
+        return LogFenced(
+            f"the intent {name} of the txn {txn.txn!r} is gone: its run {txn.run} is over, or the part was aborted"
+        )
+
+    async def is_intended(self, name: str) -> bool:
+        """Whether the intent is there."""
+        try:
+            await self.intent(name)
+        except NoRecord:
+            return False
+        return True
+
+    async def forget(self, name: str, version: int) -> None:
+        """Removes an intent, if it has that version still."""
+        with suppress(NoRecord, RecordChanged):
+            await self.log.records.delete(f"{self.intents}/{name}", version)

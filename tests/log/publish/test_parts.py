@@ -1,0 +1,103 @@
+"""A part: its ledgers are named before they exist, rolled, counted and discarded."""
+
+import pytest
+from crc32c import crc32c
+from twisted.internet.defer import Deferred
+
+from quire.protocol.errors import NoSuchLedger
+from quire.protocol.log_errors import LogFenced
+from tests.log.fakes.cluster import cluster
+from tests.metadata.stories import failing
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def story_of(coroutine):
+    return Deferred.fromCoroutine(coroutine)
+
+
+async def intents_of(logs):
+    """Names of the intents of the txn, and the ledgers that they name."""
+    id_ = (await logs.info("a")).id
+    folder = f"logs/{id_[:2]}/{id_}/intents/facts"
+    return folder, await logs.bk.store.records.children(folder)
+
+
+def test_ledgers_of_a_part(tmp_path):
+    """Rolled by size; each with its counts and the sum of its values; named in the intent, tagged as of the part."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", roll_bytes=100)
+            part = await (await logs.sink("a", "facts", "run")).part(3, 7, 1)
+            first, second = [b"%040d" % number for number in range(3)], [b"last"]
+            assert await part.append_many(first, keys=[b"k"] * 3) == 3
+            assert await part.append_many(second) == 4
+            made = await part.close()
+            assert await part.close() == made
+            assert (made.batch, made.part, made.attempt, made.claim) == (3, 7, 1, 1)
+            assert [(each.entries, each.records, each.bytes, each.crc) for each in made.ledgers] == [
+                (1, 3, 120, crc32c(b"".join(first))),
+                (1, 1, 4, crc32c(b"last")),
+            ]
+            _folder, names = await intents_of(logs)
+            assert names == [made.intent]
+            assert names[0].startswith("3-7-1-")
+            metadata = await logs.bk.metadata(made.ledgers[0].ledger)
+            assert metadata.is_closed
+            assert (metadata.custom["component"], metadata.custom["quire/part"]) == (b"log-part", b"7")
+            for late in (part.append_many([b"x"]), part.discard()):
+                await failing(story_of(late), ValueError)
+
+    run(story)
+
+
+def test_a_part_that_is_discarded(tmp_path):
+    """Its ledgers and its intent go; one without a record has neither."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            sink = await logs.sink("a", "facts", "run")
+            part = await sink.part(0, 0, 0)
+            await part.append_many([b"x"])
+            (ledger,) = await logs.bk.ledger_ids()
+            await part.discard()
+            await failing(logs.bk.metadata(ledger), NoSuchLedger)
+            assert (await intents_of(logs))[1] == []
+            empty = await (await sink.part(0, 1, 0)).close()
+            assert (empty.ledgers, empty.intent) == ((), "")
+            await (await sink.part(0, 2, 0)).discard()
+
+    run(story)
+
+
+@pytest.mark.parametrize("point", ["part.intended", "part.created"])
+def test_a_zombie_whose_intent_went(tmp_path, point):
+    """Upkeep took it between two steps: the ledger that was just made is deleted, and the task hears why."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            other = await world.logs()
+            await other.create("a")
+            dropped = []
+
+            def reached(name):
+                if name == point and not dropped:
+                    dropped.append(Deferred.fromCoroutine(drop()))
+
+            async def drop():
+                folder, names = await intents_of(other)
+                for name in names:
+                    await other.bk.store.records.delete(f"{folder}/{name}", -1)
+
+            logs = await world.logs(reached)
+            part = await (await logs.sink("a", "facts", "run")).part(0, 0, 0)
+            await failing(story_of(part.append_many([b"x"])), LogFenced)
+            assert dropped
+            assert await other.bk.ledger_ids() == []
+
+    run(story)
