@@ -9,12 +9,12 @@ from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced, NotOwner
 from tests.log.fakes.cluster import cluster
+from tests.log.fakes.killed import Doomed, kill
 from tests.metadata.stories import Heard
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
-NEVER = Fault(before=1e6)
 POINTS = [
     "claim.registered",
     "claim.claimed",
@@ -31,31 +31,6 @@ POINTS = [
     "move.closed",
 ]
 OFTEN = ["open.created", "roll.drained", "roll.closed", "roll.named", "fence.recovered", "fence.released"]
-
-
-def kill(logs):
-    """As SIGKILL: nothing of this process takes effect any more, and its session ends."""
-    store = logs.bk.store
-    store.faults = lambda *_: NEVER
-    store.expire_session()
-    logs.bk.pool.close()
-
-
-class Doomed:
-    """A process that is killed when it comes to a point for the `nth` time."""
-
-    def __init__(self, point, nth):
-        self.left = nth
-        self.point = point
-        self.logs = None
-        self.died = Deferred()
-
-    def reached(self, name):
-        if name == self.point and self.logs is not None:
-            self.left -= 1
-            if self.left == 0:
-                kill(self.logs)
-                self.died.callback(None)
 
 
 class Told:
