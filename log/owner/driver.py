@@ -10,6 +10,7 @@ Safety: a ledger that an edit names is looked up again after each conflict; what
 last entry of its CLOSED ledger, or by this handle's own writer when its close ended where it should.
 """
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -78,7 +79,8 @@ class OwnerDriver:
         self._events = events
         self._reached = reached
         self._poll_s = options.poll_ms / 1000
-        self._queue: list[m.Input] = []
+        self._queue: deque[m.Input] = deque()
+        self._settings: tuple[Manifest, LogSettings] | None = None
         self._feeding = False
         self.ended = False
         self.timers = OwnerTimers(self._clock, client.random, options)
@@ -125,10 +127,12 @@ class OwnerDriver:
 
     @property
     def settings(self) -> LogSettings:
-        """Those of the newest manifest that is known."""
+        """Those of the newest manifest that is known: checked once for each, not for each entry."""
         known = self._records.known
         assert known is not None
-        return LogSettings.of(known.value.settings)
+        if self._settings is None or self._settings[0] is not known.value:
+            self._settings = known.value, LogSettings.of(known.value.settings)
+        return self._settings[1]
 
     async def start(self, force: bool) -> None:
         """Becomes a candidate.  `NoSuchLog`, `LogTerminated`."""
@@ -151,7 +155,7 @@ class OwnerDriver:
         self._feeding = True
         try:
             while self._queue:
-                for effect in self.machine.handle(self._queue.pop(0)):
+                for effect in self.machine.handle(self._queue.popleft()):
                     self._perform(effect)
         finally:
             self._feeding = False
@@ -169,8 +173,8 @@ class OwnerDriver:
 
     async def _edit(self, edit: Edit, beside_check: Callable[[], Awaitable[bool]] | None = None) -> Edited | None:
         """
-        The outcome of an edit, tried until it is known; None: refused, which was fed.  `beside_check` is asked after
-        each outcome that is not known; False ends the tries.
+        The outcome of an edit, tried until it is known; None: refused, which was fed.  `beside_check` is asked before
+        each try upon another value, that is after a conflict; False ends the tries.
         """
         id_ = self._records.new_id()
         while not self.ended:

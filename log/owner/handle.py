@@ -7,6 +7,7 @@ Does not know: claims, ledgers, edits (`driver`), what a record means.
 Batch first: what arrives while something is under way is gathered until the reactor's next turn and becomes one entry.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ class Owner:
         self._encoder: Encoder | None = None
         self._end: tuple[int, int] = (0, 0)  # index and position after the last that was acknowledged
         self._owned: Deferred[None] = Deferred()
-        self._gathered: list[tuple[Records, Call]] = []
+        self._gathered: deque[tuple[Records, Call]] = deque()
         self._flush_due = False
         self._under_way = 0  # items
         self._count = self._bytes = 0  # records and bytes of the window
@@ -232,7 +233,7 @@ class Owner:
                     or not alike(records, taken[0][0])
                 ):
                     break
-                taken.append(self._gathered.pop(0))
+                taken.append(self._gathered.popleft())
                 size += length
                 count += len(records.values)
             self._submit(Batch(joined(taken), [(call, len(records.values)) for records, call in taken]))
@@ -371,7 +372,7 @@ class Owner:
         self._over = True
         self._error = error or NotOwner(f"this handle of the log {self.name!r} was closed")
         self.lost = error is not None
-        gathered, self._gathered = self._gathered, []
+        gathered, self._gathered = self._gathered, deque()
         for _records, call in gathered:
             if not call.done.called:
                 call.done.errback(self._error)
