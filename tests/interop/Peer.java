@@ -444,17 +444,30 @@ public class Peer {
             "version", found.getMetadataFormatVersion());
     }
 
-    /** bookies: those that registered; waits until `count` of them are writable, at most `seconds`. */
+    /** bookies: those that registered; waits until `count` of them are writable and each client of this store can place a ledger on so many, at most `seconds`. */
     static Map<String, Object> bookies(Task task) throws Exception {
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(task.number("seconds", 30));
         try (BookKeeperAdmin admin = new BookKeeperAdmin(task.client(), new ClientConfiguration())) {
             while (true) {
                 List<String> writable = admin.getAvailableBookies().stream().map(BookieId::toString).sorted().toList();
-                if (writable.size() == task.number("count", writable.size()) || System.nanoTime() > end)
+                if (writable.size() == task.number("count", writable.size()) && placeable(task, writable.size()) || System.nanoTime() > end)
                     return answer("writable", writable, "read_only", admin.getReadOnlyBookies().stream().map(BookieId::toString).sorted().toList());
                 Thread.sleep(50);
             }
         }
+    }
+
+    /** Whether every client of this store knows of `count` bookies: the list above is read from the store, and each client hears of a change by a watch of its own. */
+    static boolean placeable(Task task, int count) throws Exception {
+        for (Map.Entry<String, BookKeeper> known : CLIENTS.entrySet()) {
+            if (count == 0 || !known.getKey().startsWith(task.text("metadata", "") + " ")) continue;
+            try {
+                known.getValue().getClientCtx().getBookieWatcher().newEnsemble(count, count, count, Map.of());
+            } catch (BKException.BKNotEnoughBookiesException behind) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /** info: what each bookie answers to a request for its disk space. */
