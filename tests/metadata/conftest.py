@@ -86,7 +86,7 @@ class ZooKeeperPlace(Place):
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory):
     """One real server for all tests; each takes a root of its own."""
-    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper"), tick_ms=250)
+    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper"), tick_ms=250, sync=False)
     yield server
     server.stop()
 

@@ -99,10 +99,13 @@ def free_port() -> int:
 class ZooKeeper:
     """
     A server on 127.0.0.1 that keeps its data in `directory`, up when the constructor returns.  `port` 0 takes a free
-    one.  `tick_ms` is ZooKeeper's unit of time: sessions live 2 to 20 ticks.
+    one.  `tick_ms` is ZooKeeper's unit of time: sessions live 2 to 20 ticks.  `sync` False: it answers before its data
+    are on disk, so that other writers of a slow disk do not end sessions; the data survive a kill of the process only.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], port: int = 0, *, tick_ms: int = 2000) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], port: int = 0, *, tick_ms: int = 2000, sync: bool = True
+    ) -> None:
         """`ZooKeeperMissing`, `ZooKeeperFailed`."""
         self.directory = Path(directory)
         self.port = port or free_port()
@@ -113,7 +116,7 @@ class ZooKeeper:
         configuration = self.directory / "zookeeper.cfg"
         configuration.write_text(
             f"clientPortAddress=127.0.0.1\nclientPort={self.port}\ndataDir={self.directory / 'data'}\n"
-            f"tickTime={tick_ms}\n"
+            f"tickTime={tick_ms}\nforceSync={'yes' if sync else 'no'}\n"
             "admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=ruok\n"
         )
         # -XX:-UsePerfData: no file in /tmp; the serial collector is the smallest.

@@ -432,7 +432,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path):
     """
     While it is down every operation fails in time with the address; when it is back they work, and the watches go on.
     """
-    server = ZooKeeper(tmp_path, tick_ms=250)
+    server = ZooKeeper(tmp_path, tick_ms=250, sync=False)
 
     async def story():
         store = await open_store(reactor, server.uri, session_timeout_ms=1500)
@@ -452,7 +452,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path):
         ]:
             assert server.address in str(await failing(operation, MetaStore))
         assert reactor.seconds() - began < 30
-        again = await deferToThread(lambda: ZooKeeper(tmp_path, server.port, tick_ms=250))
+        again = await deferToThread(lambda: ZooKeeper(tmp_path, server.port, tick_ms=250, sync=False))
         try:
             assert await at_last(lambda: store.read_ledger(1)) == made
             written = await store.write_ledger(1, made.value.recovering(), made.version)
@@ -471,7 +471,7 @@ def test_a_server_that_hangs(tmp_path):
     """
     A server that takes connections and says nothing is as bad as none: an error in time; when it goes on, so do we.
     """
-    server = ZooKeeper(tmp_path, tick_ms=250)
+    server = ZooKeeper(tmp_path, tick_ms=250, sync=False)
 
     async def story():
         store = await open_store(reactor, server.uri, session_timeout_ms=1000)
