@@ -18,6 +18,7 @@ from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.values import to_json
+from quire.log.metrics import LogMetrics
 from quire.log.owner.encoder import Hook
 from quire.log.owner.handle import Owner
 from quire.log.publish.sink import Sink
@@ -55,7 +56,6 @@ class LogInfo(NamedTuple):
 
 def info_of(manifest: Manifest) -> LogInfo:
     """Of a manifest."""
-    chunked = sum(line.n[1] - line.n[0] + 1 for line in manifest.chunks)
     owner = manifest.owner
     return LogInfo(
         manifest.name,
@@ -65,7 +65,7 @@ def info_of(manifest: Manifest) -> LogInfo:
         None if owner is None else owner.address or owner.host or owner.token,
         manifest.begin.index,
         None if manifest.open_segment is not None else manifest.closed_end[0],
-        chunked + len(manifest.segments),
+        manifest.segment_count,
         manifest.closed_end[1] - manifest.begin.at,
         dict(manifest.settings),
         len(manifest.doomed),
@@ -75,8 +75,8 @@ def info_of(manifest: Manifest) -> LogInfo:
 
 class Logs:
     """
-    The named logs of a cluster.  `bk` is the ledger client of the same session.  `reached(name)` is called right after
-    each step that a test may want to end the process at.
+    The named logs of a cluster.  `bk` is the ledger client of the same session, `metrics` a collector for Prometheus.
+    `reached(name)` is called right after each step that a test may want to end the process at.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class Logs:
         self._owners: set[Owner] = set()
         self._readers: set[LogReader] = set()
         self._views: dict[str, LogView] = {}
+        self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
 
     @property
     def _records(self) -> Records:
@@ -105,7 +106,8 @@ class Logs:
         return store.records
 
     def _log(self, id_: str, name: str) -> LogRecords:
-        return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name)
+        counters = self.metrics.of(name)
+        return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name, counters)
 
     # -- logs ------------------------------------------------------------------------------------------------------
 

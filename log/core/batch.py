@@ -74,6 +74,8 @@ class Records:
 def encode_body(records: Records) -> bytes:
     """The body of a batch; `ValueError` when it is larger than one may be."""
     count = len(records.values)
+    if not 1 <= count <= RECORDS_MAX:
+        raise ValueError(f"a batch of {count} records: one has 1 to {RECORDS_MAX}")
     columns: list[tuple[int, bytes]] = []
     if records.keys is not None:
         keys = records.keys

@@ -108,6 +108,11 @@ class Manifest(Value):
         last = self.last_closed
         return last.t[1] if last is not None and last.t is not None else 0
 
+    @property
+    def segment_count(self) -> int:
+        """How many segments it names; in chunks the numbers of empty ones, which were taken out, count too."""
+        return len(self.segments) + sum(line.n[1] - line.n[0] + 1 for line in self.chunks)
+
     def segment(self, number: int) -> Segment | None:
         """The segment of that number, if it is not in a chunk."""
         at = bisect_right(self.segments, number, key=_number) - 1

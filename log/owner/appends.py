@@ -54,6 +54,15 @@ class Call:
         self.indexes: list[int] = []
         self.positions: list[int] = []
 
+    @property
+    def answer(self) -> Position | Appended:
+        """Where its records are."""
+        indexes, positions = self.indexes, self.positions
+        if self.one:
+            return Position(indexes[0], positions[0])
+        dense = indexes[-1] - indexes[0] == len(indexes) - 1
+        return Appended(range(indexes[0], indexes[-1] + 1) if dense else indexes, positions)
+
 
 class Batch:
     """What one item carries: records, and how many of them are whose."""
@@ -65,6 +74,19 @@ class Batch:
         self.calls = calls
         self.placed = Placed()
         self.barrier = barrier
+
+    def acknowledged(self) -> None:
+        """Each call learns where its records are; a barrier's, where the next one will be."""
+        placed = self.placed
+        if self.barrier:
+            self.calls[0][0].indexes, self.calls[0][0].positions = [placed.first], placed.positions
+            return
+        start = 0
+        for call, count in self.calls:
+            call.indexes += range(placed.first + start, placed.first + start + count)
+            call.positions += placed.positions[start : start + count]
+            start += count
+            call.left -= count
 
 
 def check(records: Records) -> int:
@@ -145,14 +167,18 @@ def alike(one: Records, other: Records) -> bool:
     )
 
 
-def joined(taken: Sequence[tuple[Records, Call]]) -> Records:
-    """Records with the same columns as one batch."""
-    if len(taken) == 1:
-        return taken[0][0]
-    first = taken[0][0]
+def joined(taken: Sequence[Records]) -> Records:
+    """Records with the same columns as one batch; skips may be with some only."""
+    if len(taken) < 2:
+        return taken[0] if taken else Records([])
+    first = taken[0]
+    skips = None
+    if any(records.skips is not None for records in taken):
+        skips = [skip for records in taken for skip in records.skips or (0,) * len(records.values)]
     return Records(
-        [value for records, _ in taken for value in records.values],
-        None if first.keys is None else [key for records, _ in taken for key in records.keys or ()],
-        None if first.times is None else [time for records, _ in taken for time in records.times or ()],
-        None if first.headers is None else [each for records, _ in taken for each in records.headers or ()],
+        [value for records in taken for value in records.values],
+        None if first.keys is None else [key for records in taken for key in records.keys or ()],
+        None if first.times is None else [time for records in taken for time in records.times or ()],
+        None if first.headers is None else [each for records in taken for each in records.headers or ()],
+        skips=skips,
     )

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.client.api import Client, Writer
-from quire.conf.log import LogOptions, LogSettings
+from quire.conf.log import LogOptions
 from quire.log.core import edits
 from quire.log.core import ownership_messages as m
 from quire.log.core.edits import Edit, Me
@@ -30,6 +30,7 @@ from quire.log.core.values import Transfer as TransferValue
 from quire.log.owner.claims import Claims
 from quire.log.owner.ledger_effects import LedgerEffects
 from quire.log.owner.news import news
+from quire.log.owner.rolling import Rolling
 from quire.log.owner.timers import OwnerTimers
 from quire.log.store.editing import Edited, LogRecords
 from quire.log.store.ledgers import LogLedgers, Tags
@@ -80,10 +81,10 @@ class OwnerDriver:
         self._reached = reached
         self._poll_s = options.poll_ms / 1000
         self._queue: deque[m.Input] = deque()
-        self._settings: tuple[Manifest, LogSettings] | None = None
         self._feeding = False
         self.ended = False
         self.timers = OwnerTimers(self._clock, client.random, options)
+        self.rolling = Rolling(records, self.timers, lambda: self.feed(m.RollDue()))
         self._claimed_at = 0.0
         self._manifest_watch: Watch | None = None
         self._ledger_watch: Watch | None = None
@@ -123,16 +124,7 @@ class OwnerDriver:
 
     async def new_ledger(self, tags: Tags) -> Writer:
         """As the settings of now have it."""
-        return await self._ledgers.create(self.settings, tags)
-
-    @property
-    def settings(self) -> LogSettings:
-        """Those of the newest manifest that is known: checked once for each, not for each entry."""
-        known = self._records.known
-        assert known is not None
-        if self._settings is None or self._settings[0] is not known.value:
-            self._settings = known.value, LogSettings.of(known.value.settings)
-        return self._settings[1]
+        return await self._ledgers.create(self.rolling.making(), tags)
 
     async def start(self, force: bool) -> None:
         """Becomes a candidate.  `NoSuchLog`, `LogTerminated`."""
@@ -209,6 +201,7 @@ class OwnerDriver:
             return
         try:
             manifest = self._records.learn(found.value, found.version).value
+            self.rolling.look()
         except LogError as error:
             self.feed(m.Deposed(error))
             return
@@ -255,6 +248,9 @@ class OwnerDriver:
         self.run(work())
 
     def _become_owner(self, effect: m.BecomeOwner) -> None:
+        counters = self._records.counters
+        counters.takeovers += 1
+        counters.takeover_seconds.observe(self._clock.seconds() - self._claimed_at)
         self._events.owner(self.machine.epoch)
 
     # -- edits -----------------------------------------------------------------------------------------------------
@@ -297,10 +293,11 @@ class OwnerDriver:
         self.forget_ledger()
         self.writer = self.ledger_effects.writers.pop(segment.ledger)
         self._events.opened(segment, manifest.last_stamp)
-        self.timers.roll(LogSettings.of(manifest.settings), lambda: self.feed(m.RollDue()))
         number = segment.n
         self._ledger_watch = self._client.watch_ledger(segment.ledger, lambda found: self._ledger_seen(number, found))
+        self.rolling.begun()
         self.feed(m.Opened(number))
+        self.rolling.look()
 
     def _edit_announce(self, effect: m.EditAnnounce) -> None:
         async def work() -> None:
@@ -331,7 +328,7 @@ class OwnerDriver:
         assert self.machine.segment is not None
         self.timers.cancel("idle")
         self._events.send(effect.items, self.writer, self.machine.segment)
-        self._roll_if_due()
+        self.rolling.filled(self.counts())
 
     def appended(self, n: int, last: int, done: "Deferred[range]") -> None:
         """The entries of an item are on their way, up to `last`."""
@@ -352,13 +349,7 @@ class OwnerDriver:
             self._ledger_watch.cancel()
             self._ledger_watch = None
         self.timers.cancel("idle")
-        self.timers.cancel("roll")
-
-    def _roll_if_due(self) -> None:
-        if self.machine.state is State.WRITING:
-            counts, settings = self.counts(), self.settings
-            if counts.records >= settings.roll_records or counts.bytes >= settings.roll_bytes:
-                self.feed(m.RollDue())
+        self.rolling.ended()
 
     def _tick(self) -> None:
         self.timers.deadlines(self._tick)
@@ -368,6 +359,7 @@ class OwnerDriver:
     def _wait(self, effect: m.Wait) -> None:
         if effect.why == "fence":
             self._reached("fence.released")
+            self._records.counters.fences += 1
         self.timers.again(effect.why, lambda: self.feed(m.Again()))
 
     def _write_lac_later(self) -> None:

@@ -32,10 +32,11 @@ Hook = Callable[[int, int, int, Sequence[bytes]], Sequence[bytes] | Prepared]
 
 @dataclass(slots=True)
 class Placed:
-    """Where an append is: the index and byte position of its first record, and the position of each."""
+    """Where an append is: the index of its first record, the byte position of each, and that after the last."""
 
     first: int = -1
     positions: list[int] = field(default_factory=list)
+    end: int = 0
 
 
 def compressor(name: str) -> tuple[Compression, Compress | None]:
@@ -131,6 +132,7 @@ class Encoder:
                 at += skips[number]
             positions.append(at)
             at += len(value)
+        placed.end = at
         self.stamp = stamp
         self.ordinal += len(records.values)
         self.offset += size

@@ -24,7 +24,8 @@ from quire.log.core.frame import Kind, pack_entries
 from quire.log.core.values import Counts, Segment
 from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, Appended, Batch, Call, Position, alike, check, cut, joined
 from quire.log.owner.driver import OwnerDriver
-from quire.log.owner.encoder import Encoder, Hook, Prepared
+from quire.log.owner.encoder import Encoder, Hook
+from quire.log.owner.preparing import prepare
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers
 from quire.protocol.errors import LedgerError, TooManyRequests
@@ -185,18 +186,23 @@ class Owner:
             self._ready.append(ready)
         return ready
 
+    @property
+    def under_way(self) -> tuple[int, int]:
+        """Records and bytes that were taken and are not answered."""
+        return self._count, self._bytes
+
     def barrier(self) -> Deferred[Position]:
         """An entry without records behind all that was appended before; fires with the end of the log then."""
         if self._over or not self.epoch:
             return fail(self._error or NotOwner(f"the log {self.name!r} is not this handle's (any more)"))
-        self._flush()
+        self._flush(everything=True)
         call = Call(0, True)
         self._submit(Batch(Records([]), [(call, 0)], barrier=True))
         return call.done
 
     def roll(self) -> None:
         """The segment ends; the next append begins another."""
-        self._driver.feed(m.RollDue())
+        self._driver.rolling.roll("request")
 
     def transfer(self, token: str = "") -> Deferred[None]:
         """Hands the log over to the candidate with that token; fires when it is not this handle's any more."""
@@ -204,7 +210,6 @@ class Owner:
 
     def close(self) -> Deferred[None]:
         """Stores what was appended, closes the segment and resigns.  Never fails."""
-        self._flush()
         return self._leave("")
 
     def _leave(self, to: str) -> Deferred[None]:
@@ -212,6 +217,7 @@ class Owner:
         if self._over:
             closed.callback(None)
             return closed
+        self._flush(everything=True)
         self._closed.append(closed)
         if len(self._closed) == 1:
             self._driver.feed(m.Transfer(to))
@@ -219,9 +225,10 @@ class Owner:
 
     # -- gathering -------------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
+    def _flush(self, everything: bool = False) -> None:
+        """Submits what was gathered, as far as entries may be under way; `everything` that the window has."""
         self._flush_due = False
-        while self._gathered and self._under_way < ENTRIES_UNDER_WAY_MAX and not self._over:
+        while self._gathered and (everything or self._under_way < ENTRIES_UNDER_WAY_MAX) and not self._over:
             taken: list[tuple[Records, Call]] = []
             size = count = 0
             while self._gathered:
@@ -236,7 +243,8 @@ class Owner:
                 taken.append(self._gathered.popleft())
                 size += length
                 count += len(records.values)
-            self._submit(Batch(joined(taken), [(call, len(records.values)) for records, call in taken]))
+            calls = [(call, len(records.values)) for records, call in taken]
+            self._submit(Batch(joined([records for records, _call in taken]), calls))
 
     def _submit(self, batch: Batch) -> None:
         self._under_way += 1
@@ -274,9 +282,9 @@ class Owner:
             assert isinstance(batch, Batch)
             try:
                 entries = self._encoded(batch)
-            except Exception as error:  # of the hook, or too large: this append fails, and nothing else
+            except Exception as error:  # too large: these appends fail, and nothing else
                 self._settle(batch, error)
-                item.work = None
+                batch.records, batch.calls = Records([]), []
                 entries = self._nothing()
             encoder = self._encoder
             assert encoder is not None
@@ -290,14 +298,13 @@ class Owner:
             batch.placed.first = encoder.index
             batch.placed.positions = [encoder.position]
             return self._nothing()
-        records = batch.records
-        now_ms = self._records.now_ms()
-        if self._hook is not None:
-            made = self._hook(encoder.index, encoder.position, max(encoder.stamp, now_ms), list(records.values))
-            values, skips = (made.values, made.skips) if isinstance(made, Prepared) else (made, None)
-            if len(values) != len(records.values) or (skips is not None and len(skips) != len(values)):
-                raise ValueError(f"before_append gave {len(values)} values for {len(records.values)}")
-            records = Records(list(values), records.keys, records.times, records.headers, records.producers, skips)
+        records, now_ms = batch.records, self._records.now_ms()
+        if self._hook is not None and batch.calls:
+            records, refused = prepare(self._hook, batch, encoder, now_ms)
+            for each in refused:
+                self._settle(each.batch, each.error)
+        if not batch.calls:  # all of them failed before
+            return self._nothing()
         return encoder.encode(records, now_ms, batch.placed)
 
     def _nothing(self) -> list[bytes]:
@@ -310,53 +317,38 @@ class Owner:
 
     def released(self, items: Sequence[m.Item]) -> None:
         """They are acknowledged."""
+        now = self._clock.seconds()
+        self._under_way -= len(items)
         for item in items:
             batch = item.work
-            if not isinstance(batch, Batch):
-                self._under_way -= 1
-                continue
-            placed = batch.placed
-            start = 0
-            for call, count in batch.calls:
-                call.indexes += range(placed.first + start, placed.first + start + count)
-                call.positions += placed.positions[start : start + count]
-                start += count
-                call.left -= count
-            if not batch.barrier:
-                last = batch.records.values[-1] if self._hook is None else b""
-                self._end = placed.first + start, placed.positions[-1] + len(last)
+            assert isinstance(batch, Batch)
+            batch.acknowledged()
+            if batch.calls and not batch.barrier:
+                records, placed = batch.records, batch.placed
+                self._end = placed.first + len(records.values), placed.end
+                taken = now - (item.deadline - self._options.append_ms / 1000)
+                self._records.counters.appended(len(records.values), records.bytes, taken)
             self._settle(batch, None)
         self._flush_more()
 
     def failed(self, items: Sequence[m.Item], error: LedgerError) -> None:
         """They are not acknowledged."""
+        self._under_way -= len(items)
         for item in items:
-            if isinstance(item.work, Batch):
-                self._settle(item.work, error)
-            else:
-                self._under_way -= 1
+            assert isinstance(item.work, Batch)
+            self._settle(item.work, error)
         self._flush_more()
 
     def _settle(self, batch: Batch, error: BaseException | None) -> None:
-        self._under_way -= 0 if isinstance(error, Exception) and not isinstance(error, LedgerError) else 1
+        self._count -= len(batch.records.values)  # before who is answered appends again
+        self._bytes -= batch.records.bytes
         for call, _count in batch.calls:
             if call.done.called:
                 continue
             if error is not None:
                 call.done.errback(error)
             elif call.left == 0:
-                call.done.callback(self._answer(call, batch))
-        self._count -= len(batch.records.values)
-        self._bytes -= batch.records.bytes
-
-    def _answer(self, call: Call, batch: Batch) -> object:
-        if batch.barrier:
-            return Position(batch.placed.first, batch.placed.positions[0])
-        if call.one:
-            return Position(call.indexes[0], call.positions[0])
-        indexes = call.indexes
-        dense = indexes[-1] - indexes[0] == len(indexes) - 1
-        return Appended(range(indexes[0], indexes[-1] + 1) if dense else indexes, call.positions)
+                call.done.callback(call.answer)
 
     def _flush_more(self) -> None:
         if self._gathered and not self._over:

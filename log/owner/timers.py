@@ -28,6 +28,7 @@ class OwnerTimers:
         self._options = options
         self._waits: dict[str, float] = {}
         self._fenced_at = -FENCE_CALM_S
+        self._begun_at = 0.0  # the segment
         self._timers: dict[str, Timer] = {}
 
     def _set(self, name: str, seconds: float, fn: Callable[[], object]) -> None:
@@ -65,9 +66,13 @@ class OwnerTimers:
         """When appends may be too old the next time."""
         self._set("deadlines", self._options.append_ms / 1000 / CHECKS_PER_APPEND_TIME, fn)
 
-    def roll(self, settings: LogSettings, fn: Callable[[], object]) -> None:
-        """When the segment that begins now is old."""
-        self._set("roll", settings.roll_age_ms / 1000 * self._random.uniform(0.95, 1.05), fn)
+    def roll(self, settings: LogSettings, fn: Callable[[], object], begins: bool = False) -> None:
+        """When the segment is old that begins now, or began when this was called last with `begins`."""
+        now = self._clock.seconds()
+        if begins:
+            self._begun_at = now
+        age = settings.roll_age_ms / 1000 * self._random.uniform(0.95, 1.05)
+        self._set("roll", max(0.0, self._begun_at + age - now), fn)
 
     def idle(self, fn: Callable[[], object]) -> None:
         """When nothing came for a while after an acknowledgement."""

@@ -27,8 +27,8 @@ from quire.log.store.ledgers import LogLedgers, log_of
 from quire.metadata.clock import pause
 from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Step, Write
 from quire.metadata.store import Versioned
-from quire.protocol.errors import NoSuchLedger
-from quire.protocol.log_errors import PublishRefused
+from quire.protocol.errors import MetaStore, NoSuchLedger
+from quire.protocol.log_errors import LogError, PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -97,6 +97,20 @@ class Sink:
         Publishes the parts in the order given, in one step.  Called again it gives the receipt of the first time.
         `LogFenced`, `BatchGap`, `PublishRefused`, `LogTerminated`; `MetaStore`: unknown, call it again.
         """
+        counters = self._log.counters
+        try:
+            receipt = await self._commit(batch, parts, verify)
+        except LogError:
+            counters.published("refused")
+            raise
+        except MetaStore:
+            counters.published("unknown")
+            raise
+        counters.published("again" if receipt.again else "done", 0 if receipt.again else len(receipt.segments))
+        await self.janitor()
+        return receipt
+
+    async def _commit(self, batch: int, parts: Sequence[Part], verify: str) -> Receipt:
         edit = self._log.new_id()
         verified = False
         while True:
@@ -104,7 +118,6 @@ class Sink:
             txn = await self._owned()
             again = publishing.committing(txn.value, self._run, batch)
             if again is not None:
-                await self.janitor()
                 return _receipt(batch, again)
             manifest = (await self._log.read()).value
             check_open(manifest)
@@ -119,7 +132,6 @@ class Sink:
             receipt = await self._publish(txn, batch, parts, settled, edit)
             if receipt is not None:
                 self._reached("publish.done")
-                await self.janitor()
                 return receipt
 
     async def _owned(self) -> Versioned[Txn]:
@@ -267,6 +279,7 @@ class Sink:
                 await self._log.records.sync()
                 for ledger in intent.ledgers:
                     await self._ledgers.delete(ledger)
+                self._log.counters.janitor_ledgers += len(intent.ledgers)
                 self._reached(f"{what}.deleted")
                 with suppress(RecordChanged):  # a task that went on has named one ledger more
                     try:

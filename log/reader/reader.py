@@ -85,6 +85,7 @@ class LogReader:
                             yield batch
                             self.index = batch.end
                             silent_since = self._clock.seconds()
+                            self._count(batch, follow, manifest)
                 except LedgerError as error:
                     manifest = await self._judge(segment, error)
                     if self.index != before:
@@ -103,6 +104,14 @@ class LogReader:
             if not follow or left <= 0:
                 return
             manifest = await self._view.newer(manifest, left)
+
+    def _count(self, batch: LogBatch, follow: bool, manifest: Manifest) -> None:
+        records = self._view.records
+        records.counters.read_records += batch.count
+        if follow:
+            known = manifest if records.known is None else records.known.value
+            age = (records.now_ms() - batch.stamp_ms) / 1000
+            records.counters.tailed(known.closed_end[0] - self.index, age)
 
     async def _next(self, manifest: Manifest) -> Segment | None:
         """The segment to be read now."""

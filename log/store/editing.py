@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from random import Random
 
 from quire.log.core import edits
+from quire.log.core.counters import LogCounters
 from quire.log.core.edits import Edit, Made
 from quire.log.core.manifest import Chunk, Manifest
 from quire.log.store.paths import PARTS, chunk_path, log_path
@@ -63,13 +64,21 @@ class Edited:
 class LogRecords:
     """
     The records of one log.  `now` is the time of day in seconds; `known` the newest manifest that was read or written
-    through this, with its version.
+    through this, with its version; `counters` what this process counts of the log.
     """
 
     def __init__(
-        self, records: Records, clock: Clock, random: Random, now: Callable[[], float], log: str, name: str
+        self,
+        records: Records,
+        clock: Clock,
+        random: Random,
+        now: Callable[[], float],
+        log: str,
+        name: str,
+        counters: LogCounters | None = None,
     ) -> None:
         self.records = records
+        self.counters = counters or LogCounters()
         self.log = log
         self.known: Versioned[Manifest] | None = None
         self._name = name
@@ -106,6 +115,7 @@ class LogRecords:
         if known is not None and known.version >= version:
             return known
         self.known = Versioned(Manifest.decode(data), version)
+        self.counters.known(self.known.value, len(data))
         return self.known
 
     def gone(self) -> NoSuchLog:
@@ -134,7 +144,18 @@ class LogRecords:
         `RecordError` of a step beside the manifest's.  `again` is asked before each try upon another value than the
         first: False ends the tries, the edit not done.
         """
-        id_ = id_ or self.new_id()
+        try:
+            edited = await self._edit(edit, id_ or self.new_id(), beside, again)
+        except (LogError, RecordError):
+            self.counters.edited(edit.name, "refused")
+            raise
+        except MetaStore:
+            self.counters.edited(edit.name, "unknown")
+            raise
+        self.counters.edited(edit.name, "done" if edited.done else "unwanted")
+        return edited
+
+    async def _edit(self, edit: Edit, id_: str, beside: Beside, again: Callable[[], Awaitable[bool]] | None) -> Edited:
         is_fresh = self.known is None
         current = self.known or await self.read()
         conflicts = 0
@@ -163,6 +184,7 @@ class LogRecords:
             else:
                 return Edited(self.learn_own(made.manifest, version), version, True)
             conflicts += 1
+            self.counters.edit_conflicts += 1
             if conflicts >= CONFLICTS_MAX:
                 raise MetaStore(f"the manifest of the log {self._name!r} changed {conflicts} times during one edit")
             if conflicts >= SYNC_FROM:
@@ -194,7 +216,8 @@ class LogRecords:
             except RecordExists:  # an earlier try of this very create
                 continue
         steps: list[Step] = [Check(chunk_path(self.log, name), ANY) for name, _ in made.chunks]
-        steps.append(Write(self.path, edits.encoded(made.manifest), current.version))
+        data = edits.encoded(made.manifest)
+        steps.append(Write(self.path, data, current.version))
         try:
             versions = await self.records.multi([*steps, *beside])
         except NoRecord as error:
@@ -206,6 +229,7 @@ class LogRecords:
                 changed.step = len(made.chunks)
                 raise changed from None
             raise
+        self.counters.known(made.manifest, len(data))
         return versions[len(made.chunks)]
 
     async def _drop(self, made: Made) -> None:

@@ -25,9 +25,12 @@ def test_unknown_columns():
 
 
 def test_a_body_is_bounded():
-    """A batch of more than 64 MiB can't be encoded."""
+    """A batch of more than 64 MiB, or more records than a reader takes, can't be encoded."""
     with pytest.raises(ValueError, match="larger"):
         encode_body(Records([bytes(columns.BODY_BYTES_MAX)]))
+    for count in (0, columns.RECORDS_MAX + 1):
+        with pytest.raises(ValueError, match=f"{count} records"):
+            encode_body(Records([b""] * count))
 
 
 def test_columns_that_are_not_there():

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.log.core.batch import Records
-from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, VALUE_BYTES_MAX, Call, alike, check, cut, joined
+from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, VALUE_BYTES_MAX, alike, check, cut, joined
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -51,5 +51,10 @@ def test_appends_that_share_an_entry():
     one, two = Records([b"a"], [b"k"]), Records([b"b", b"c"], [None, b"l"])
     assert alike(one, two)
     assert not alike(one, Records([b"d"]))
-    both = joined([(one, Call(1, True)), (two, Call(2, False))])
+    both = joined([one, two])
     assert (both.values, both.keys, both.times) == ([b"a", b"b", b"c"], [b"k", None, b"l"], None)
+    assert both.skips is None
+    one.skips = [5]
+    assert joined([one, two]).skips == [5, 0, 0]
+    assert joined([one]) is one
+    assert joined([]).values == []

@@ -1,10 +1,12 @@
 """An owner's window, its hook, and what is answered when it ends."""
 
-from twisted.internet.defer import gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 
+from quire.log.core.batch import RECORDS_MAX
 from quire.log.owner.encoder import Prepared
+from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX
 from quire.protocol.errors import TooManyRequests
-from quire.protocol.log_errors import NotOwner
+from quire.protocol.log_errors import BacklogQuota, NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
 from tests.reactor import run
@@ -95,5 +97,119 @@ def test_a_close_stores_what_was_appended(tmp_path):
             await owner.close()
             info = await logs.info("a")
             assert (info.end, info.owner) == (200, None)
+
+    run(story)
+
+
+def test_a_hook_that_raises_fails_that_append_only(tmp_path):
+    """Also one of several in an entry, with an error of a log, and when a fence has the rest sent again."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+
+            def hook(_index, _at, _stamp, given):
+                if b"bad" in given:
+                    raise BacklogQuota("no")
+                return given
+
+            logs = await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a", before_append=hook)
+            await owner.append(b"0")
+            await logs.bk.recover_ledger((await logs.info("a")).ledger)
+            done = [owner.append(each) for each in (b"bad", b"1", b"bad", b"2", b"3")]
+            for number in (0, 2):
+                await failing(done[number], BacklogQuota)
+            assert [(await each).index for each in (done[1], *done[3:])] == [1, 2, 3]
+            assert owner.under_way == (0, 0)
+            assert owner.end == (4, 4)
+            more = [owner.append(b"%d" % number) for number in range(4, 300)]
+            assert [each.index for each in await gatherResults(more)] == list(range(4, 300))
+            assert await values(await logs.read("a"), 300) == [b"%d" % number for number in range(300)]
+
+    run(story)
+
+
+def test_a_hook_s_values_are_what_every_reader_gets(tmp_path):
+    """With skips in each position, over a publisher that comes between and a takeover; what was told is what is
+    there."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            stored = {}
+
+            def hook(index, at, _stamp, given):
+                made = [b"%d@%d:%s" % (index + number, at, value) for number, value in enumerate(given)]
+                stored.update(zip(range(index, index + len(given)), made, strict=True))
+                return Prepared(made, [100] * len(given))
+
+            logs, second = await world.logs(batch_bytes=8), await world.logs()
+            await logs.create("a", roll_records=7)
+            owner = await logs.own("a", before_append=hook)
+            sink = await second.sink("a", "txn", "run")
+            told = {}
+            for batch in range(4):
+                part = await sink.part(batch, 0, 0)
+                await part.append_many([b"published"] * 3)
+                publishing = Deferred.fromCoroutine(sink.commit(batch, [await part.close()]))
+                done = [owner.append(b"%d" % number) for number in range(20)]
+                for number, position in enumerate(await gatherResults(done)):
+                    told[position.index] = position.at, b"%d" % number
+                receipt = await publishing
+                for index in range(receipt.first, receipt.end):
+                    stored[index] = b"published"
+            owner = await second.own("a", force=True, before_append=hook)
+            last = await owner.append(b"last")
+            told[last.index] = last.at, b"last"
+            assert last.index == 92
+            found, end = [], 0
+            async for batch in (await logs.read("a")).tail(60):
+                for record in batch.records():
+                    assert record.index == len(found)
+                    assert record.at == (end if record.value == b"published" else end + 100)
+                    end = record.at + len(record.value)
+                    found.append(record)
+                if len(found) > last.index:
+                    break
+            assert [record.value for record in found] == [stored[index] for index in range(93)]
+            for index, (at, value) in told.items():
+                assert found[index].at == at
+                assert found[index].value.endswith(b":" + value)
+            assert owner.end == (93, end)
+
+    run(story)
+
+
+def test_a_large_backlog_is_stored_by_close_and_barrier(tmp_path):
+    """More entries than may be under way: a barrier is behind all of them, and a close stores them."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(batch_bytes=1)
+            await logs.create("a")
+            owner = await logs.own("a")
+            first = [owner.append(b"x") for _ in range(ENTRIES_UNDER_WAY_MAX * 2)]
+            assert (await owner.barrier()).index == len(first)
+            second = [owner.append(b"y") for _ in range(ENTRIES_UNDER_WAY_MAX * 2)]
+            await owner.close()
+            assert [each.index for each in await gatherResults([*first, *second])] == list(range(len(first) * 2))
+
+    run(story)
+
+
+def test_an_atomic_batch_is_bounded(tmp_path):
+    """More records than one batch may have are refused, never sent; as many as it may have are one batch."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            await failing(owner.append_many([b""] * (RECORDS_MAX + 1), atomic=True), ValueError)
+            done = await owner.append_many([b"v"] * RECORDS_MAX, atomic=True)
+            assert done.indexes == range(RECORDS_MAX)
+            async for batch in (await logs.read("a")).tail(60):
+                assert batch.count == RECORDS_MAX
+                break
 
     run(story)

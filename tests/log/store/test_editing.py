@@ -119,6 +119,10 @@ def test_a_refusal_of_an_old_value_is_looked_at_again():
         await failing(Deferred.fromCoroutine(other.edit(Resign(Me("mine", 1)))), LogFenced)
         await other.edit(Update({"a": 1}))
         assert (await handle.edit(Update({"a": 0}))).done
+        assert handle.counters.edits == {("resign", "done"): 1, ("settings", "done"): 1}
+        assert other.counters.edits == {("claim", "done"): 1, ("resign", "refused"): 1, ("settings", "done"): 1}
+        assert handle.counters.edit_conflicts == 1
+        assert handle.counters.manifest_bytes == len((await content(handle)).encode())
 
     run(story)
 

@@ -1,0 +1,125 @@
+"""
+What a process shows to Prometheus about its logs (docs/logs.md, "Metrics").
+
+    quire_log_appends_total{log="orders"} …     one family for each number of `LogCounters`, with its name
+
+Knows: names, labels, and that the first 1,000 logs have a label of their own; all others share one that is empty, so
+that sums stay right.
+Does not know: who counts (`core.counters`).  prometheus_client is imported at the first scrape, so that a process
+without scrapes stays small.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from quire.log.core.counters import Histogram, LogCounters
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+# SPDX-License-Identifier: Apache-2.0
+
+PREFIX = "quire_log_"
+LABELLED_MAX = 1_000  # logs
+
+COUNTERS = {
+    "appends": "records that this process's owners were acknowledged",
+    "append_bytes": "bytes of their values",
+    "fences": "ledgers of an owner that ended without it, and without a new owner",
+    "takeovers": "times that a handle became the owner",
+    "edit_conflicts": "tries of edits that met another's",
+    "published_ledgers": "ledgers that were published",
+    "janitor_ledgers": "ledgers that were written to be published and can't be any more, deleted",
+    "read_records": "records that readers were given",
+}
+LABELLED = {
+    "rolls": (("why",), "segments that owners ended"),
+    "edits": (("edit", "outcome"), "changes of a manifest"),
+    "publishes": (("outcome",), "commits"),
+}
+HISTOGRAMS = {
+    "append_seconds": "of an entry of an owner, until it was acknowledged",
+    "batch_records": "records of an entry of an owner",
+    "takeover_seconds": "from the claim until the handle owned the log",
+}
+GAUGES = {
+    "manifest_bytes": "size of the newest manifest that is known",
+    "segments": "segments that it names",
+    "doomed": "ledgers that were taken out and are not deleted yet",
+    "tail_lag_records": "by which the tail that delivered last was behind the closed segments",
+    "tail_lag_seconds": "age of the batch that a tail delivered last",
+}
+WINDOW = {
+    "window_records": "records that owners have taken and not answered",
+    "window_bytes": "bytes of their values",
+}
+Windows = Callable[[], Iterable[tuple[str, int, int]]]  # of each owner: log, records, bytes
+
+
+class LogMetrics:
+    """
+    The logs of one `Logs` as a collector: `prometheus_client.REGISTRY.register(logs.metrics)`.  `windows` gives what
+    the owners have under way.
+    """
+
+    def __init__(self, windows: Windows = tuple, labelled_max: int = LABELLED_MAX) -> None:
+        self._windows = windows
+        self._labelled_max = labelled_max
+        self._logs: dict[str, LogCounters] = {}  # by name
+        self._others = LogCounters()
+
+    def of(self, name: str) -> LogCounters:
+        """Those of the log with that name; a handle keeps them when its log is renamed."""
+        found = self._logs.get(name)
+        if found is None:
+            if len(self._logs) >= self._labelled_max:
+                return self._others
+            found = self._logs[name] = LogCounters()
+        return found
+
+    def collect(self) -> Iterator["Metric"]:
+        """What a registry asks for."""
+        from prometheus_client.metrics_core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        logs = [*self._logs.items(), ("", self._others)]
+        for name, meaning in COUNTERS.items():
+            counter = CounterMetricFamily(PREFIX + name, meaning, labels=("log",))
+            for log, counters in logs:
+                counter.add_metric((log,), getattr(counters, name))
+            yield counter
+        for name, (labels, meaning) in LABELLED.items():
+            counter = CounterMetricFamily(PREFIX + name, meaning, labels=("log", *labels))
+            for log, counters in logs:
+                for values, count in getattr(counters, name).items():
+                    counter.add_metric((log, *values), count)
+            yield counter
+        for name, meaning in HISTOGRAMS.items():
+            histogram = HistogramMetricFamily(PREFIX + name, meaning, labels=("log",))
+            for log, counters in logs:
+                found: Histogram = getattr(counters, name)
+                histogram.add_metric((log,), found.buckets(), found.sum)
+            yield histogram
+        for name, meaning in GAUGES.items():
+            gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=("log",))
+            for log, counters in logs[:-1]:  # of several logs together a gauge says nothing
+                gauge.add_metric((log,), getattr(counters, name))
+            yield gauge
+        yield from self._under_way()
+
+    def _under_way(self) -> Iterator["Metric"]:
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        sums: dict[str, tuple[int, int]] = {}
+        for log, records, size in self._windows():
+            label = log if log in self._logs else ""
+            before = sums.get(label, (0, 0))
+            sums[label] = before[0] + records, before[1] + size
+        for number, (name, meaning) in enumerate(WINDOW.items()):
+            gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=("log",))
+            for label, found in sums.items():
+                gauge.add_metric((label,), found[number])
+            yield gauge

@@ -1,0 +1,69 @@
+"""
+What `before_append` makes of appends before they are encoded.
+
+Knows: where the records will be, and that appends share an entry.
+Does not know: what the hook does, what is sent.
+
+Safety: what the hook raises fails the append that it was asked about, and no other one of the same entry.
+"""
+
+from typing import NamedTuple
+
+from quire.log.core.batch import Records
+from quire.log.owner.appends import Batch, joined, part
+from quire.log.owner.encoder import Encoder, Hook, Prepared
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Refused(NamedTuple):
+    """An append that the hook does not want."""
+
+    batch: Batch
+    error: Exception
+
+
+def prepare(hook: Hook, batch: Batch, encoder: Encoder, now_ms: int) -> tuple[Records, list[Refused]]:
+    """
+    The records to be stored.  The hook is asked about the entry as a whole, and when it raises about each append by
+    itself; those that it refuses leave the batch.
+    """
+    stamp = max(encoder.stamp, now_ms)
+    try:
+        return _asked(hook, batch.records, encoder.index, encoder.position, stamp), []
+    except Exception as error:
+        if len(batch.calls) == 1:
+            refused = [Refused(Batch(batch.records, batch.calls), error)]
+            batch.records, batch.calls = Records([]), []
+            return batch.records, refused
+    made: list[Records] = []
+    kept: list[Batch] = []
+    refused = []
+    start, index, at = 0, encoder.index, encoder.position
+    for call, count in batch.calls:
+        own = Batch(part(batch.records, start, start + count), [(call, count)])
+        start += count
+        try:
+            stored = _asked(hook, own.records, index, at, stamp)
+        except Exception as error:
+            refused.append(Refused(own, error))
+            continue
+        made.append(stored)
+        kept.append(own)
+        index += count
+        at += stored.bytes
+    batch.calls = [own.calls[0] for own in kept]
+    batch.records = joined([own.records for own in kept])
+    return joined(made), refused
+
+
+def _asked(hook: Hook, records: Records, index: int, at: int, stamp: int) -> Records:
+    found = hook(index, at, stamp, list(records.values))
+    values, skips = (found.values, found.skips) if isinstance(found, Prepared) else (found, None)
+    count = len(records.values)
+    if len(values) != count or (skips is not None and len(skips) != count):
+        raise ValueError(f"before_append gave {len(values)} values for {count}")
+    for value in values:
+        if not isinstance(value, bytes):
+            raise TypeError(f"before_append gave a {type(value).__name__}, a value must be bytes")
+    return Records(list(values), records.keys, records.times, records.headers, records.producers, skips)

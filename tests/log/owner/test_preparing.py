@@ -1,0 +1,62 @@
+"""What `before_append` makes of appends that share an entry."""
+
+from quire.log.core.batch import Records
+from quire.log.core.values import Segment
+from quire.log.owner.appends import Batch, Call
+from quire.log.owner.encoder import Encoder, Prepared
+from quire.log.owner.preparing import prepare
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def made(*values, keys=None):
+    """An entry of several appends of one record, and what encodes it behind 10 records of 100 bytes."""
+    encoder = Encoder(Segment(1, 1, 1, 10, 100), 5, 1 << 20, "none")
+    return Batch(Records(list(values), keys), [(Call(1, True), 1) for _ in values]), encoder
+
+
+def test_the_hook_sees_the_whole_entry_once():
+    """Where its first record will be, its stamp, never below the one before; the calls stay as they are."""
+    seen = []
+
+    def hook(index, at, stamp, values):
+        seen.append((index, at, stamp, values))
+        return [value * 2 for value in values]
+
+    batch, encoder = made(b"a", b"b", keys=[b"k", None])
+    stored, refused = prepare(hook, batch, encoder, 3)
+    assert (stored.values, stored.keys, stored.skips, refused) == ([b"aa", b"bb"], [b"k", None], None, [])
+    assert seen == [(10, 100, 5, [b"a", b"b"])]
+    assert batch.records.values == [b"a", b"b"]
+
+
+def test_what_it_raises_fails_that_append_only():
+    """The others of the entry are asked about one by one, each where it will be without those that failed."""
+    seen = []
+
+    def hook(index, at, _stamp, values):
+        seen.append((index, at, values))
+        if b"bad" in values:
+            raise ValueError("bad")
+        return Prepared([value + b"!" for value in values], [7] * len(values)) if values == [b"c"] else values
+
+    batch, encoder = made(b"a", b"bad", b"c", b"d", keys=[b"1", b"2", b"3", None])
+    calls = [call for call, _ in batch.calls]
+    stored, refused = prepare(hook, batch, encoder, 9)
+    assert (stored.values, stored.keys, stored.skips) == ([b"a", b"c!", b"d"], [b"1", b"3", None], [0, 7, 0])
+    assert seen[1:] == [(10, 100, [b"a"]), (11, 101, [b"bad"]), (11, 101, [b"c"]), (12, 110, [b"d"])]
+    assert [(each.batch.calls[0][0], str(each.error)) for each in refused] == [(calls[1], "bad")]
+    assert [call for call, _ in batch.calls] == [calls[0], *calls[2:]]
+    assert batch.records.values == [b"a", b"c", b"d"]
+
+
+def test_an_entry_of_which_nothing_is_left():
+    """All are refused: the batch is empty, whether it was of one append or of several."""
+    for values in ((b"a",), (b"a", b"b")):
+        batch, encoder = made(*values)
+        for wrong in (lambda *_: [], lambda *_: ["text"] * 2, lambda *_: Prepared([b""] * 2, [1]), lambda *_: 1 // 0):
+            batch, encoder = made(*values)
+            stored, refused = prepare(wrong, batch, encoder, 0)
+            assert not stored.values
+            assert not batch.calls
+            assert [each.batch.records.values for each in refused] == [[value] for value in values]

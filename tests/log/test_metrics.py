@@ -1,0 +1,147 @@
+"""What Prometheus is shown of logs: every number under its documented name, and right after a log's life."""
+
+from pathlib import Path
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import CollectorRegistry
+from twisted.internet.defer import gatherResults
+
+from quire.log.metrics import LogMetrics
+from quire.protocol.log_errors import BatchGap, LogExists
+from tests.log.fakes.cluster import cluster, values
+from tests.log.test_api import failing_story
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def scraped(metrics):
+    """Of each sample its value, by name and labels."""
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    samples = [each for family in families for each in family.samples]
+    return {
+        (each.name, each.labels.pop("log"), *(value for _, value in sorted(each.labels.items()))): each.value
+        for each in samples
+    }
+
+
+def test_a_log_s_life_in_numbers(tmp_path):
+    """Appends, rollovers and why, a takeover, a fence, edits, a publish, what was read: each is counted once."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, second = await world.logs(), await world.logs()
+            await logs.create("a", roll_records=4)
+            await logs.create("other")
+            owner = await logs.own("a")
+            for number in range(8):
+                await owner.append_many([b"%d" % number] * 2)
+            owner.roll()
+            await owner.append(b"x")
+            await second.bk.recover_ledger((await second.info("a")).ledger)
+            await gatherResults([owner.append(b"y"), owner.append(b"z")])
+            await owner.close()
+            sink = await logs.sink("a", "txn", "run")
+            part = await sink.part(0, 0, 0)
+            await part.append_many([b"p"] * 5)
+            message = await part.close()
+            left = await sink.part(1, 0, 0)
+            await left.append_many([b"q"])
+            await left.close()
+            await sink.commit(0, [message])
+            await sink.commit(0, [message])
+            await failing_story(sink.commit(5, []), BatchGap)
+            await sink.abort(1)
+            reader = await logs.read("a")
+            assert len(await values(reader)) == 24
+            async for _batch in (await logs.read("a", 20)).tail(0.0):
+                pass
+            found = scraped(logs.metrics)
+            return found, (await logs.info("a")).segments, (await logs.info("a")).doomed
+
+    found, segments, doomed = run(story)
+    assert found["quire_log_appends_total", "a"] == 19
+    assert found["quire_log_append_bytes_total", "a"] == 19
+    assert found["quire_log_append_seconds_count", "a"] == found["quire_log_batch_records_count", "a"]
+    assert found["quire_log_batch_records_sum", "a"] == 19
+    assert found["quire_log_rolls_total", "a", "records"] >= 3
+    assert found["quire_log_fences_total", "a"] == 1
+    assert found["quire_log_takeovers_total", "a"] == found["quire_log_takeover_seconds_count", "a"] == 1
+    assert found["quire_log_edits_total", "a", "claim", "done"] == 1
+    assert found["quire_log_edits_total", "a", "publish", "done"] == 1
+    assert found["quire_log_publishes_total", "a", "done"] == 1
+    assert found["quire_log_publishes_total", "a", "again"] == 1
+    assert found["quire_log_publishes_total", "a", "refused"] == 1
+    assert found["quire_log_published_ledgers_total", "a"] == 1
+    assert found["quire_log_janitor_ledgers_total", "a"] == 1
+    assert found["quire_log_read_records_total", "a"] == 24 + 4
+    assert found["quire_log_tail_lag_records", "a"] == 0
+    assert found["quire_log_segments", "a"] == segments
+    assert found["quire_log_doomed", "a"] == doomed
+    assert found["quire_log_manifest_bytes", "a"] > 500
+    assert found["quire_log_appends_total", "other"] == 0
+
+
+def test_what_is_under_way_shows(tmp_path):
+    """Records and bytes that an owner has taken and not answered."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            waiting = owner.append_many([b"abc", b"d"])
+            during = scraped(logs.metrics)
+            await waiting
+            return during, scraped(logs.metrics)
+
+    for found, records in zip(run(story), ((2, 4), (0, 0)), strict=True):
+        assert (found["quire_log_window_records", "a"], found["quire_log_window_bytes", "a"]) == records
+
+
+def test_edits_are_counted(tmp_path):
+    """What changes a manifest, by its name and outcome; one that is refused by a step beside it, too."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            await logs.create("b")
+            await logs.update("a", roll_records=5)
+            await logs.update("a", roll_records=5)
+            await failing_story(logs.rename("a", "b"), LogExists)
+            return scraped(logs.metrics)
+
+    found = run(story)
+    assert found["quire_log_edits_total", "a", "settings", "done"] == 1
+    assert found["quire_log_edits_total", "a", "settings", "unwanted"] == 1
+    assert found["quire_log_edits_total", "a", "rename", "refused"] == 1
+    assert found["quire_log_edit_conflicts_total", "a"] == 0
+
+
+def test_logs_beyond_the_first_share_a_label():
+    """Their counts are summed under an empty name; gauges, which can't be, are left out."""
+    metrics = LogMetrics(lambda: [("0", 1, 2), ("late", 3, 4), ("later", 5, 6)], 3)
+    for number in range(3):
+        assert metrics.of(str(number)) is metrics.of(str(number))
+    assert metrics.of("late") is metrics.of("later")
+    metrics.of("late").fences += 2
+    metrics.of("later").appended(3, 30, 0.5)
+    found = scraped(metrics)
+    assert found["quire_log_fences_total", ""] == 2
+    assert found["quire_log_appends_total", ""] == 3
+    assert found["quire_log_window_records", ""] == 8
+    assert found["quire_log_window_bytes", "0"] == 2
+    assert ("quire_log_segments", "") not in found
+    assert ("quire_log_segments", "2") in found
+
+
+def test_docs_name_every_metric():
+    """docs/logs.md lists what is served."""
+    text = Path(__file__).parents[2].joinpath("docs/logs.md").read_text()
+    names = {family.name for family in LogMetrics().collect()}
+    assert len(names) > 15
+    assert [name for name in names if name not in text] == []
