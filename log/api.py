@@ -6,7 +6,7 @@ Does not know: what any of them does.
 """
 
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -21,6 +21,9 @@ from quire.log.core.values import to_json
 from quire.log.metrics import LogMetrics
 from quire.log.owner.encoder import Hook
 from quire.log.owner.handle import Owner
+from quire.log.publish.adopting import Adopting
+from quire.log.publish.plain_ledgers import PlainLedgers
+from quire.log.publish.settling import Receipt, Settling
 from quire.log.publish.sink import Sink
 from quire.log.reader.reader import LogReader
 from quire.log.reader.view import LogView
@@ -276,6 +279,16 @@ class Logs:
     async def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
         return Sink(self.bk, await self._open(name), self._ledgers, self.options, txn, run, first_batch, self._reached)
+
+    async def adopt(self, name: str, ledgers: Sequence[int]) -> Receipt:
+        """
+        Closed plain ledgers, at most 1,000, become segments in that order, each of their entries a record; their
+        deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
+        `ValueError`; `MetaStore`: unknown, called again it gives the receipt of the first time.
+        """
+        log = await self._open(name)
+        settling = Settling(self.bk.reactor, log, self._ledgers, self._reached)
+        return await Adopting(log, settling, PlainLedgers(self.bk, self._records, ledgers), self._reached).run()
 
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""

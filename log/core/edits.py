@@ -8,7 +8,7 @@ its edit id, and moves old segments into chunks when there are too many.
 Knows: predicates and changes (docs/logs.md, "Edits"), how many segments a manifest holds.
 Does not know: tries, versions, other records that change in the same step (`edit_loop`).
 Safety: an owner's edits need its token and epoch; a segment is closed only with counts that are given; a number, an
-index or a ledger is never used twice.
+index or a ledger is never used twice, and no ledger is named that is doomed.
 """
 
 from collections.abc import Callable, Sequence
@@ -109,7 +109,7 @@ class OpenSegment:
         check_open(manifest)
         self.me.check(manifest)
         found = manifest.open_segment
-        if found is not None and found.ledger == self.ledger:
+        if (found is not None and found.ledger == self.ledger) or is_doomed(manifest, self.ledger):
             return None
         if found is not None and self.ends is not None and found.n == self.ends[0]:
             manifest = closed(manifest, self.ends[1])
@@ -171,6 +171,11 @@ class Announce:
         return None if manifest.transfer == self.transfer else replace(manifest, transfer=self.transfer)
 
 
+def is_doomed(manifest: Manifest, ledger: int) -> bool:
+    """Whether the ledger is being deleted: upkeep may have fenced it already."""
+    return any(each.ledger == ledger for each in manifest.doomed)
+
+
 def closed(manifest: Manifest, counts: Counts, now_ms: int = 0) -> Manifest:
     """With its open segment closed; an empty one is doomed, and its number does not come again."""
     found = manifest.segments[-1]
@@ -224,6 +229,9 @@ class Publish:
             if self.settled is None or self.settled[0] != found.n:
                 return None
             manifest = closed(manifest, self.settled[1], self.now_ms)
+        doomed = {each.ledger for each in manifest.doomed}.intersection(each.ledger for each in self.ledgers)
+        if doomed:
+            raise PublishRefused(f"ledger {min(doomed)} is being deleted by the log {manifest.name!r}")
         stamp = max(self.stamp, manifest.last_stamp)
         index, at = manifest.closed_end
         segments = []

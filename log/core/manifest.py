@@ -307,6 +307,30 @@ class Chunk(Value):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Adopted(Value):
+    """The record of a plain ledger that a log took in: as segment `n`, with the records from `first` to `end` - 1."""
+
+    what = "adopted ledger"
+    log: str
+    n: int
+    first: int
+    end: int
+    edit: str
+    extra: Extra = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Adopted:
+        """`LogDamaged`, `UnknownFormat`."""
+        found = from_json(data, "adopted")
+        del found["quire"], found["format"]
+        return cls.parse(found)
+
+    def encode(self) -> bytes:
+        """Its record."""
+        return to_json({"quire": "adopted", "format": FORMAT, **self.members()}).encode()
+
+
 def encode_name(log: str) -> bytes:
     """The record of a name, which points at the log with that id."""
     return to_json({"quire": "name", "format": FORMAT, "log": log}).encode()

@@ -6,12 +6,13 @@ Knows: which operation answers which effect, that an edit whose outcome is unkno
 the manifest and a ledger's metadata mean for the machine.
 Does not know: what the machine decides; what is appended and who waits for it (`handle`).
 
-Safety: a ledger that an edit names is looked up again after each conflict; what a closed segment holds is said by the
-last entry of its CLOSED ledger, or by this handle's own writer when its close ended where it should.
+Safety: a ledger that an edit names was made, or is looked up, after the value that the edit replaces was read; what a
+closed segment holds is said by the last entry of its CLOSED ledger, or by this handle's own writer when its close ended
+where it should.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -32,7 +33,7 @@ from quire.log.owner.ledger_effects import LedgerEffects
 from quire.log.owner.news import news
 from quire.log.owner.rolling import Rolling
 from quire.log.owner.timers import OwnerTimers
-from quire.log.store.editing import Edited, LogRecords
+from quire.log.store.editing import Edited, LogRecords, LookUp
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata, LedgerState
@@ -163,15 +164,12 @@ class OwnerDriver:
 
         Deferred.fromCoroutine(work).addErrback(failed)
 
-    async def _edit(self, edit: Edit, beside_check: Callable[[], Awaitable[bool]] | None = None) -> Edited | None:
-        """
-        The outcome of an edit, tried until it is known; None: refused, which was fed.  `beside_check` is asked before
-        each try upon another value, that is after a conflict; False ends the tries.
-        """
+    async def _edit(self, edit: Edit, look_up: LookUp | None = None, looked: int | None = None) -> Edited | None:
+        """The outcome of an edit, tried until it is known; None: refused, which was fed."""
         id_ = self._records.new_id()
         while not self.ended:
             try:
-                return await self._records.edit(edit, id_, again=beside_check)
+                return await self._records.edit(edit, id_, look_up=look_up, looked=looked)
             except LogError as error:
                 self.feed(m.Refused(error))
                 return None
@@ -265,8 +263,10 @@ class OwnerDriver:
         self.run(work())
 
     def _edit_open(self, effect: m.EditOpen) -> None:
-        async def is_open() -> bool:
-            """After each conflict: a ledger that is gone, or was fenced by another one, is not named."""
+        writers = self.ledger_effects.writers
+
+        async def is_open(_manifest: Manifest) -> bool:
+            """A ledger that is gone, or was fenced by another one, is not named."""
             try:
                 return (await self._client.metadata(effect.ledger)).state is LedgerState.OPEN
             except NoSuchLedger:
@@ -274,12 +274,12 @@ class OwnerDriver:
 
         async def work() -> None:
             edit = edits.OpenSegment(self.me, effect.ledger, ends=effect.ends)
-            done = await self._edit(edit, is_open)
+            done = await self._edit(edit, is_open, writers[effect.ledger].known)
             if done is None:
                 return
             found = done.manifest.open_segment
             if found is None or found.ledger != effect.ledger:
-                self.ledger_effects.writers.pop(effect.ledger).shut_down()
+                writers.pop(effect.ledger).writer.shut_down()
                 self.feed(m.NewLedgerVanished())
                 return
             self._reached("open.named" if effect.ends is None else "roll.named")
@@ -291,7 +291,7 @@ class OwnerDriver:
         if self.writer is not None:
             self.writer.shut_down()
         self.forget_ledger()
-        self.writer = self.ledger_effects.writers.pop(segment.ledger)
+        self.writer = self.ledger_effects.writers.pop(segment.ledger).writer
         self._events.opened(segment, manifest.last_stamp)
         number = segment.n
         self._ledger_watch = self._client.watch_ledger(segment.ledger, lambda found: self._ledger_seen(number, found))
@@ -384,7 +384,8 @@ class OwnerDriver:
         self.timers.stop()
         if self._manifest_watch is not None:
             self._manifest_watch.cancel()
-        for writer in [*self.ledger_effects.writers.values(), *([self.writer] if self.writer is not None else [])]:
+        unnamed = [each.writer for each in self.ledger_effects.writers.values()]
+        for writer in [*unnamed, *([self.writer] if self.writer is not None else [])]:
             writer.shut_down()
         self._events.over(effect.error)
 

@@ -9,7 +9,7 @@ close ended where it should.
 """
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from twisted.logger import Logger
 
@@ -57,6 +57,13 @@ class Driver(Protocol):
     def calm(self, why: str, /) -> None: ...
 
 
+class Unnamed(NamedTuple):
+    """The writer of a ledger that no manifest names yet; `known`: the version of the manifest when it was made."""
+
+    writer: Writer
+    known: int
+
+
 class LedgerEffects:
     """Of one driver.  `writers`: by ledger, those that no manifest names yet."""
 
@@ -68,7 +75,7 @@ class LedgerEffects:
         ledgers: LogLedgers,
         reached: Callable[[str], None],
     ) -> None:
-        self.writers: dict[int, Writer] = {}
+        self.writers: dict[int, Unnamed] = {}
         self._driver = driver
         self._client = client
         self._clock = client.reactor
@@ -88,7 +95,7 @@ class LedgerEffects:
             except LedgerError as error:
                 self._driver.feed(m.CreateFailed(error))
                 return
-            self.writers[writer.id] = writer
+            self.writers[writer.id] = Unnamed(writer, known.version)
             self._driver.calm("create")
             self._reached("open.created")
             self._driver.feed(m.LedgerCreated(writer.id))
@@ -97,9 +104,9 @@ class LedgerEffects:
 
     def discard(self, effect: m.Discard) -> None:
         async def work() -> None:
-            writer = self.writers.pop(effect.ledger, None)
-            if writer is not None:
-                writer.shut_down()
+            unnamed = self.writers.pop(effect.ledger, None)
+            if unnamed is not None:
+                unnamed.writer.shut_down()
             try:
                 await self._ledgers.delete(effect.ledger)
             except LedgerError as error:

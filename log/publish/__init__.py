@@ -1,5 +1,7 @@
 """
-Publishing closed ledgers: tasks write parts, a driver publishes them in one step, upkeep takes what is left over.
+Publishing closed ledgers: tasks write parts, a driver publishes them in one step, upkeep takes what is left over; plain
+ledgers are taken in.
 
-In reading order: `sink` (face), `parts`, `txns`.
+In reading order: `sink` (face), `parts`, `txns`, `settling` (face), `plain_ledgers` (face),
+`adopting` (face).
 """

@@ -11,7 +11,7 @@ deleted, and their intent goes last.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from quire.client.api import Client
 from quire.conf.log import LogOptions, LogSettings
@@ -19,31 +19,18 @@ from quire.log.core import publishing
 from quire.log.core.edits import Publish, Published, check_open
 from quire.log.core.manifest import Manifest
 from quire.log.core.publishing import Again, IntentName, Part, Txn
-from quire.log.core.values import Counts, Segment
+from quire.log.core.values import Counts
 from quire.log.publish.parts import PartWriter
+from quire.log.publish.settling import Receipt, Settling
 from quire.log.publish.txns import Txns
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers, log_of
-from quire.metadata.clock import pause
 from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Step, Write
 from quire.metadata.store import Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogError, PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
-
-FRESH_S = 0.2  # that an owner's segment is left to carry something before a publisher fences it
-VERIFIED_AT_ONCE = 50
-
-
-class Receipt(NamedTuple):
-    """What a batch became: indexes from `first` to `end` - 1, in those segments.  `again`: it was published before."""
-
-    batch: int
-    first: int
-    end: int
-    segments: tuple[int, ...]
-    again: bool
 
 
 class Sink:
@@ -68,7 +55,7 @@ class Sink:
         self._run = run
         self._first_batch = first_batch
         self._reached = reached
-        self._seen: dict[int, float] = {}  # open segment -> when it was seen first
+        self._settling = Settling(client.reactor, log, ledgers, reached)
 
     async def part(self, batch: int, part: int, attempt: int) -> PartWriter:
         """A task attempt's writer.  `LogFenced` when the run is over."""
@@ -126,7 +113,9 @@ class Sink:
                 await self._verify(parts, verify)
                 verified = True
                 self._reached("publish.checked")
-            settled = await self._settle(manifest)
+            if not await self._settling.wait(manifest):
+                continue
+            settled = await self._settling.end(manifest)
             if settled is None and manifest.open_segment is not None:
                 continue
             receipt = await self._publish(txn, batch, parts, settled, edit)
@@ -162,33 +151,6 @@ class Sink:
                             f"ledger {each.ledger} of part {part.part} holds {counts.records} records of "
                             f"{counts.bytes} bytes, its part says {each.records} of {each.bytes}"
                         )
-
-    async def _settle(self, manifest: Manifest) -> tuple[int, Counts] | None:
-        """Brings an owner's open segment to its end; None: there is none, or it is another one now."""
-        segment = manifest.open_segment
-        if segment is None:
-            return None
-        clock = self._client.reactor
-        seen = self._seen.setdefault(segment.n, clock.seconds())
-        if clock.seconds() < seen + FRESH_S:
-            await pause(clock, seen + FRESH_S - clock.seconds())
-            if (await self._log.read()).value.open_segment != segment:
-                return None
-        try:
-            counts = (await self._ledgers.end(segment.ledger)).counts
-        except NoSuchLedger:
-            await self._gone(segment)
-            return None
-        self._reached("publish.settled")
-        return segment.n, counts
-
-    async def _gone(self, segment: Segment) -> None:
-        """Another publisher may have settled it, and upkeep deleted it; otherwise the log has lost a segment."""
-        await self._log.records.sync()
-        if (await self._log.read()).value.open_segment == segment:
-            raise PublishRefused(
-                f"segment {segment.n}, ledger {segment.ledger}, is gone: `quire log give-up` goes on without it"
-            )
 
     async def _publish(
         self, txn: Versioned[Txn], batch: int, parts: Sequence[Part], settled: tuple[int, Counts] | None, edit: str

@@ -5,6 +5,7 @@ Knows: how places in a ledger become places in the log.  Does not know: how entr
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from quire.log.core.batch import Batch, Headers
@@ -25,15 +26,36 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes], ...]
 
 
+class RawBatch:
+    """Consecutive entries of a plain ledger as one batch: each is a record, its value the payload."""
+
+    __slots__ = ("bytes", "count", "first", "offset", "values")
+    stamp = 0
+    keys = times = headers = None
+
+    def __init__(self, values: list[bytes], first: int, offset: int) -> None:
+        """`first`: the entry of the first; `offset`: the bytes of the entries before it."""
+        self.values = values
+        self.count = len(values)
+        self.bytes = sum(map(len, values))
+        self.first = first
+        self.offset = offset
+
+    @property
+    def offsets(self) -> list[int]:
+        """The byte position of each record in the ledger."""
+        return list(accumulate(map(len, self.values[:-1]), initial=self.offset))
+
+
 class LogBatch:
     """
-    The records of one entry that a reader was asked for: `index` of the first, `count`, and columns without an object
-    for each.
+    Records that a reader was asked for, of one entry or of adjacent raw ones: `index` of the first, `count`, and
+    columns without an object for each.
     """
 
     __slots__ = ("_batch", "_from", "_segment", "count", "index")
 
-    def __init__(self, segment: Segment, batch: Batch, start: int) -> None:
+    def __init__(self, segment: Segment, batch: Batch | RawBatch, start: int) -> None:
         """`start`: how many records of the batch come before those that were asked for."""
         self._segment = segment
         self._batch = batch
@@ -50,7 +72,8 @@ class LogBatch:
     def stamp_ms(self) -> int:
         """The log's time of all its records."""
         segment, batch = self._segment, self._batch
-        return segment.t[0] if segment.txn is not None and segment.t is not None else batch.stamp
+        published = segment.txn is not None or segment.raw
+        return segment.t[0] if published and segment.t is not None else batch.stamp
 
     @property
     def values(self) -> list[bytes]:

@@ -13,7 +13,7 @@ from quire.client.api import Client, Reader
 from quire.log.core.frame import Assembler, Header, part_of, unpack_header
 from quire.log.core.values import Segment
 from quire.log.owner.encoder import decompress
-from quire.log.reader.batches import LogBatch
+from quire.log.reader.batches import LogBatch, RawBatch
 from quire.log.reader.finding import last_not_above
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
@@ -33,6 +33,10 @@ async def segment_batches(
     ledger = await client.open_ledger(segment.ledger, metadata.password or b"", recover=False)
     try:
         entries = await ledger.read_last_confirmed() + 1 if segment.is_open else _entries(ledger, segment)
+        if segment.raw:
+            async for raw in _raw_batches(ledger, segment, index):
+                yield raw
+            return
         first = await _find(ledger, segment, entries, index - segment.first)
         follow = timeout is not None and segment.is_open
         if first >= entries and not follow:
@@ -55,6 +59,16 @@ async def segment_batches(
             _check(segment, assembler)
     finally:
         await ledger.close()
+
+
+async def _raw_batches(ledger: Reader, segment: Segment, index: int) -> AsyncGenerator[LogBatch, None]:
+    """Of a plain ledger, read from its begin: an entry does not say how many bytes come before it."""
+    offset = 0
+    async for some in ledger.stream(0, segment.end - segment.first - 1):
+        batch = RawBatch([entry.data for entry in some], some[0].entry_id, offset)
+        offset += batch.bytes
+        if segment.first + batch.first + batch.count > index:
+            yield LogBatch(segment, batch, max(0, index - segment.first - batch.first))
 
 
 def _entries(ledger: Reader, segment: Segment) -> int:

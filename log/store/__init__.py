@@ -1,5 +1,5 @@
 """
 A log's records in the metadata store and its ledgers: where they are, and how a manifest changes.
 
-In reading order: `paths` (face), `editing` (face), `ledgers` (face).
+In reading order: `paths` (face), `editing` (face), `ledgers` (face), `belonging` (face).
 """

@@ -5,7 +5,8 @@ Knows: that an edit keeps its id over all tries, and that an edit whose answer w
 ones; chunks, which are created before the manifest names them.
 Does not know: what an edit is about (`core.edits`), who asks.
 
-Safety: the predicate and the change are applied to the very value whose version is replaced.  An outcome that is not
+Safety: the predicate and the change are applied to the very value whose version is replaced, and what an edit names is
+looked up after that value was read.  An outcome that is not
 known is `MetaStore`, and the caller tries the same edit again with the same id; nobody acts on its absence before the
 version has moved past the one that it named.
 """
@@ -45,6 +46,7 @@ PAUSE_S = (0.005, 0.05)
 CHUNKS_KEPT = 16
 
 Beside = Callable[[Manifest, Manifest], Sequence[Step]]  # before and after -> what changes in the same step
+LookUp = Callable[[Manifest], Awaitable[bool]]  # before -> whether what the edit names may still be named
 
 
 def nothing(before: Manifest, after: Manifest) -> Sequence[Step]:
@@ -137,12 +139,13 @@ class LogRecords:
         edit: Edit,
         id_: str = "",
         beside: Beside = nothing,
-        again: Callable[[], Awaitable[bool]] | None = None,
+        look_up: LookUp | None = None,
+        looked: int | None = None,
     ) -> Edited:
         """
         Carries out an edit.  Its refusals; `MetaStore` when its outcome is unknown: call it again with the same id.
-        `RecordError` of a step beside the manifest's.  `again` is asked before each try upon another value than the
-        first: False ends the tries, the edit not done.
+        `RecordError` of a step beside the manifest's.  `look_up` is asked with each value that the edit is tried upon,
+        after that was read, but not with the version `looked`: False ends the tries, the edit not done.
         """
         try:
             edited = await self._edit(edit, id_ or self.new_id(), beside, again)
@@ -163,6 +166,10 @@ class LogRecords:
             manifest = current.value
             if id_ in manifest.recent:
                 return Edited(manifest, current.version, True)
+            if look_up is not None and current.version != looked:
+                if not await look_up(manifest):
+                    return Edited(manifest, current.version, False)
+                looked = current.version
             refusal: LogError | None = None
             try:
                 after = edit.apply(manifest)
@@ -194,8 +201,6 @@ class LogRecords:
             before, current, is_fresh = current, await self.read(), True
             if id_ not in current.value.recent and current.version != before.version:
                 await self._drop(made)
-                if again is not None and not await again():
-                    return Edited(current.value, current.version, False)
 
     def learn_own(self, manifest: Manifest, version: int) -> Manifest:
         """What was just written."""

@@ -10,7 +10,7 @@ from quire.log.core import edits
 from quire.log.core.edits import Announce, Claim, CloseSegment, Me, OpenSegment, Publish, Published, Resign
 from quire.log.core.manifest import Manifest, new_manifest
 from quire.log.core.upkeep_edits import GiveUp, Hold, Mark, Terminate, Trim
-from quire.log.core.values import Counts, Owner, Transfer
+from quire.log.core.values import Counts, Doomed, Owner, Transfer
 from quire.protocol.log_errors import (
     LogError,
     LogFenced,
@@ -214,3 +214,12 @@ def test_no_row_of_edits_breaks_what_must_hold(steps):
         assert after.next >= manifest.next
         assert after.closed_end >= manifest.closed_end
         manifest = after
+
+
+def test_a_doomed_ledger_is_not_named():
+    """Upkeep may have fenced it already: an owner makes another one, a publisher is refused."""
+    manifest = replace(owned(), doomed=(Doomed(7, "orphan", 1),))
+    assert OpenSegment(ME, 7).apply(manifest) is None
+    assert OpenSegment(ME, 8).apply(manifest).open_segment.ledger == 8
+    with pytest.raises(PublishRefused, match="ledger 7 is being deleted"):
+        Publish([Published(6, 5, 50, 1), Published(7, 5, 50, 1)], 1800, raw=True).apply(manifest)

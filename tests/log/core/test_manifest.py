@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quire.log.core import manifest as values
-from quire.log.core.manifest import Chunk, Manifest, new_manifest
+from quire.log.core.manifest import Adopted, Chunk, Manifest, new_manifest
 from quire.log.core.values import Line, Segment
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
@@ -159,3 +159,13 @@ def test_a_name_points_at_a_log():
     for data in (b"{}", b'{"quire":"name","format":1}', b'{"quire":"name","format":1,"log":7}'):
         with pytest.raises(LogDamaged):
             values.decode_name(data)
+
+
+def test_the_record_of_an_adopted_ledger():
+    """It says in which log it is, and where."""
+    adopted = Adopted("6f1c", 3, 10, 20, "e1")
+    assert Adopted.decode(adopted.encode()) == adopted
+    with pytest.raises(LogDamaged):
+        Adopted.decode(b'{"quire":"adopted","format":1,"log":7}')
+    with pytest.raises(UnknownFormat):
+        Adopted.decode(adopted.encode().replace(b'"format":1', b'"format":2'))

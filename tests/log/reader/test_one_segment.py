@@ -1,5 +1,7 @@
 """One segment: large records in parts, entries that are no part of a log, ledgers that hold something else."""
 
+from dataclasses import replace
+
 import pytest
 from twisted.internet.defer import Deferred
 
@@ -67,5 +69,26 @@ def test_nothing_behind_the_end(tmp_path):
             closed = Segment(3, writer.id, 1, 0, 0, 1, 1, 1, (1, 1))
             assert await listed(segment_batches(logs.bk, closed, 1, None)) == []
             assert await listed(segment_batches(logs.bk, Segment(3, writer.id, 1, 0, 0), 0, None)) == []
+
+    run(story)
+
+
+def test_raw_entries_from_anywhere(tmp_path):
+    """Each is a record, with its position in the log and the stamp of the segment; one that is missing is damage."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            writer = await logs.bk.create_ledger()
+            await writer.append_many([b"a", b"bb", b"", b"cccc"])
+            await writer.close()
+            segment = Segment(3, writer.id, 1, 10, 1000, 4, 7, 4, (50, 50), raw=True)
+            for start, positions in ((0, [1000, 1001, 1003, 1003]), (12, [1003, 1003]), (13, [1003]), (14, [])):
+                found = [batch async for batch in segment_batches(logs.bk, segment, start, None)]
+                assert [at for batch in found for at in batch.positions] == positions
+                assert [batch.index for batch in found] == ([max(10, start)] if positions else [])
+                assert {batch.stamp_ms for batch in found} <= {50}
+            longer = replace(segment, records=5, entries=5)
+            await failing(Deferred.fromCoroutine(listed(segment_batches(logs.bk, longer, 10, None))), LogDamaged)
 
     run(story)

@@ -250,6 +250,32 @@ def test_a_chunk_whose_edit_lost_goes():
     run(story)
 
 
+def test_what_an_edit_names_is_looked_up():
+    """With each value that it is tried upon, after that was read, but the one that is said to be known; no ends it."""
+
+    async def story():
+        world = World()
+        handle = await world.made()
+        other = world.handle()
+        seen = []
+
+        async def look_up(manifest):
+            seen.append(dict(manifest.settings))
+            return len(seen) < 3
+
+        first = await handle.read()
+        assert (await handle.edit(Update({"a": 1}), look_up=look_up, looked=first.version)).done
+        assert seen == []
+        await other.edit(Update({"b": 2}))
+        assert (await handle.edit(Update({"c": 3}), look_up=look_up)).done
+        assert seen == [{"a": 1}, {"a": 1, "b": 2}]
+        done = await handle.edit(Update({"d": 4}), look_up=look_up, looked=first.version)
+        assert not done.done
+        assert (await content(handle)).settings == {"a": 1, "b": 2, "c": 3}
+
+    run(story)
+
+
 def test_a_chunk_that_upkeep_removed_is_made_again():
     """The multi checks that it is there; without it the edit begins anew."""
 

@@ -1,0 +1,91 @@
+"""
+Taking in plain ledgers: closed ones that this layer did not write become segments, each of their entries one record.
+
+Knows: that an owner's segment ends before, and the records of adoption, by which a call whose answer was lost is found.
+Does not know: which ledgers may be taken in (`plain_ledgers`).
+
+Safety: each ledger was found CLOSED after the manifest was read whose version is replaced; segments and records of
+adoption come in one step, and a record that is there already fails it, so that no ledger is in two logs.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from quire.log.core.edits import Publish, Published, check_open, check_publishable
+from quire.log.core.manifest import Manifest
+from quire.log.publish.plain_ledgers import PlainLedgers
+from quire.log.publish.settling import Receipt, Settling
+from quire.log.store import belonging
+from quire.log.store.editing import LogRecords
+from quire.metadata.records import RecordExists, Step
+from quire.protocol.log_errors import PublishRefused
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Adopting:
+    """One call: the ledgers, in their order, come behind the end of the log."""
+
+    def __init__(
+        self, log: LogRecords, settling: Settling, ledgers: PlainLedgers, reached: Callable[[str], None]
+    ) -> None:
+        self._log = log
+        self._settling = settling
+        self._ledgers = ledgers
+        self._reached = reached
+        self._edit = log.new_id()
+        self._receipt = Receipt(-1, -1, -1, (), False)  # of the newest try
+
+    async def run(self) -> Receipt:
+        """`PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`; `MetaStore`: unknown, call it again."""
+        log = self._log
+        await belonging.make_folders(log.records, self._ledgers.ids)
+        while True:
+            await log.records.sync()
+            manifest = (await log.read()).value
+            check_open(manifest)
+            check_publishable(manifest)
+            if not await self._settling.wait(manifest):
+                continue
+            looked = (await log.read()).version
+            published = await self._ledgers.look_up()
+            self._reached("adopt.looked")
+            settled = await self._settling.end(manifest)
+            if settled is None and manifest.open_segment is not None:
+                continue
+            now_ms = min(log.now_ms(), await log.records.clock())
+            edit = Publish(published, now_ms, settled, raw=True, now_ms=now_ms)
+            beside = partial(self._beside, published)
+            try:
+                done = await log.edit(edit, self._edit, beside, self._are_there, looked)
+            except RecordExists:
+                return await self._taken()
+            if done.done:
+                self._reached("adopt.done")
+                return self._receipt
+
+    async def _are_there(self, _manifest: Manifest) -> bool:
+        """With each further manifest: what was closed stays so, but may be gone."""
+        await self._ledgers.look_up()
+        return True
+
+    def _beside(self, published: Sequence[Published], _before: Manifest, after: Manifest) -> list[Step]:
+        end = after.closed_end[0]
+        first = end - sum(each.records for each in published)
+        n = after.next - len(published)
+        self._receipt = Receipt(-1, first, end, tuple(range(n, after.next)), False)
+        return belonging.adopted(self._log.log, self._edit, published, n, first)
+
+    async def _taken(self) -> Receipt:
+        """Some are in a log already: the receipt of the first time, when it is this one; else `PublishRefused`."""
+        records = self._log.records
+        found = [await belonging.adoption(records, ledger) for ledger in self._ledgers.ids]
+        mine = [each for each in found if each is not None and each.log == self._log.log]
+        numbers = tuple(each.n for each in mine)
+        if len(mine) == len(found) and numbers == tuple(range(numbers[0], numbers[0] + len(found))):
+            return Receipt(-1, mine[0].first, mine[-1].end, numbers, True)
+        for ledger, each in zip(self._ledgers.ids, found, strict=True):
+            if each is not None:
+                name = await belonging.log_name(records, each.log)
+                raise PublishRefused(f"ledger {ledger} is in the log {name} already")
+        raise PublishRefused("one of the ledgers was in a log until now: it is being deleted")

@@ -1,0 +1,82 @@
+"""
+What every publisher does with an owner's open segment before its ledgers come behind it; and what it is told.
+
+Knows: how long a fresh segment is left alone, and that another publisher may settle the same one.
+Does not know: what is published.
+
+Safety: a segment is closed only with the counts of its closed ledger.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from quire.log.core.manifest import Manifest
+from quire.log.core.values import Counts, Segment
+from quire.log.store.editing import LogRecords
+from quire.log.store.ledgers import LogLedgers
+from quire.metadata.clock import Clock, pause
+from quire.protocol.errors import NoSuchLedger
+from quire.protocol.log_errors import PublishRefused
+
+# SPDX-License-Identifier: Apache-2.0
+
+FRESH_S = 0.2  # that an owner's segment is left to carry something before a publisher fences it
+
+
+class Receipt(NamedTuple):
+    """
+    What was published: indexes from `first` to `end` - 1, in those segments.  `batch`: of a txn, -1 for ledgers that
+    were adopted.  `again`: it was published before.
+    """
+
+    batch: int
+    first: int
+    end: int
+    segments: tuple[int, ...]
+    again: bool
+
+
+class Settling:
+    """Of one publisher to one log."""
+
+    def __init__(self, clock: Clock, log: LogRecords, ledgers: LogLedgers, reached: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._log = log
+        self._ledgers = ledgers
+        self._reached = reached
+        self._seen: dict[int, float] = {}  # open segment -> when it was seen first
+
+    async def wait(self, manifest: Manifest) -> bool:
+        """Leaves an open segment the time to carry something; False: the manifest has changed, look at it again."""
+        segment = manifest.open_segment
+        if segment is None:
+            return True
+        now = self._clock.seconds()
+        left = self._seen.setdefault(segment.n, now) + FRESH_S - now
+        if left > 0:
+            await pause(self._clock, left)
+            return (await self._log.read()).value.open_segment == segment
+        return True
+
+    async def end(self, manifest: Manifest) -> tuple[int, Counts] | None:
+        """
+        Brings an open segment to its end: its number and what it holds; None: there is none, or it is another one now.
+        """
+        segment = manifest.open_segment
+        if segment is None:
+            return None
+        try:
+            counts = (await self._ledgers.end(segment.ledger)).counts
+        except NoSuchLedger:
+            await self._gone(segment)
+            return None
+        self._reached("publish.settled")
+        return segment.n, counts
+
+    async def _gone(self, segment: Segment) -> None:
+        """Another publisher may have settled it, and upkeep deleted it; otherwise the log has lost a segment."""
+        await self._log.records.sync()
+        if (await self._log.read()).value.open_segment == segment:
+            raise PublishRefused(
+                f"segment {segment.n}, ledger {segment.ledger}, is gone: `quire log give-up` goes on without it"
+            )
