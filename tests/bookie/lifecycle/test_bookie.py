@@ -355,7 +355,7 @@ def test_no_port_opens_before_the_journal_is_replayed(tmp_path: Path) -> None:
 
 
 def test_a_stop_ends_what_a_round_of_garbage_collection_waits_for(tmp_path: Path) -> None:
-    """A pass over the logs waits for an index that is made anew, for hours perhaps; a stop must not."""
+    """A pass over the logs waits for an index rebuild, for hours perhaps; a stop must not."""
 
     async def story() -> None:
         store = await new_store()

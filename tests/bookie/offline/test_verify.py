@@ -1,6 +1,6 @@
 """
-Verification of a stopped bookie's files: nothing is wrong with a good one's; each kind of damage is told with its
-place; nothing is changed.
+Verification of a stopped bookie's files: nothing is wrong with a good one's; each kind of damage is reported
+with its place; nothing is changed.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ def test_a_good_bookie_has_no_problem_and_stays_as_it_is(tmp_path: pathlib.Path)
 @pytest.mark.parametrize("name", ["rocksdb", "sorted"])
 @pytest.mark.parametrize("ran", [False, True], ids=["as Apache left it", "taken over"])
 def test_apaches_directories_are_verified_too(name: str, ran: bool, tmp_path: pathlib.Path) -> None:
-    """Entries by size and ids; what is in the journal only is told."""
+    """Entries by size and ids; what is in the journal only is reported."""
     root = unpack(f"{name}_bookie0_killed", tmp_path)
     if ran:
         Here(root).close()

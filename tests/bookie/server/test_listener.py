@@ -1,4 +1,4 @@
-"""Connections (wire.md 1): what closes one, what stops reading from it, and that it hurts nobody else."""
+"""Connections (wire.md 1): what closes one, what stops reading from it, and that other connections go on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -80,7 +80,7 @@ class Slow:
 
 def test_memory_is_bounded_and_every_add_is_answered_once() -> None:
     """
-    While the flush stands still: the cache is full, the rest is parked up to its bounds, then nothing is read;
+    While the flush is held: the cache is full, the rest is parked up to its bounds, then nothing is read;
     afterwards all get in, in order.
     """
     slow = Slow()
