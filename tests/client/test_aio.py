@@ -207,7 +207,7 @@ def test_who_leaves_the_loop_is_told_no_more(uri, monkeypatch):
 
 
 def test_a_client_s_close_ends_the_loops_that_watch(uri):
-    """Who waits for news of a ledger is told that none will come, and one who begins afterwards too."""
+    """A loop that waits for news of a ledger ends, and so does one that begins afterwards."""
 
     async def story():
         bk = await aio.connect(uri)

@@ -188,7 +188,7 @@ def test_every_format_is_kept(place, version):
 
 
 def test_concurrent_writers(place):
-    """Of many writers with the same version exactly one wins; the others are told, and nothing is mixed."""
+    """Of many writers with the same version exactly one wins; the others get an error, and nothing is mixed."""
 
     async def story():
         stores = [await place.ready(), await place.open(), await place.open()]
@@ -250,7 +250,7 @@ def test_ids_are_unique_under_concurrency(place):
 
 
 def test_one_creator_wins(place):
-    """Several creates of one id: one ledger, and every other caller is told that it exists."""
+    """Several creates of one id: one ledger, and every other caller gets the error that it exists."""
 
     async def story():
         stores = [await place.ready(), await place.open()]
@@ -570,7 +570,7 @@ def test_a_registration_that_somebody_removes_is_told(place):
 
 
 def test_known_bookies_follow_those_who_come_and_go(place):
-    """What the handle has heard of becomes what there is, without being asked for; a closed handle knows nobody."""
+    """What the handle has heard of becomes what there is, without being asked for; a closed handle knows none."""
 
     async def story():
         store, other = await place.ready(), await place.open()

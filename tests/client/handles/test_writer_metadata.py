@@ -160,7 +160,7 @@ def test_s17_the_ledger_was_closed_or_is_recovered_while_the_change_ran(state, e
     ("change", "error"), [("recovering", LedgerFenced), ("closed", MetadataVersion), ("deleted", NoSuchLedger)]
 )
 def test_a_close_that_comes_too_late_says_why_and_does_not_send_for_the_end(change, error):
-    """It is where somebody else put it, or will."""
+    """Another client closed the ledger, or will."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -196,7 +196,7 @@ def test_s18_a_repair_of_an_old_fragment_and_a_change_both_survive():
 
 
 def test_s19_somebody_closed_it_elsewhere():
-    """S19: close finds CLOSED with other values: -17, and the stored end stands."""
+    """S19: close finds CLOSED with other values: -17, and the stored end remains."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))

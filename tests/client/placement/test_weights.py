@@ -74,7 +74,7 @@ def test_free_disk_is_asked_for_once_an_interval():
 
 
 def test_who_does_not_answer_keeps_its_weight_and_is_asked_again():
-    """At the next choice, without an interval between; who never told has the smallest weight."""
+    """At the next choice, without an interval between; a bookie that never answered has the smallest weight."""
     clock, disks = Clock(), Disks(a=10, b=20)
     weights = Weights(clock.seconds, disks.info, 0, 60_000)
     disks.silent = {"a"}

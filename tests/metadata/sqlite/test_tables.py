@@ -143,7 +143,7 @@ def test_ledgers_are_listed_looked_up_and_counted_as_they_go(db: sqlite3.Connect
 
 
 def test_changes_are_counted_when_it_is_said(db: sqlite3.Connection) -> None:
-    """Once for each call, from 1 on; ids are told beside it."""
+    """Once for each call, from 1 on; the count of ids comes with it."""
     assert tables.progress(db, URI) == (0, 0)
     tables.count_change(db)
     tables.count_change(db)

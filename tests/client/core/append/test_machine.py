@@ -192,7 +192,7 @@ def test_s15_a_second_failure_during_the_change_is_chained():
     assert len(story.stores) == 1
     story.changed(i0="b3")
     assert [(store.first, store.failed) for store in story.stores] == [(0, ((0, "b0"),)), (0, ((1, "b1"),))]
-    assert story.sent == {1: [0, 1], 2: [0, 1], 3: [0, 1]}, "nobody gets anything again before the whole change ended"
+    assert story.sent == {1: [0, 1], 2: [0, 1], 3: [0, 1]}, "no replica gets anything again before the whole change"
     story.changed(i1="b4")
     assert [story.open[channel] for channel in sorted(story.open)] == [(2, "b2"), (0, "b3"), (1, "b4")]
     assert story.sent[story.channel(0)] == story.sent[story.channel(1)] == [0, 1]
@@ -341,7 +341,7 @@ def test_d17_another_bookie_that_registers_is_taken_into_the_ensemble():
 
 
 def test_d17_a_bookie_that_stays_registered_is_tried_again_ever_less_often():
-    """A connection may fail while the registration stands; nobody would tell when it is back."""
+    """A connection may fail while the registration remains; no change would say when it is back."""
     story = Story()
     story.append(1)
     story.lose(0)
