@@ -199,7 +199,7 @@ def test_missing_keys_come_with_an_example() -> None:
 
 
 def test_two_values_for_one_key_are_refused() -> None:
-    """BookKeeper takes the first, others the last; equal ones harm nobody."""
+    """BookKeeper takes the first, others the last; equal ones do no harm."""
     with pytest.raises(
         ConfigurationError, match=r"bookie\.conf:5: bookiePort is set again, to '2'; bookie\.conf:4 says '1'"
     ):

@@ -1,4 +1,4 @@
-"""Copying one fragment: what lands where, from whom, in which order, and what happens when anybody fails."""
+"""Copying one fragment: what lands where, from whom, in which order, and what happens when a bookie fails."""
 
 from random import Random
 

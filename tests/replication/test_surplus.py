@@ -90,7 +90,7 @@ def down(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
 
 
 def changed(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
-    """Somebody changes the metadata while copies are read."""
+    """Another client changes the metadata while copies are read."""
     reads = 0
 
     def fault(name: str, arguments: tuple[object, ...]) -> None:

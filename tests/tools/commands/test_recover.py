@@ -98,7 +98,7 @@ def test_recover(cluster: LocalCluster, bk: Client) -> None:
     apart = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
     while lost in bk.metadata(apart.id).bookies():
         apart.close()
-        bk.delete_ledger(apart.id)  # nobody could say where it ends once its only bookie is gone
+        bk.delete_ledger(apart.id)  # where it ends is unknown once its only bookie is gone
         apart = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
     apart.append(b"still here")
     cluster.kill(lost)
@@ -125,7 +125,7 @@ def test_recover(cluster: LocalCluster, bk: Client) -> None:
 
 
 def test_nowhere_to_copy_to(cluster: LocalCluster, bk: Client) -> None:
-    """The numbers are told, the status is 1, and the next run, with a bookie more, ends well."""
+    """The numbers are printed, the status is 1, and the next run, with a bookie more, ends well."""
     uri = cluster.uri
     ledger = write(bk, 1, (5, 3, 2))
     lost = cluster.ids[2]
