@@ -187,7 +187,7 @@ def test_metadata_is_watched_and_the_last_entry_asked_for(uri):
     asyncio.run(story())
 
 
-def test_who_leaves_the_loop_is_told_no_more(uri, monkeypatch):
+def test_a_loop_that_was_left_hears_no_more(uri, monkeypatch):
     """Leaving the iteration cancels the watch."""
     watches = []
     begin = LedgerClient.watch_ledger

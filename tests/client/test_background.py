@@ -221,7 +221,7 @@ def test_many_threads_may_ask_first():
     assert out == "8 1\n"
 
 
-def test_a_forked_child_is_told_that_reactors_do_not_survive():
+def test_a_forked_child_gets_the_error_that_reactors_do_not_survive():
     """Its parent's reactor thread is not there, so waiting would hang."""
     out = alone(
         """

@@ -113,7 +113,7 @@ def test_a_payload_that_is_too_large_fails_alone():
     assert results[1:] == [0]
 
 
-def test_room_is_told_by_entries_and_by_bytes():
+def test_room_is_measured_by_entries_and_by_bytes():
     """Callers that may wait do so before they put; both bounds count."""
     for entries_max, bytes_max in ((2, 10_000), (100, 6)):
         net, writer, gathered = gathering(entries_max, bytes_max)

@@ -122,7 +122,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:
         made("bookiePrt=3181\n")
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     """An operator repairs a file in one go."""
     with pytest.raises(ConfigurationError) as refused:
         made("bookiePort=99999\nflushIntervall=3\nzkTimeout=soon\n")

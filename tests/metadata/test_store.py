@@ -540,7 +540,7 @@ def test_a_lock_released_after_the_end_of_the_session_harms_no_successor(place):
     run(story)
 
 
-def test_a_registration_that_somebody_removes_is_told(place):
+def test_a_registration_that_is_removed_is_reported(place):
     """
     The session lives, the registration does not: its owner hears of it and may register again; who has the id by then
     keeps it.
@@ -650,7 +650,7 @@ def test_cookies(place):
     run(story)
 
 
-def test_a_listener_that_fails_hurts_nobody(place):
+def test_a_listener_that_fails_affects_no_other(place):
     """What a watcher raises is logged; other watchers, and its own later calls, go on."""
 
     async def story():
@@ -725,7 +725,7 @@ def test_close_ends_a_waiting_registration(place):
     run(story)
 
 
-def test_deletions_are_counted_or_not_told(place):
+def test_deletions_are_counted_or_not_reported(place):
     """
     Where a store counts deletions, the number changes with every ledger that goes, seen by every handle, and with
     nothing else.

@@ -211,7 +211,7 @@ def test_unserved_operations_are_refused_with_their_header() -> None:
     assert wire.refusal(AddRun(1, 0, [ENTRY], KEY), Status.EFENCED) == samples.v2("ADD fenced")
 
 
-def test_limbo_is_told_to_v3_and_hidden_from_v2() -> None:
+def test_limbo_is_shown_to_v3_and_hidden_from_v2() -> None:
     """V2 gets EIO in place of an unknown ledger state."""
     unknown = Status.EUNKNOWNLEDGERSTATE
     assert (

@@ -118,7 +118,7 @@ def test_a_long_gap_costs_few_requests():
     assert sum(request.bookie == one for request in client.pool.asked) < 10
 
 
-def test_a_bookie_that_does_not_tell_what_it_stores_is_asked_for_each_entry():
+def test_a_bookie_that_does_not_list_what_it_stores_is_asked_for_each_entry():
     """Apache's RocksDB bookies never answer the list."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 20)
@@ -130,7 +130,7 @@ def test_a_bookie_that_does_not_tell_what_it_stores_is_asked_for_each_entry():
     assert check.missing == (Missing(one, 5, 4, -13),)
 
 
-def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
+def test_a_long_gap_of_a_bookie_that_does_not_list_takes_little_time():
     """
     A replica in limbo answers neither list nor batch: the entries are asked for many at a time, and each good one in
     between counts.

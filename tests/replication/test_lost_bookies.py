@@ -330,7 +330,7 @@ def test_two_living_bookies_that_each_have_what_the_other_lacks():
     assert is_whole(cluster, client, ledger)
 
 
-def test_a_ledger_whose_repair_lock_somebody_has_is_left_to_the_next_run():
+def test_a_ledger_whose_repair_lock_is_taken_is_left_to_the_next_run():
     """It is a failure of this run, and the next one repairs it."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 10)
@@ -382,7 +382,7 @@ def test_where_the_store_knows_no_locks_a_repair_does_without():
     assert is_whole(cluster, client, ledger)
 
 
-def test_a_repair_that_lost_its_lock_names_nobody():
+def test_a_repair_that_lost_its_lock_names_no_bookie():
     """Its copies may have been dropped meanwhile as superfluous, by the next holder of the lock."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 10)

@@ -169,7 +169,7 @@ def test_a_ledger_that_is_gone_is_forgotten() -> None:
     assert 4711 not in held.ledgers
 
 
-def test_what_nobody_has_stays_in_limbo() -> None:
+def test_what_no_bookie_has_stays_in_limbo() -> None:
     """One ledger's failure is reported and affects no other; a damaged copy is never taken."""
     cluster = FakeCluster(3)
     one, two, three = (closed(cluster, {0: ["b0", "b1", "b2"]}, 9) for _ in range(3))

@@ -158,7 +158,7 @@ def test_damage_names_file_and_offset(harm: bytes, said: str, tmp_path: pathlib.
     assert entries(found) in ([], [(1, 0)])
 
 
-def test_a_version_that_nobody_knows_is_refused(tmp_path: pathlib.Path) -> None:
+def test_an_unknown_version_is_refused(tmp_path: pathlib.Path) -> None:
     """With the file's name."""
     (tmp_path / "7.txn").write_bytes(header(6).replace(struct.pack(">i", 6), struct.pack(">i", 7)))
     with pytest.raises(StorageError, match=r"7\.txn has version 7"):

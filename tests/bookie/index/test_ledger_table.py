@@ -221,7 +221,7 @@ def test_states_are_loaded_kept_and_evicted() -> None:
     assert ledgers.get(1) is not state
 
 
-def test_what_the_table_does_not_tell_yet_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_table_does_not_have_yet_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a checkpoint took, a fence on its way, an index that still has rows of a deleted ledger with the same id."""
     monkeypatch.setattr(ledgers_module, "STATES_MAX", 0)
     ledgers = Ledgers({}.get)

@@ -127,7 +127,7 @@ class Full:
         links.remove()
 
 
-def test_a_full_disk_is_told_as_one_and_has_a_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_as_one_and_has_a_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     RocksDB's text becomes ENOSPC; nothing is tried before there is room; then all that was written is there, and
     durable after the next sync.
@@ -315,7 +315,7 @@ class Sticky(DictRows):
         raise OSError(f"{self._path} complains")
 
 
-def test_everything_is_closed_whoever_complains(tmp_path: Path) -> None:
+def test_everything_is_closed_whichever_close_fails(tmp_path: Path) -> None:
     """A directory's stores, and a bookie's directories and locks; a start that failed raises its own error."""
     disk = Disk()
     closed: list[str] = []

@@ -102,7 +102,7 @@ def test_a_java_clients_frames_are_answered_as_apache_answers_them(generation: s
 # --- bad peers over a real socket
 
 
-def test_bad_frames_over_tcp_hurt_nobody_else(tmp_path: Path) -> None:
+def test_bad_frames_over_tcp_affect_no_other_connection(tmp_path: Path) -> None:
     """Each closes its own connection without an answer."""
 
     async def story() -> None:

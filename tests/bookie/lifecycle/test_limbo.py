@@ -141,7 +141,7 @@ def test_an_unclean_end_without_sync_is_not_hidden_by_a_lost_disk(tmp_path: Path
     assert len(list(tmp_path.rglob("VERSION"))) == 3
 
 
-def test_a_directory_that_is_back_does_not_tell_how_the_last_run_ended(tmp_path: Path) -> None:
+def test_a_directory_that_is_back_does_not_say_how_the_last_run_ended(tmp_path: Path) -> None:
     """
     Its note is of the run in which it was given up; the machine was started again since, and the runs without it ended
     cleanly.
@@ -156,7 +156,7 @@ def test_a_directory_that_is_back_does_not_tell_how_the_last_run_ended(tmp_path:
 
 
 @pytest.mark.parametrize("synced", [True, False])
-def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path, synced: bool) -> None:
+def test_the_marker_exists_while_the_bookie_runs(tmp_path: Path, synced: bool) -> None:
     """
     Apache's name, in every ledger directory, and no other; it says whether this run syncs, whatever the next is
     configured to do.
@@ -177,7 +177,7 @@ def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path, synced: bool) -
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["at once", "the metadata store goes away in the first start"])
-def test_limbo_that_the_journal_tells_of_is_looked_after(
+def test_limbo_that_is_in_the_journal_is_looked_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool
 ) -> None:
     """

@@ -122,7 +122,7 @@ def test_other_directories_or_another_order_are_refused(home: Home, more: dict[s
         home.check(**more)
 
 
-def test_a_stored_cookie_of_somebody_else_is_refused(home: Home) -> None:
+def test_a_stored_cookie_of_another_bookie_is_refused(home: Home) -> None:
     """Two machines with one id: the second must not start."""
     other = Cookie("b:1", "/other", "1\t/other", CLUSTER)
     home.wait(home.store.write_cookie("b:1", other.encode(), NEW))

@@ -97,7 +97,7 @@ HARMS: dict[str, tuple[Harm, str]] = {
 
 
 @pytest.mark.parametrize("what", HARMS)
-def test_each_kind_of_damage_is_told(what: str, tmp_path: pathlib.Path) -> None:
+def test_each_kind_of_damage_is_reported(what: str, tmp_path: pathlib.Path) -> None:
     """With the file, and the offset where there is one; the rest is verified all the same."""
     good(tmp_path)
     harm, said = HARMS[what]
@@ -107,7 +107,7 @@ def test_each_kind_of_damage_is_told(what: str, tmp_path: pathlib.Path) -> None:
     assert report.entry_logs >= 2
 
 
-def test_damage_in_the_journal_is_told(tmp_path: pathlib.Path) -> None:
+def test_damage_in_the_journal_is_reported(tmp_path: pathlib.Path) -> None:
     """A bad group with a good one behind it; a torn one at the end is only a note."""
     good(tmp_path)
     here = Here(tmp_path)

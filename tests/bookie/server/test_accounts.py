@@ -194,7 +194,7 @@ def test_a_peer_that_takes_nothing_and_sends_everything(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whoever_takes_them_in_the_end_gets_an_answer_to_each_request(seed: int) -> None:
+def test_a_peer_that_takes_them_in_the_end_gets_an_answer_to_each_request(seed: int) -> None:
     """What was dropped is read again; nothing is answered twice."""
     rng = random.Random(seed)
     scene = small_scene(rng)

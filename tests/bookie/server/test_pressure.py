@@ -136,7 +136,7 @@ def test_reads_fences_and_recovery_pass_those_who_wait() -> None:
     assert len(other.replies()) == 1
 
 
-def test_parked_adds_of_a_fenced_ledger_are_told_so() -> None:
+def test_parked_adds_of_a_fenced_ledger_are_refused_as_fenced() -> None:
     """A fence that overtook them holds for them too."""
     slow = Slow()
     slow.fill(range(1, 2))

@@ -433,7 +433,7 @@ def test_start_tls_is_refused_and_the_connection_goes_on() -> None:
 
 
 @pytest.mark.parametrize("operation", [3, 4, 12])
-def test_operations_that_nobody_serves(operation: int) -> None:
+def test_operations_that_are_not_served(operation: int) -> None:
     """EBADREQ with the header copied, priority included."""
     asked = bytes.fromhex(f"0000000a0a08080310{operation:02x}180f2064")
     answered = bytes.fromhex(f"0000000d0a08080310{operation:02x}180f2064109403")

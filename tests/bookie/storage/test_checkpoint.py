@@ -153,7 +153,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
     assert [again.read(1, entry) for entry in range(5)] == [body_of(1, entry) for entry in range(5)]
 
 
-def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_nobody_for_ever() -> None:
+def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_no_add_for_ever() -> None:
     """The bookie turns read-only with the error as reason; acknowledged entries survive a crash."""
     bookie = Bookie(write_cache_bytes_max=2 << 20)
 

@@ -226,7 +226,7 @@ class LateSpawn(InlineWorkers):
             job()
 
 
-def test_nobody_is_refused_before_it_is_known_whether_a_checkpoint_helped() -> None:
+def test_no_add_is_refused_before_it_is_known_whether_a_checkpoint_helped() -> None:
     """The checkpoint has given segments back, and the next one is still being made."""
     workers = LateSpawn()
     bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
@@ -371,7 +371,7 @@ def test_who_waits_for_the_backlog_needs_no_luck_with_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_one_group_larger_than_the_backlog_parks_nobody_for_good(sync: bool) -> None:
+def test_one_group_larger_than_the_backlog_parks_no_add_for_good(sync: bool) -> None:
     """
     The segment that was made for it alone is larger than the bound, and no checkpoint can free the one that is
     being written.

@@ -102,7 +102,7 @@ def test_when_the_adds_end_all_go_on() -> None:
     assert len(bench.begun) == 5
 
 
-def test_who_comes_as_the_rest_ends_stands_behind_those_who_waited() -> None:
+def test_a_read_that_comes_as_the_pause_ends_is_behind_those_that_waited() -> None:
     """A read that arrives as the pause ends begins after one that waited before it."""
     bench = Bench()
     # before the timer of the one that waits, at the same moment

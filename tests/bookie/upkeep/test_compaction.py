@@ -328,7 +328,7 @@ def test_a_full_disk_leaves_nothing_behind() -> None:
     check(directory, 2, 40)
 
 
-def test_a_failed_sync_is_told_as_such() -> None:
+def test_a_failed_sync_is_reported_as_such() -> None:
     """It is final for the directory: nothing was moved, nothing goes."""
     disk = Disk()
     directory = dead_and_alive(disk)

@@ -178,7 +178,7 @@ class LateWorkers(InlineWorkers):
         return answer
 
 
-def test_what_the_old_index_told_of_a_last_entry_is_asked_again() -> None:
+def test_what_the_old_index_said_of_a_last_entry_is_asked_again() -> None:
     """When the new one came in between."""
     disk = lived().disk.killed()
     workers = LateWorkers()
@@ -370,7 +370,7 @@ class Broken(WatchedRows):
         return [self.floor(key) for key in keys]
 
 
-def test_a_ledger_of_which_the_old_index_tells_nothing_goes_in_limbo_first() -> None:
+def test_a_ledger_of_which_the_old_index_has_nothing_goes_in_limbo_first() -> None:
     """What the logs have is served, the rest is unknown; that is durable before the new index counts."""
     disk = lived().disk.killed()
     disk.rows[RUNS] = Broken(disk.rows[RUNS], lambda call: None)
@@ -396,7 +396,7 @@ def test_a_ledger_of_which_the_old_index_tells_nothing_goes_in_limbo_first() -> 
     assert again.read(1, 3) == body_of(1, 3)
 
 
-def test_ledgers_that_were_doubted_are_told_of_though_the_run_fails() -> None:
+def test_ledgers_that_were_doubted_are_reported_though_the_run_fails() -> None:
     """They are in limbo: their copies must be compared, or they stay there until the next start."""
     disk = lived().disk.killed()
     disk.rows[RUNS] = Broken(disk.rows[RUNS], lambda call: None)
@@ -461,7 +461,7 @@ def test_a_crash_at_any_step_loses_nothing() -> None:
     assert places == {False, True}
 
 
-def test_a_new_index_that_can_not_be_written_disturbs_nobody() -> None:
+def test_a_new_index_that_can_not_be_written_disturbs_no_request() -> None:
     """A full disk, say: flushes go on, and the index is as it was."""
     bookie = lived()
 
@@ -900,7 +900,7 @@ def test_entries_that_only_apaches_index_names_get_rows_of_ours(name: str, tmp_p
     here.close()
 
 
-def test_the_old_index_tells_which_of_two_forms_of_an_entry_is_the_newer_one() -> None:
+def test_the_old_index_shows_which_of_two_forms_of_an_entry_is_the_newer_one() -> None:
     """
     A compaction copies an entry to a log of its own; the entry is written again to a log that was begun before that
     one.

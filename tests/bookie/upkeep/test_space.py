@@ -146,7 +146,7 @@ def test_a_failed_sync_is_final() -> None:
         check(bookie)
 
 
-def test_damage_is_told_and_left_alone() -> None:
+def test_damage_is_reported_and_left_alone() -> None:
     """A log with a damaged entry is named with its offset and kept; its other entries stay readable."""
     bookie = half_dead()
     bookie.now(bookie.storage.flush())

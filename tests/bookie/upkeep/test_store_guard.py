@@ -266,7 +266,7 @@ def test_the_first_start_before_a_store_that_was_set_back(scene: Scene) -> None:
     assert bookie.collect() == [*old, 7]
 
 
-def test_one_bookie_that_noticed_tells_the_others(scene: Scene) -> None:
+def test_one_bookie_that_noticed_informs_the_others(scene: Scene) -> None:
     """
     Ids that were raised hide it from those that look later; the note does not.  One whose numbers were never ahead
     stops, too.

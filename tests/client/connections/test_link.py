@@ -235,7 +235,7 @@ def test_nothing_is_asked_before_the_bookie_said_who_it_is(protocol):
 
 @BOTH
 @pytest.mark.parametrize("status", [Status.EUA, Status.EBADREQ, Status.ETOOMANYREQUESTS])
-def test_any_answer_will_do_of_a_bookie_that_names_nobody(protocol, status):
+def test_any_answer_will_do_of_a_bookie_that_gives_no_name(protocol, status):
     """
     Apache's, and quire's before it did: they may want a password, or be busy; the requests themselves will hear that.
     """
@@ -366,7 +366,7 @@ def test_a_silent_channel_does_not_time_out(protocol):
 
 
 @BOTH
-def test_reads_time_out_and_their_late_answers_are_for_nobody(protocol):
+def test_reads_time_out_and_their_late_answers_are_dropped(protocol):
     """-23; a new read of the same entry is not answered by the old answer."""
     net = Net()
     pool = make_pool(net, protocol=protocol, read_timeout_ms=1000, long_poll_ms=500)

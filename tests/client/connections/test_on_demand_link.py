@@ -127,7 +127,7 @@ def test_adds_and_reads_over_a_real_socket():
     run(story)
 
 
-def test_nobody_listens():
+def test_no_one_listens_there():
     """-8 quickly, with the address in the reason."""
 
     async def story():

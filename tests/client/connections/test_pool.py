@@ -122,7 +122,7 @@ def test_a_refused_connection_fails_everything_that_waits_for_it():
     assert channel.outstanding_bytes == 0
 
 
-def test_a_sink_is_never_told_from_inside_the_call_that_opens_its_channel():
+def test_a_sink_is_never_called_from_inside_the_call_that_opens_its_channel():
     """The writer's core isn't entered twice."""
     net = Net()
     pool = make_pool(net)
@@ -231,7 +231,7 @@ def test_an_unregistered_bookie_is_not_tried_where_another_one_is_registered():
     assert net.accept().address == ("10.1.1.1", 4000)
 
 
-def test_a_bookie_that_is_down_is_tried_without_reading_all_the_others_anew():
+def test_a_bookie_that_is_down_is_tried_without_reading_all_the_others_again():
     """Who serves at its address is as far as was heard; and one that just came is no other one."""
     net = Net()
     addresses = Addresses()
@@ -281,7 +281,7 @@ def test_a_store_that_does_not_answer_is_named_with_the_time_it_had():
     assert "its address is unknown: the metadata store did not answer within 1500 ms" in reason
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_away_from_a_bookie_that_refused():
+def test_a_clock_that_is_set_back_keeps_no_caller_away_from_a_bookie_that_refused():
     """An impatient read after it is tried at once, not refused for as long as the clock was set back."""
     net = Net()
     pool = make_pool(net)

@@ -19,7 +19,7 @@ from tests.client.fakes.ledgers import collect, follow, payloads, written
 # How far.
 
 
-def test_s27_an_open_without_recovery_disturbs_nobody():
+def test_s27_an_open_without_recovery_disturbs_no_writer():
     """No bookie is fenced, the writer appends on, and unconfirmed entries can be read."""
     cluster = FakeCluster()
     client, writer = written(cluster, 10, close=False)
@@ -263,7 +263,7 @@ def test_a_try_is_content_with_the_first_news():
     assert cluster.succeed(reader.try_read_last_confirmed()) == 3, "a closed ledger's end is in the metadata"
 
 
-def test_the_last_entry_is_asked_for_anew_while_the_ledger_is_open():
+def test_the_last_entry_is_asked_for_again_while_the_ledger_is_open():
     """Each call returns the entry that is confirmed by then."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
@@ -336,7 +336,7 @@ def test_further_polls_go_out_after_longer_and_longer_waits_until_the_first_woul
 
 
 @pytest.mark.parametrize("news", ["answer", "close of the ledger", "close of the reader"])
-def test_once_there_is_news_nobody_else_is_polled(news):
+def test_once_there_is_news_no_other_is_polled(news):
     """An answer or a close ends the speculative poll of further bookies."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())

@@ -214,7 +214,7 @@ def test_waits_for_another_replica_grow_until_a_run_comes():
     assert clock.getDelayedCalls() == []
 
 
-def test_a_consumer_that_takes_its_time_makes_nobody_late():
+def test_a_consumer_that_takes_its_time_makes_no_bookie_late():
     """While a run lies ready no other replica is asked."""
     pool, clock = Pool(), Clock()
     reading, notes = range_reader(pool, 8, clock, Speculation(100, 100, 1.0), entries_max=3)
@@ -240,7 +240,7 @@ def test_what_becomes_known_of_bookies_is_noted():
     assert fired(reading.following()) == (1, [b"1"])
 
 
-def test_an_entry_that_nobody_has_fails_the_read_once_and_for_all():
+def test_an_entry_that_no_bookie_has_fails_the_read_once_and_for_all():
     """After what came before it; later calls fail alike."""
     pool = Pool()
     reading, _notes = range_reader(pool, 1, entries_max=1)

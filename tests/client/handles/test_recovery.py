@@ -116,7 +116,7 @@ def test_s5_a_recovery_that_fails_leaves_no_ensemble_behind():
     assert [entry.data for entry in cluster.succeed(reader.read(0, 19))] == [b"entry %d" % entry for entry in range(20)]
 
 
-def test_s6_ensembles_of_a_dead_recovery_mislead_nobody():
+def test_s6_ensembles_of_a_dead_recovery_mislead_no_reader():
     """S6: r1 replaced b2 by b3 and died before its last write; r2, for whom b1 is slow, must still find e0 on b2."""
     cluster = FakeCluster(4)
     ledger = cluster.ledger({0: ["b1", "b2"]}, 2, 2)
@@ -373,7 +373,7 @@ def test_the_writers_ensemble_change_before_the_mark_is_fenced_too():
     assert cluster.fails(writer.append(b"c")).code == FENCED
 
 
-def test_a_later_fragment_of_somebody_else_ends_the_attempt():
+def test_a_later_fragment_of_another_writer_ends_the_attempt():
     """protocol-rules.md 4.4: local ensembles that would come before a stored one are never written."""
     cluster = FakeCluster(5)
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 3)
@@ -458,7 +458,7 @@ def test_a_ledger_that_is_closed_before_the_mark_is_left_alone():
     assert cluster.shared.ledgers[ledger].version == current.version + 1
 
 
-def test_an_end_that_somebody_else_wrote_is_adopted():
+def test_an_end_that_another_client_wrote_is_adopted():
     """The other one closed further on while this one stored its end: no error, and the stored end counts."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)

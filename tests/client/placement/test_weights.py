@@ -19,7 +19,7 @@ def test_weights_are_capped_at_a_multiple_of_the_median():
     assert capped([10, 20, 1000], 0) == [10.0, 20.0, 1000.0]
 
 
-def test_who_told_nothing_has_the_smallest_weight():
+def test_a_bookie_that_never_answered_has_the_smallest_weight():
     """An unknown weight becomes the smallest known one, or 1."""
     assert capped([0, 20, 10], 3) == [10.0, 20.0, 10.0]
     assert capped([0, 0], 3) == [1.0, 1.0]

@@ -231,7 +231,7 @@ def test_disabled_changes_are_never_stored():
 # Explicit LAC.
 
 
-def test_an_idle_writer_tells_its_last_add_confirmed_once():
+def test_an_idle_writer_sends_its_last_add_confirmed_once():
     """One round of explicit LACs follows the last append, and no timer remains after the close."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)
@@ -259,7 +259,7 @@ def test_adds_that_carry_the_news_make_it_needless():
     assert not [request for pool in cluster.pools for request in pool.asked if request.op == "write lac"]
 
 
-def test_a_failure_to_tell_it_hurts_nobody():
+def test_a_failure_to_send_it_has_no_effect():
     """Appends succeed after a refused explicit LAC."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)

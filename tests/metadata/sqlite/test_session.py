@@ -189,7 +189,7 @@ def test_a_session_that_others_ended_is_made_again_before_its_owner_hears(scene)
 
 
 @pytest.mark.parametrize("removed", [True, False])
-def test_a_registration_that_somebody_removed_is_told(scene, removed):
+def test_a_registration_that_was_removed_is_reported(scene, removed):
     """At the next heartbeat, once; the session goes on.  One that is there is not reported."""
     (name,) = scene.name()
     tables.register(scene.db, "a:1", True, name, HERE)
@@ -203,7 +203,7 @@ def test_a_registration_that_somebody_removed_is_told(scene, removed):
     assert list(scene.session.registered) == (["b:1"] if removed else ["a:1", "b:1"])
 
 
-def test_a_registration_that_changes_during_a_heartbeat_is_not_told(scene):
+def test_a_registration_that_changes_during_a_heartbeat_is_not_reported(scene):
     """Nor one that was made since the look began: the next look finds it."""
     (name,) = scene.name()
     scene.session.registered["b:1"] = name, False

@@ -67,7 +67,7 @@ def test_tables_are_made_once_and_known_again(empty: sqlite3.Connection) -> None
         empty.execute(f"PRAGMA {pragma}={kept}")
 
 
-def test_a_file_of_somebody_else_s_stays_as_it_is(empty: sqlite3.Connection) -> None:
+def test_another_program_s_file_stays_as_it_is(empty: sqlite3.Connection) -> None:
     """It is not empty, so no table is made in it."""
     empty.execute("CREATE TABLE theirs (x)")
     tables.make_tables(empty)

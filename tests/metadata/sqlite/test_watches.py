@@ -248,7 +248,7 @@ def test_a_ledger_that_is_not_there_ends_its_watch(scene):
     assert watch.cancelled
 
 
-def test_nobody_watches_nothing_is_looked_at(scene):
+def test_without_watches_nothing_is_looked_at(scene):
     """Before the first watch, after the last, and after the end."""
     assert scene.clock.getDelayedCalls() == []
     create(scene.ours)
@@ -266,7 +266,7 @@ def test_nobody_watches_nothing_is_looked_at(scene):
     assert scene.clock.getDelayedCalls() == []
 
 
-def test_bookies_are_told_when_their_list_is_another(scene):
+def test_a_watch_of_bookies_hears_when_their_list_is_another(scene):
     """A later watch hears what there is; a change of a ledger is not reported to either."""
     heard, later = [], []
     scene.watches.add_bookies(heard.append)
@@ -282,7 +282,7 @@ def test_bookies_are_told_when_their_list_is_another(scene):
     assert heard[2:] == later[1:] == [BookieList({}, {"a:1": HERE})]
 
 
-def test_whoever_watches_bookies_buries_the_dead(scene):
+def test_a_watch_of_bookies_buries_the_dead(scene):
     """Once they are found, not more often than it is looked; who watches ledgers alone does not."""
     scene.dead = ["gone"]
     create(scene.ours)

@@ -199,7 +199,7 @@ def test_one_list_is_joined_before_the_other_is_left():
     assert scene.lost == []
 
 
-def test_what_a_bookie_announces_anew_is_written_over_what_it_did():
+def test_what_a_bookie_announces_again_is_written_over_what_it_did():
     """In the same znode; the same information is not written twice."""
     scene = Scene()
     scene.register()
@@ -241,7 +241,7 @@ def test_a_registration_whose_session_ends_begins_again_in_the_next():
 
 
 @pytest.mark.parametrize("owner", [None, 99])
-def test_a_registration_that_is_gone_or_another_s_is_told_once(owner):
+def test_a_registration_that_is_gone_or_another_s_is_reported_once(owner):
     """Its owner hears of it; one that it has given up itself it does not hear of."""
     scene = Scene()
     scene.register()
@@ -260,7 +260,7 @@ def test_a_registration_that_is_gone_or_another_s_is_told_once(owner):
     assert scene.lost == [1]
 
 
-def test_a_registration_that_is_given_up_is_told_to_nobody():
+def test_a_registration_that_is_given_up_is_not_reported():
     """Nor is one that went with its session: the session's end is reported instead."""
     scene = Scene()
     scene.register()

@@ -414,7 +414,7 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
 # -- a store that is down ------------------------------------------------------------------------------------------
 
 
-def test_nobody_there(tmp_path):
+def test_no_server_there(tmp_path):
     """Opening a store at a port without a listener fails within the session timeout and names the address."""
 
     async def story():

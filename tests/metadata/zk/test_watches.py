@@ -185,7 +185,7 @@ def test_a_connection_that_is_away_is_waited_for():
     assert scene.clock.getDelayedCalls() == []
 
 
-def test_a_ledger_that_can_not_be_read_is_not_told():
+def test_a_ledger_that_can_not_be_read_is_not_reported():
     """Its next change is looked at again; other ledgers are followed as ever."""
     scene = Scene()
     heard, _watch = scene.add()

@@ -275,7 +275,7 @@ def test_check_counts_every_copy(uri: str, text: int) -> None:
     assert "15,000 of 15,000 copies are good" in ok("ledger", "check", text, metadata=uri).out
 
 
-def test_check_tells_by_fragment_and_bookie_what_is_missing(cluster: LocalCluster) -> None:
+def test_check_lists_by_fragment_and_bookie_what_is_missing(cluster: LocalCluster) -> None:
     """
     Metadata that names bookies without the entries: status 1, each range with its reason, and a word on what to do.
     """

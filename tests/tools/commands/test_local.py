@@ -100,7 +100,7 @@ def test_no_bookie_outlives_it(tmp_path: Path, end: Callable[[Local], None]) -> 
         assert local.bookies_gone()
 
 
-def test_bookies_that_die_are_told(tmp_path: Path) -> None:
+def test_bookies_that_die_are_reported(tmp_path: Path) -> None:
     """Each with its log; when none is left the cluster ends, with status 1.  A temporary directory goes with it."""
     with Local("--bookies", 2) as local:
         place = Path(local.report["directory"])

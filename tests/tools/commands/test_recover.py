@@ -146,7 +146,7 @@ def test_nowhere_to_copy_to(cluster: LocalCluster, bk: Client) -> None:
         ok("ledger", "check", ledger, metadata=uri)
 
 
-def test_ids_that_nobody_knows(cluster: LocalCluster) -> None:
+def test_unknown_ids(cluster: LocalCluster) -> None:
     """A mistyped id is not "recovered" in silence; one that can't be an id is wrong usage."""
     for word in ("recover", "decommission"):
         assert "10.9.8.7:1" in refused(1, word, "10.9.8.7:1", metadata=cluster.uri)

@@ -76,7 +76,7 @@ def test_the_end_waits_for_every_answer(writer: Window) -> None:
     assert ending == [None]
 
 
-def test_the_first_failure_is_the_one_that_is_told(writer: Window) -> None:
+def test_the_first_failure_is_the_one_that_is_reported(writer: Window) -> None:
     """A wait for the end gets it, and each batch after it, which is not sent."""
     appender = Appender(writer)  # type: ignore[arg-type]
     for payload in (b"a", b"b"):
@@ -91,7 +91,7 @@ def test_the_first_failure_is_the_one_that_is_told(writer: Window) -> None:
     assert len(writer.given) == 2
 
 
-def test_after_a_pause_the_last_entry_is_told(writer: Window) -> None:
+def test_after_a_pause_the_last_entry_is_confirmed(writer: Window) -> None:
     """Once, when everything is acknowledged and nothing follows; not after the end, nor of a closed ledger."""
     clock = Clock()
     appender = Appender(writer, clock)  # type: ignore[arg-type]

@@ -269,7 +269,7 @@ GONE = "lost (BookieHandleNotAvailable, code -8), and"
         ),
     ],
 )
-def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
+def test_callers_after_the_end_hear_how_it_ended(ending, code, reason):
     """And is sent to look where the ledger ends only while there is one."""
     story = Story()
     story.append(1)
@@ -280,7 +280,7 @@ def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
     assert story.refused == [code]
 
 
-def test_a_recovery_is_not_told_to_open_the_ledger():
+def test_a_recovery_s_error_does_not_advise_to_open_the_ledger():
     """It is what opens it; and the number of changes that a writer may make does not bind it."""
     story = Story(recovery=True, limits=Limits(changes_max=0))
     story.append(1)
@@ -459,7 +459,7 @@ def test_only_the_users_close_lets_what_is_queued_go_on(end, finish):
     assert all(effect.finish is finish for effect in closed)
 
 
-def test_a_close_that_is_refused_tells_its_code():
+def test_a_close_that_is_refused_reports_its_code():
     """The handle ends with the code that the store gave."""
     story = Story()
     story.give(Close())

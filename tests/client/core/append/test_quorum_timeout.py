@@ -27,7 +27,7 @@ def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
     assert Alarm.QUORUM not in story.alarms
 
 
-def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_are_silent():
+def test_the_time_out_says_how_a_bookie_failed_and_that_others_are_silent():
     """The reason has the error of one bookie and "no answer" for the other."""
     story = Story(limits=Limits(quorum_ms_max=1000, delay_change=True))
     story.append(1)
@@ -55,7 +55,7 @@ def test_the_time_out_counts_from_each_entry_s_own_append():
     assert story.closes == [(0, 10)]
 
 
-def test_the_alarm_stops_when_nothing_waits_and_begins_anew():
+def test_the_alarm_stops_when_nothing_waits_and_begins_again():
     """It is set again by the next append."""
     story = patient()
     story.append(1)
